@@ -1,0 +1,38 @@
+"""A crash-safe scheduler and duplicates filter for Scrapy.
+
+::
+
+    ADDONS = {"scrapy_altsched.Addon": 500}
+
+The names below are what settings refer to; each is imported when it is first asked for, so that
+naming one in a settings module costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .addon import Addon
+    from .dupefilter import DupeFilter
+    from .errors import AltschedError
+    from .scheduler import Scheduler
+
+__version__ = "0.1.0"
+
+__all__ = ["Addon", "AltschedError", "DupeFilter", "Scheduler"]
+
+_HOMES = {
+    "Addon": "addon",
+    "AltschedError": "errors",
+    "DupeFilter": "dupefilter",
+    "Scheduler": "scheduler",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{home}", __name__), name)

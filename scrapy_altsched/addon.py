@@ -1,0 +1,74 @@
+"""One line in ``ADDONS`` turns everything on."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scrapy.settings import SETTINGS_PRIORITIES
+from scrapy.utils.misc import load_object
+
+from .errors import JobdirError
+from .frontier.jobdir import ensure_directory
+
+if TYPE_CHECKING:
+    from scrapy.settings import BaseSettings
+
+logger = logging.getLogger(__name__)
+
+#: What the addon sets.
+SETTINGS = {
+    "SCHEDULER": "scrapy_altsched.Scheduler",
+    "DUPEFILTER_CLASS": "scrapy_altsched.DupeFilter",
+}
+#: What it sets in ``FEED_STORAGES``.
+FEED_STORAGES = {
+    "": "scrapy_altsched.feeds.FileStorage",
+    "file": "scrapy_altsched.feeds.FileStorage",
+}
+
+_ADDON = SETTINGS_PRIORITIES["addon"]
+_COMMAND = SETTINGS_PRIORITIES["command"]
+
+
+class Addon:
+    """Sets scheduler, dupefilter and feed storage, where the project does not set its own."""
+
+    def update_settings(self, settings: BaseSettings) -> None:
+        """Change *settings*, as Scrapy asks every addon to.
+
+        :raises JobdirError: JOBDIR cannot be made.  Scrapy's own extensions would meet that
+            before the scheduler opens, with an error that names no setting.
+        """
+        if settings.getpriority("DUPEFILTER_CLASS") == _COMMAND:
+            # `scrapy shell` brings a filter of its own and hangs without it; it is no crawl.
+            return
+        for name, path in SETTINGS.items():
+            if (settings.getpriority(name) or 0) > _ADDON:
+                self._report_override(name, settings[name], path)
+            settings.set(name, path, priority="addon")
+        storages = settings["FEED_STORAGES"]
+        for scheme, path in FEED_STORAGES.items():
+            if (storages.getpriority(scheme) or 0) > _ADDON:
+                self._report_override(f"FEED_STORAGES[{scheme!r}]", storages[scheme], path)
+            storages.set(scheme, path, priority="addon")
+        if settings["JOBDIR"]:
+            try:
+                ensure_directory(Path(settings["JOBDIR"]))
+            except JobdirError as error:
+                logger.critical("%s", error)
+                raise
+
+    @staticmethod
+    def _report_override(name: str, value: object, path: str) -> None:
+        try:
+            if value is not None and load_object(value) is load_object(path):  # type: ignore[arg-type]
+                return
+        except (ImportError, AttributeError, ValueError, TypeError, NameError):
+            pass
+        logger.warning(
+            "%(name)s = %(value)r of the project's settings is used, not %(path)s of the"
+            " scrapy_altsched addon. Remove it to have all of scrapy_altsched.",
+            {"name": name, "value": value, "path": path},
+        )

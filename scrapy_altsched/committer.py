@@ -1,0 +1,265 @@
+"""When to commit, and what to do when it fails.
+
+Whoever changes the frontier asks :meth:`Committer.commit_if_due`; one timer asks too, since a full
+or paused engine calls the scheduler for as long as it likes not at all.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from twisted.python.failure import Failure
+
+from .engine import Engine, Timer
+from .errors import AltschedError, JobdirLostError, StoreError, StoreStalledError
+from .frontier import LocalFrontier
+from .settings import Config
+from .signals import frontier_committed, frontier_committing
+
+if TYPE_CHECKING:
+    from scrapy import Spider
+    from scrapy.crawler import Crawler
+
+logger = logging.getLogger(__name__)
+
+#: Seconds between two log lines about commits that go on failing.
+_LOG_EVERY = 60.0
+#: Seconds after which a full disk is tried again; RocksDB itself takes about five to notice space.
+_RETRY_AFTER = 1.0
+
+
+class PostponedError(AltschedError):
+    """A handler of ``frontier_committing`` could not write out what it holds."""
+
+
+class Committer:
+    """Commits a frontier in time.
+
+    :param settle: called before each commit: tells the frontier which requests are done.
+    :param notes: called for what is to be stored with a commit that is complete.
+    """
+
+    def __init__(
+        self,
+        crawler: Crawler,
+        spider: Spider,
+        frontier: LocalFrontier,
+        engine: Engine,
+        config: Config,
+        settle: Callable[[], None],
+        notes: Callable[[], Mapping[str, bytes]],
+    ) -> None:
+        self._crawler = crawler
+        self._spider = spider
+        self._frontier = frontier
+        self._engine = engine
+        self._config = config
+        self._settle = settle
+        self._notes = notes
+        self._timer = Timer(config.commit_interval, self.commit_if_due)
+        self._due_at = time.monotonic() + config.commit_interval
+        self._committing = False
+        self._failing_since: float | None = None
+        self._log_at = 0.0
+        self._reopen = False
+        self._closing = False
+        self._syncer = _Syncer(frontier.sync) if config.sync else None
+
+    def start(self) -> None:
+        """Start the timer."""
+        self._timer.start()
+
+    def commit_if_due(self) -> None:
+        """Commit if it is time to, or enough has changed."""
+        if self._syncer is not None:
+            self._collect(self._syncer)
+        now = time.monotonic()
+        if now >= self._due_at or (
+            self._failing_since is None and self._frontier.uncommitted >= self._config.commit_every
+        ):
+            self.commit()
+
+    def commit(self) -> bool:
+        """Commit now what can be committed in one batch; whether nothing is left.
+
+        A failure is logged and counted, and the commit tried again later.
+        """
+        if self._committing:
+            return False
+        self._committing = True
+        try:
+            return self._commit()
+        except StoreStalledError:
+            self._crawler.stats.inc_value("altsched/commit/stalled")
+            self._due_at = time.monotonic() + 0.1
+            return False
+        except AltschedError as error:
+            self.note_failure(error)
+            return False
+        finally:
+            self._committing = False
+
+    def _commit(self) -> bool:
+        self._settle()
+        frontier = self._frontier
+        if self._reopen:
+            frontier.recover()
+            self._reopen = False
+        before = frontier.commit_number
+        notes = self._notes()
+        if frontier.changed(notes):
+            self._prepare_others()
+            complete = frontier.commit(notes)
+        else:
+            complete = True
+        self._note_success()
+        self._due_at = time.monotonic() + (self._config.commit_interval if complete else 0)
+        if frontier.commit_number != before:
+            self._crawler.stats.inc_value("altsched/commit/count")
+            if self._syncer is None:
+                self._announce(frontier.commit_number)
+            else:
+                self._syncer.ask(frontier.commit_number)
+        return complete
+
+    def _collect(self, syncer: _Syncer) -> None:
+        try:
+            number = syncer.collect()
+        except StoreError as error:
+            self.note_failure(error)
+            return
+        if number:
+            self._announce(number)
+
+    def finish(self) -> None:
+        """Commit all that is left; nothing is retried any more.
+
+        :raises AltschedError: it could not be committed.
+        """
+        self._timer.stop()
+        self._closing = True
+        if self._committing:
+            raise PostponedError("The crawl was closed from inside a commit.")
+        while not self._commit():
+            pass
+        if self._syncer is not None:
+            self._syncer.stop()
+            self._frontier.sync()
+            self._announce(self._frontier.commit_number)
+
+    def stop(self) -> None:
+        """Free everything; may be called at any time."""
+        self._timer.stop()
+        self._closing = True
+        if self._syncer is not None:
+            self._syncer.stop()
+
+    def note_failure(self, error: AltschedError) -> None:
+        """A read or write of the store failed: the crawl goes on in memory, for a while."""
+        now = time.monotonic()
+        self._due_at = now + _RETRY_AFTER
+        self._crawler.stats.inc_value("altsched/commit/failed")
+        if self._failing_since is None:
+            self._failing_since = now
+            self._log_at = now
+        if now >= self._log_at:
+            self._log_at = now + _LOG_EVERY
+            logger.error(
+                "%(error)s The crawl goes on in memory and tries again; %(changes)d changes are not"
+                " saved yet. After %(timeout)g s of failure (ALTSCHED_COMMIT_TIMEOUT) the spider is"
+                " closed.",
+                {
+                    "error": error,
+                    "changes": self._frontier.uncommitted,
+                    "timeout": self._config.commit_timeout,
+                },
+                extra={"spider": self._spider},
+            )
+        if isinstance(error, JobdirLostError):
+            self._close_spider("jobdir_lost")
+        elif now - self._failing_since >= self._config.commit_timeout:
+            self._close_spider("commit_failed")
+        elif isinstance(error, StoreError) and "No space left" not in str(error):
+            # RocksDB takes up writing again by itself only after ENOSPC.
+            self._reopen = True
+
+    def _note_success(self) -> None:
+        if self._failing_since is None:
+            return
+        logger.info(
+            "The frontier is saved again, after %(seconds).0f s of failing commits",
+            {"seconds": time.monotonic() - self._failing_since},
+            extra={"spider": self._spider},
+        )
+        self._failing_since = None
+
+    def _close_spider(self, reason: str) -> None:
+        if not self._closing:
+            self._closing = True
+            self._engine.close_spider(self._spider, reason)
+
+    def _prepare_others(self) -> None:
+        """Have other components write out what they hold; ``send_catch_log`` swallows errors."""
+        results = self._crawler.signals.send_catch_log(frontier_committing, spider=self._spider)
+        for receiver, result in results:
+            if isinstance(result, Failure):
+                raise PostponedError(
+                    f"The commit was postponed: {receiver}, a handler of frontier_committing,"
+                    f" raised {result.getErrorMessage()}."
+                )
+            if inspect.isawaitable(result) or hasattr(result, "addCallback"):
+                if inspect.iscoroutine(result):
+                    result.close()
+                raise PostponedError(
+                    f"The commit was postponed: {receiver}, a handler of frontier_committing, is"
+                    " asynchronous. Make it a plain function that returns when it has written."
+                )
+
+    def _announce(self, number: int) -> None:
+        self._crawler.signals.send_catch_log(
+            frontier_committed, spider=self._spider, commit=number
+        )
+
+
+class _Syncer:
+    """Forces commits to the disk in a thread: that releases the interpreter's lock, unlike writes.
+
+    :param sync: blocks until the disk has everything that was committed before.
+    """
+
+    def __init__(self, sync: Callable[[], None]) -> None:
+        self._sync = sync
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="altsched-sync")
+        self._running: Future[None] | None = None
+        self._running_for = 0
+        self._asked = 0
+
+    def ask(self, number: int) -> None:
+        """Have commit *number* and all before it forced to the disk."""
+        self._asked = number
+        if self._running is None:
+            self._running_for = number
+            self._running = self._thread.submit(self._sync)
+
+    def collect(self) -> int:
+        """The number of a commit that has reached the disk since the last call, or 0.
+
+        :raises StoreError: forcing it failed.
+        """
+        if self._running is None or not self._running.done():
+            return 0
+        done, self._running = self._running, None
+        number = self._running_for
+        if self._asked > number:
+            self.ask(self._asked)
+        done.result()
+        return number
+
+    def stop(self) -> None:
+        """Wait for what is under way."""
+        self._thread.shutdown(wait=True)

@@ -1,0 +1,139 @@
+"""The seen set of a frontier, as a ``DUPEFILTER_CLASS``."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from scrapy.dupefilters import BaseDupeFilter
+from scrapy.utils.request import (
+    RequestFingerprinter,
+    RequestFingerprinterProtocol,
+    referer_str,
+)
+
+from .errors import AltschedError
+from .frontier import LocalFrontier, open_frontier
+from .settings import Config
+
+if TYPE_CHECKING:
+    from scrapy import Request, Spider
+    from scrapy.crawler import Crawler
+    from twisted.internet.defer import Deferred
+    from typing_extensions import Self
+
+logger = logging.getLogger(__name__)
+
+_LONGEST = 255  # bytes
+
+
+class DupeFilter(BaseDupeFilter):
+    """Refuses a request whose fingerprint was seen.
+
+    Under this package's scheduler it shares the scheduler's frontier, and a request becomes seen
+    and pending in one step.  Under any other it is a plain, exact filter, on disk if JOBDIR is set.
+
+    :param path: the job directory, or ``None``.
+    :param debug: whether every refused request is logged (``DUPEFILTER_DEBUG``).
+    """
+
+    def __init__(
+        self,
+        path: str | None = None,
+        debug: bool = False,
+        *,
+        fingerprinter: RequestFingerprinterProtocol | None = None,
+        crawler: Crawler | None = None,
+    ) -> None:
+        self.fingerprinter: RequestFingerprinterProtocol = fingerprinter or RequestFingerprinter()
+        self.debug = debug
+        self.logdupes = True
+        self._path = path
+        self._crawler = crawler
+        self._frontier: LocalFrontier | None = None
+        self._is_owner = False
+        self._interval = 0.0
+        self._due_at = 0.0
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        settings = crawler.settings
+        return cls(
+            settings["JOBDIR"] or None,
+            settings.getbool("DUPEFILTER_DEBUG"),
+            fingerprinter=crawler.request_fingerprinter,
+            crawler=crawler,
+        )
+
+    def share(self, frontier: LocalFrontier) -> None:
+        """Use a scheduler's frontier; the scheduler calls it before :meth:`open`."""
+        self._frontier = frontier
+
+    def open(self) -> Deferred[None] | None:
+        """Open a frontier for its seen set, unless a scheduler shares its own.
+
+        :raises JobdirError: the job directory cannot be used.
+        """
+        if self._frontier is not None:
+            return None
+        spider = self._crawler.spider if self._crawler is not None else None
+        owner = spider.name if spider is not None else "dupefilter"
+        try:
+            if self._crawler is not None:
+                config = Config.from_settings(self._crawler.settings, disk=bool(self._path))
+                self._interval = config.commit_interval
+            self._frontier = open_frontier(self._path, owner)
+        except AltschedError as error:
+            logger.critical("%s", error, extra={"spider": spider})
+            raise
+        self._is_owner = True
+        return None
+
+    def fingerprint(self, request: Request) -> bytes:
+        """The fingerprint of *request*, of at most 255 bytes."""
+        fingerprint = self.fingerprinter.fingerprint(request)
+        if len(fingerprint) > _LONGEST:
+            return hashlib.sha1(fingerprint, usedforsecurity=False).digest()
+        return fingerprint
+
+    def request_seen(self, request: Request) -> bool:
+        """Whether the like of *request* was seen; it is from now on.
+
+        :raises StoreError: the store could not be read.
+        """
+        if self._frontier is None:
+            self.open()
+        assert self._frontier is not None
+        seen = self._frontier.mark_seen(self.fingerprint(request))
+        if self._is_owner and time.monotonic() >= self._due_at:
+            self._frontier.commit()
+            self._due_at = time.monotonic() + self._interval
+        return seen
+
+    def close(self, reason: str) -> Deferred[None] | None:
+        """Close the frontier, if it is the filter's own."""
+        if self._is_owner and self._frontier is not None:
+            self._frontier.close()
+        self._frontier = None
+        self._is_owner = False
+        return None
+
+    def log(self, request: Request, spider: Spider) -> None:
+        """Log and count that *request* was refused, in Scrapy's words."""
+        if self.debug:
+            logger.debug(
+                "Filtered duplicate request: %(request)s (referer: %(referer)s)",
+                {"request": request, "referer": referer_str(request)},
+                extra={"spider": spider},
+            )
+        elif self.logdupes:
+            logger.debug(
+                "Filtered duplicate request: %(request)s - no more duplicates will be shown"
+                " (see DUPEFILTER_DEBUG to show all duplicates)",
+                {"request": request},
+                extra={"spider": spider},
+            )
+            self.logdupes = False
+        spider.crawler.stats.inc_value("dupefilter/filtered")

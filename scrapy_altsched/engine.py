@@ -1,0 +1,225 @@
+"""The one room that touches Scrapy's private parts.
+
+What is private here and there in every Scrapy from 2.13 to 2.19: ``engine._slot`` with
+``inprogress``, ``nextcall`` and ``close_if_idle``, and ``engine._start``.  All of it is looked for
+when a crawl opens, so that a Scrapy without it fails then, with a sentence.
+
+A stand-in for the engine, as tests and benchmarks use, may lack any of it: what it lends out then
+counts as done when the next request is asked for.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Container
+from typing import TYPE_CHECKING, Any
+
+import scrapy
+from scrapy import Request, signals
+from scrapy.core.engine import ExecutionEngine
+from scrapy.extensions.spiderstate import SpiderState
+from scrapy.utils.defer import deferred_from_coro
+from scrapy.utils.reactor import is_reactor_installed
+
+from .errors import UnsupportedScrapyError
+
+try:  # new in Scrapy 2.14
+    from scrapy.utils.asyncio import call_later, is_asyncio_available
+except ImportError:
+    call_later = None
+
+if TYPE_CHECKING:
+    from scrapy import Spider
+    from scrapy.crawler import Crawler
+
+logger = logging.getLogger(__name__)
+
+_NOTHING: frozenset[Request] = frozenset()
+
+
+class StartWatch:
+    """``Spider.start()``'s output on its way to the engine: what it yields, and how it ends.
+
+    A start request is told by identity, never by ``meta["is_start_request"]``, which retries and
+    redirects inherit.
+    """
+
+    def __init__(self, source: AsyncIterator[Any] | None) -> None:
+        self._source = source
+        self._last: object = None
+        #: Whether ``start()`` ran to its end, without an exception.
+        self.exhausted = source is None
+
+    def __aiter__(self) -> StartWatch:
+        return self
+
+    async def __anext__(self) -> Any:
+        assert self._source is not None
+        try:
+            self._last = await self._source.__anext__()
+        except StopAsyncIteration:
+            self.exhausted = True
+            raise
+        return self._last
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
+
+    def take(self, request: Request) -> bool:
+        """Whether *request* is what ``start()`` yielded last; true once for each that it yields."""
+        if request is not self._last:
+            return False
+        self._last = None
+        return True
+
+
+class Engine:
+    """A crawler's engine, as a scheduler needs it.
+
+    :raises UnsupportedScrapyError: Scrapy's own engine lacks something that is needed.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+        self._engine: Any = _find(crawler)
+        self._slot: Any = getattr(self._engine, "_slot", None)
+        if isinstance(self._engine, ExecutionEngine):
+            _require(self._engine, "_start", "engine")
+            for name in ("inprogress", "nextcall", "close_if_idle"):
+                _require(self._slot, name, "engine._slot")
+
+    @property
+    def in_progress(self) -> Container[Request]:
+        """The requests that were handed out and are not done.
+
+        One has left when its callback's whole output was scheduled and its items went through the
+        pipelines.
+        """
+        return getattr(self._slot, "inprogress", _NOTHING)
+
+    @property
+    def interactive(self) -> bool:
+        """Whether this is ``scrapy shell``: no crawl to resume, whatever JOBDIR says."""
+        return not getattr(self._slot, "close_if_idle", True)
+
+    def watch_start(self) -> StartWatch:
+        """Put a watch between ``Spider.start()`` and the engine."""
+        watch = StartWatch(getattr(self._engine, "_start", None))
+        if not watch.exhausted:
+            self._engine._start = watch
+        return watch
+
+    def slot_key(self, request: Request) -> str:
+        """The name of the download slot that *request* will use."""
+        key: str = self._engine.downloader.get_slot_key(request)
+        return key
+
+    def active_downloads(self) -> dict[str, int]:
+        """Slot -> number of requests in it, for slots that have any.
+
+        Counted from what the downloader holds at this moment, as Scrapy's own queue does; its
+        signals tell another number at one call in seven.
+        """
+        downloader = self._engine.downloader
+        slots = downloader.slots
+        counts: dict[str, int] = {}
+        for request in downloader.active:
+            name = request.meta.get("download_slot")
+            if name in slots and request in slots[name].active:
+                counts[name] = counts.get(name, 0) + 1
+        return counts
+
+    def wake(self) -> None:
+        """Have the engine ask for the next request soon."""
+        if self._slot is not None:
+            self._slot.nextcall.schedule()
+
+    def close_spider(self, spider: Spider, reason: str) -> None:
+        """Close the spider in an orderly way; returns before it is closed."""
+        if hasattr(self._engine, "close_spider_async"):  # new in Scrapy 2.14
+            deferred_from_coro(self._engine.close_spider_async(reason=reason))
+        else:
+            self._engine.close_spider(spider, reason=reason)
+
+
+class Timer:
+    """Calls a function every so often, where a reactor or an event loop is there to do it.
+
+    :param interval: seconds.
+    """
+
+    def __init__(self, interval: float, call: Callable[[], object]) -> None:
+        self._interval = interval
+        self._call = call
+        self._next: Any = None
+
+    def start(self) -> None:
+        """Start; without a reactor and a loop, nothing happens."""
+        if _can_call_later():
+            self._next = _call_later(self._interval, self._fire)
+
+    def stop(self) -> None:
+        """Stop; may be called at any time."""
+        pending, self._next = self._next, None
+        if pending is not None and (not hasattr(pending, "active") or pending.active()):
+            pending.cancel()
+
+    def _fire(self) -> None:
+        if self._next is None:
+            return
+        try:
+            self._call()
+        except Exception:
+            logger.exception("Error in a timed call of scrapy_altsched")
+        if self._next is not None:
+            self._next = _call_later(self._interval, self._fire)
+
+
+def keep_spider_state(crawler: Crawler) -> None:
+    """Have Scrapy's SpiderState leave its file alone in a crawl that failed to open.
+
+    It would truncate the file: it opens it for writing before it finds that there is no state.
+    """
+    extensions = getattr(crawler, "extensions", None)
+    for extension in getattr(extensions, "middlewares", ()):
+        if isinstance(extension, SpiderState):
+            crawler.signals.disconnect(extension.spider_closed, signals.spider_closed)
+
+
+def current_scheduler(crawler: Crawler) -> Any:
+    """The scheduler of a running crawl; ``None``: there is none."""
+    return getattr(getattr(_find(crawler), "_slot", None), "scheduler", None)
+
+
+def _find(crawler: Crawler) -> Any:
+    try:
+        return crawler.engine
+    except (AttributeError, RuntimeError):  # not set yet, in Scrapy before and after 2.19
+        return None
+
+
+def _require(owner: object, name: str, path: str) -> None:
+    if not hasattr(owner, name):
+        raise UnsupportedScrapyError(
+            f"Scrapy {scrapy.__version__} has no {path}.{name}, which scrapy_altsched needs to know"
+            " when a request is done. Install a Scrapy that this version of scrapy_altsched"
+            " supports (see its README), or upgrade scrapy_altsched."
+        )
+
+
+def _can_call_later() -> bool:
+    if call_later is None:
+        return is_reactor_installed()
+    try:
+        is_asyncio_available()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _call_later(delay: float, call: Callable[[], object]) -> Any:
+    if call_later is not None:
+        return call_later(delay, call)
+    from twisted.internet import reactor
+
+    return reactor.callLater(delay, call)  # type: ignore[attr-defined]

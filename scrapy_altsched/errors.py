@@ -1,0 +1,64 @@
+"""Every error that this package raises.
+
+::
+
+    AltschedError
+    ├── ConfigError (also a ValueError)      a setting has a value that cannot be meant
+    ├── UnsupportedScrapyError               this Scrapy lacks something we stand on
+    ├── JobdirError                          the job directory cannot be used
+    │   ├── JobdirLockedError                another crawl holds it
+    │   ├── JobdirMismatchError              newer format, or another spider's
+    │   └── JobdirLostError                  it was deleted or replaced under the crawl
+    ├── StoreError                           a read or write of the store failed
+    │   └── StoreStalledError                the store asks to write later
+    ├── CodecError (also a ValueError)       a request cannot be stored, or not be restored
+    └── ForkedError                          used from a forked child process
+
+A message says what happened, to which setting, file or URL, and what to do.
+"""
+
+from __future__ import annotations
+
+
+class AltschedError(Exception):
+    """Base class of all errors of this package."""
+
+
+class ConfigError(AltschedError, ValueError):
+    """A setting has a value that cannot be meant."""
+
+
+class UnsupportedScrapyError(AltschedError):
+    """The installed Scrapy lacks something that crash safety stands on."""
+
+
+class JobdirError(AltschedError):
+    """The job directory cannot be used as it is."""
+
+
+class JobdirLockedError(JobdirError):
+    """A running crawl holds the job directory."""
+
+
+class JobdirMismatchError(JobdirError):
+    """The job directory was written by a newer format or by another spider."""
+
+
+class JobdirLostError(JobdirError):
+    """The job directory was deleted or replaced while the crawl was running."""
+
+
+class StoreError(AltschedError):
+    """A read or a write of the store failed."""
+
+
+class StoreStalledError(StoreError):
+    """The store has too much to flush and asks for the write to come later."""
+
+
+class CodecError(AltschedError, ValueError):
+    """A request cannot be turned into bytes, or bytes not into a request."""
+
+
+class ForkedError(AltschedError):
+    """A frontier was used from a process that was forked from its owner."""

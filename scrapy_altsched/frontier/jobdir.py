@@ -1,0 +1,173 @@
+"""Whose a job directory is: one crawl at a time, one spider, one format.
+
+All of this is decided before RocksDB is opened, because even an open that is refused rewrites
+files of the store.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import secrets
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ..errors import JobdirError, JobdirLockedError, JobdirLostError, JobdirMismatchError
+
+#: Version of everything that is written into a job directory.
+FORMAT = 1
+
+_IDENTITY = "altsched.json"
+_LOCK = "altsched.lock"
+_STORE = "frontier"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What ``altsched.json`` says, so that it can be read without opening the store."""
+
+    format: int
+    owner: str
+    store_id: str
+
+    @classmethod
+    def new(cls, owner: str) -> Identity:
+        """The identity of a new job of spider *owner*."""
+        return cls(FORMAT, owner, secrets.token_hex(16))
+
+
+class Jobdir:
+    """A job directory that this process holds alone, until :meth:`release`.
+
+    :param path: the directory (setting ``JOBDIR``); made if it is not there.
+    :param owner: the spider's name.
+    :raises JobdirLockedError: a running crawl holds it.
+    :raises JobdirMismatchError: another spider's, or written by a newer version.
+    :raises JobdirError: it cannot be written to, or what is in it cannot be read.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], owner: str) -> None:
+        self.path = Path(path).absolute()
+        self.owner = owner
+        self.store = self.path / _STORE
+        ensure_directory(self.path)
+        self._check_identity(self._read_identity())
+        self._lock = self._take_lock()
+        try:
+            self.identity = self._read_identity()
+            self._check_identity(self.identity)
+        except BaseException:
+            self.release()
+            raise
+
+    def _take_lock(self) -> int:
+        path = self.path / _LOCK
+        try:
+            # Not truncated: until the lock is ours, the file is somebody else's.
+            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise not_writable(path, error) from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.read(lock, 32).decode("ascii", "replace").strip() or "unknown"
+            os.close(lock)
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise not_writable(path, error) from error
+            raise JobdirLockedError(
+                f"JOBDIR {self.path} is in use by a running crawl (process {holder}). Wait for it"
+                " to end, or give this crawl a JOBDIR of its own."
+            ) from error
+        try:
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, f"{os.getpid()}\n".encode("ascii"), 0)
+        except OSError as error:
+            os.close(lock)
+            raise not_writable(path, error) from error
+        return lock
+
+    def _read_identity(self) -> Identity | None:
+        path = self.path / _IDENTITY
+        try:
+            return Identity(**json.loads(path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError) as error:
+            raise JobdirError(
+                f"{path} cannot be read ({error}). It names the job's format and spider; restore"
+                " it from a copy, or delete it if you know that the JOBDIR is this spider's: it is"
+                " then written anew."
+            ) from error
+
+    def _check_identity(self, identity: Identity | None) -> None:
+        if identity is None:
+            return
+        if not self.store.is_dir():
+            raise JobdirLostError(
+                f"JOBDIR {self.path} names a job, but its store {self.store} is not there. Restore"
+                " it from a copy, or delete the JOBDIR to start the crawl over."
+            )
+        self.check(identity)
+
+    def check(self, identity: Identity) -> None:
+        """Whether *identity*, as found in the store or beside it, is one that we can resume.
+
+        :raises JobdirMismatchError: it is not.
+        """
+        if identity.format > FORMAT:
+            raise JobdirMismatchError(
+                f"JOBDIR {self.path} was written by a newer scrapy_altsched (format"
+                f" {identity.format}; this one reads up to {FORMAT}). Upgrade scrapy_altsched to"
+                " resume this job, or set another JOBDIR."
+            )
+        if identity.owner != self.owner:
+            raise JobdirMismatchError(
+                f"JOBDIR {self.path} belongs to spider {identity.owner!r}, not to"
+                f" {self.owner!r}. Set another JOBDIR for this spider."
+            )
+
+    def write_identity(self, identity: Identity) -> None:
+        """Put ``altsched.json`` in place, whole or not at all.
+
+        :raises JobdirError: it cannot be written.
+        """
+        try:
+            write_whole(self.path / _IDENTITY, json.dumps(asdict(identity)).encode())
+        except OSError as error:
+            raise not_writable(self.path / _IDENTITY, error) from error
+        self.identity = identity
+
+    def release(self) -> None:
+        """Let other crawls have the directory."""
+        os.close(self._lock)
+
+
+def ensure_directory(path: Path) -> None:
+    """Make *path* and its parents if they are not there.
+
+    :raises JobdirError: they cannot be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise not_writable(path, error) from error
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a small file so that a crash leaves the old content or the new one."""
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def not_writable(path: Path, error: OSError) -> JobdirError:
+    """The error for a file of the job directory that cannot be written."""
+    return JobdirError(
+        f"JOBDIR cannot be used: {path}: {error.strerror or error}. Set JOBDIR to a directory"
+        " that this user can write to, on a disk with space left."
+    )

@@ -1,0 +1,491 @@
+"""The store: RocksDB, through ``rocksdict``.
+
+One atomic batch a commit takes the store from one consistent state to the next.  The families:
+
+==========  ==================================  ================================================
+family      key                                 value
+==========  ==================================  ================================================
+seen        fingerprint                         empty (room for an age)
+pending     slot id (8 bytes), order key        flags, fingerprint, encoded request
+slots       slot id                             count (8 bytes), name
+leased      fingerprint                         when (8 bytes, seconds), crashes, alone
+started     fingerprint, occurrence (4 bytes)   number of the run that claimed it (4 bytes)
+dead        key the request was pending under   length of the reason, reason, value as in pending
+meta        name                                identity, commit, counters, order, notes
+==========  ==================================  ================================================
+
+rocksdict raises bare exceptions with a text: they become :class:`StoreError` here, and nowhere
+else.  What RocksDB does by itself in the failures that these options answer:
+https://github.com/facebook/rocksdb/wiki/WAL-Recovery-Modes and
+https://github.com/facebook/rocksdb/wiki/Atomic-flush.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import struct
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    DBRecoveryMode,
+    Options,
+    Rdict,
+    ReadOptions,
+    WriteBatch,
+    WriteOptions,
+)
+
+from ..errors import JobdirLostError, StoreError, StoreStalledError
+from .contract import Entry
+from .jobdir import Identity, Jobdir, not_writable
+
+logger = logging.getLogger(__name__)
+
+_FAMILIES = ("seen", "pending", "slots", "leased", "started", "dead", "meta")
+_UNIQUE = 1
+_LEASE = struct.Struct(">dIB")
+_COUNT = struct.Struct(">Q")
+
+#: Point deletions in one slot past which a range deletion spares later reads walking over them.
+_RANGE_DELETE_FROM = 1_000
+
+_MIB = 1024 * 1024
+
+
+@dataclass(slots=True)
+class Counters:
+    """Absolute numbers that every batch carries."""
+
+    accepted: int = 0
+    done: int = 0
+    dead: int = 0
+    #: Requests that live in memory only, at the time of the commit: gone if the process dies.
+    memory_only: int = 0
+    next_sequence: int = 1
+    next_slot: int = 1
+    #: How often the job was opened.
+    run: int = 0
+    finished: bool = False
+
+
+@dataclass(slots=True)
+class LeaseRecord:
+    """A lease that was out when the process died, or a suspect not yet leased again.
+
+    :ivar when: time of the lease, seconds since the epoch.
+    :ivar crashes: how often the process died while this request was leased alone.
+    :ivar alone: whether it is, or was at the process's death, leased alone.
+    """
+
+    when: float
+    crashes: int = 0
+    alone: bool = False
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one commit changes.  Absolute values only, so that it can be written again."""
+
+    counters: Counters
+    seen: list[bytes] = field(default_factory=list)
+    pending: list[tuple[bytes, bytes]] = field(default_factory=list)
+    removed: list[bytes] = field(default_factory=list)
+    removed_slots: list[bytes] = field(default_factory=list)
+    slots: list[tuple[bytes, int, str]] = field(default_factory=list)
+    started: list[tuple[bytes, int]] = field(default_factory=list)
+    leases: list[tuple[bytes, LeaseRecord | None]] = field(default_factory=list)
+    dead: list[tuple[bytes, bytes]] = field(default_factory=list)
+    forgotten: list[bytes] = field(default_factory=list)
+    clear_started: bool = False
+    notes: dict[str, bytes] = field(default_factory=dict)
+
+
+def encode_value(entry: Entry) -> bytes:
+    """The stored form of a pending request: flags, length of the fingerprint, both, payload."""
+    fingerprint = entry.fingerprint
+    assert entry.payload is not None
+    return bytes((_UNIQUE if entry.unique else 0, len(fingerprint))) + fingerprint + entry.payload
+
+
+def decode_value(value: bytes) -> Entry:
+    """The inverse of :func:`encode_value`.  Slot and priority stay in the key."""
+    end = 2 + value[1]
+    return Entry(value[2:end], payload=value[end:], unique=bool(value[0] & _UNIQUE))
+
+
+class _translated:  # noqa: N801  (reads as a verb; a class, as generators cost 1 us on hot paths)
+    """Every error of rocksdict as a :class:`StoreError` that says what was tried, and where."""
+
+    __slots__ = ("_path", "_what")
+
+    def __init__(self, what: str, path: Path) -> None:
+        self._what = what
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: object
+    ) -> None:
+        # rocksdict raises nothing narrower than Exception.
+        if not isinstance(error, Exception) or isinstance(error, StoreError):
+            return
+        text = "it is closed, and could not be opened again" if kind is KeyError else str(error)
+        refined = StoreStalledError if "Result incomplete" in text else StoreError
+        raise refined(
+            f"{self._what} the store {self._path} failed: {text}. See that its disk has space and"
+            " can be written to."
+        ) from error
+
+
+def _options() -> Options:
+    options = Options(raw_mode=True)
+    options.create_missing_column_families(True)
+    # Without it a lost WAL file opens without error, with queue and seen of different times.
+    options.set_atomic_flush(True)
+    options.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
+    options.set_keep_log_file_num(2)
+    options.set_max_log_file_size(4 * _MIB)
+    options.set_stats_dump_period_sec(0)
+    # Open files must not grow with the crawl.
+    options.set_max_open_files(256)
+    options.set_db_write_buffer_size(48 * _MIB)
+    options.set_max_total_wal_size(96 * _MIB)
+    options.set_max_background_jobs(2)
+    return options
+
+
+def _family_options(name: str, cache: Cache) -> Options:
+    options = _options()
+    options.set_write_buffer_size(16 * _MIB)
+    table = BlockBasedOptions()
+    table.set_block_cache(cache)
+    table.set_format_version(5)
+    if name == "seen":
+        table.set_bloom_filter(10, False)
+        # Memtables have no filter of their own, and most look-ups are for absent keys.
+        options.set_memtable_whole_key_filtering(True)
+        options.set_memtable_prefix_bloom_ratio(0.1)
+    options.set_block_based_table_factory(table)
+    return options
+
+
+class Journal:
+    """An open store, and the job directory around it.
+
+    :raises JobdirError: the directory cannot be used; nothing in it was changed.
+    :raises StoreError: RocksDB does not open.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], owner: str) -> None:
+        self.jobdir = Jobdir(path, owner)
+        self.path = self.jobdir.store
+        self._db: Rdict | None = None
+        try:
+            if not self.path.exists():
+                self._create()
+            self._open()
+        except BaseException:
+            self._close_database()
+            self.jobdir.release()
+            raise
+
+    # Opening and closing
+
+    def _create(self) -> None:
+        """Make the store beside its place and move it there, so that it is whole or absent."""
+        partial = self.path.with_name(self.path.name + ".partial")
+        try:
+            shutil.rmtree(partial, ignore_errors=True)
+            self._open_database(partial, create=True)
+            identity = Identity.new(self.jobdir.owner)
+            batch = WriteBatch(raw_mode=True)
+            batch.put(b"identity", json.dumps(asdict(identity)).encode(), self._handles["meta"])
+            with _translated("Writing to", partial):
+                self._rdict.write(batch)
+                self._rdict.flush()
+            self._close_database()
+            partial.rename(self.path)
+        except OSError as error:
+            raise not_writable(self.path, error) from error
+
+    def _open(self) -> None:
+        self._open_database(self.path, create=False)
+        identity = self._get_json("identity")
+        if identity is None:
+            raise StoreError(
+                f"The store {self.path} opens but does not say whose it is: it was cut short"
+                " before its first commit. Restore the JOBDIR from a copy, or delete it to start"
+                " the crawl over."
+            )
+        found = Identity(**identity)
+        self.jobdir.check(found)
+        known = self.jobdir.identity
+        if known is None:
+            self.jobdir.write_identity(found)
+        elif known.store_id != found.store_id:
+            raise JobdirLostError(
+                f"The store {self.path} is not the one that JOBDIR {self.jobdir.path} was made"
+                " with. Restore the JOBDIR as a whole from one copy."
+            )
+        status = self.path.stat()
+        self._directory = (status.st_dev, status.st_ino)
+        self.commit_number = int.from_bytes(self._get("commit") or b"", "big")
+
+    def _open_database(self, path: Path, *, create: bool) -> None:
+        cache = Cache(16 * _MIB)
+        options = _options()
+        options.create_if_missing(create)
+        families = {name: _family_options(name, cache) for name in _FAMILIES}
+        with _translated("Opening", path):
+            self._db = Rdict(str(path), options, column_families=families)
+        self._cf = {name: self._db.get_column_family(name) for name in _FAMILIES}
+        self._handles = {name: self._db.get_column_family_handle(name) for name in _FAMILIES}
+        # A write that would wait for a flush is refused, so that the reactor is never blocked.
+        self._patient = WriteOptions()
+        self._patient.no_slowdown = True
+
+    @property
+    def _rdict(self) -> Rdict:
+        if self._db is None:
+            raise KeyError("closed")
+        return self._db
+
+    def _close_database(self) -> None:
+        if self._db is None:
+            return
+        database, self._db = self._db, None
+        # Each of these keeps the database's own lock until it is gone.
+        self._cf.clear()
+        self._handles.clear()
+        database.close()
+
+    def reopen(self) -> None:
+        """Close the store and open it again, which is what ends RocksDB's refusal to write.
+
+        :raises StoreError: it does not open, or is not as the last commit left it.
+        """
+        before = self.commit_number
+        self.check_directory()
+        self._close_database()
+        self._open()
+        if self.commit_number < before:
+            raise StoreError(
+                f"The store {self.path} came back at commit {self.commit_number}, older than"
+                f" {before}, which had been written."
+            )
+
+    def close(self) -> None:
+        """Flush, close, and let others have the directory.  May be called twice."""
+        if self._db is None:
+            return
+        try:
+            with _translated("Closing", self.path):
+                self._rdict.flush_wal(True)
+        finally:
+            self._close_database()
+            self.jobdir.release()
+
+    def sync(self) -> None:
+        """Have the operating system write what was committed to the disk; blocks."""
+        with _translated("Syncing", self.path):
+            self._rdict.flush_wal(True)
+
+    def check_directory(self) -> None:
+        """See that the store's directory is still the one that was opened.
+
+        :raises JobdirLostError: it is not: writes would go nowhere.
+        """
+        try:
+            status = self.path.stat()
+        except OSError:
+            status = None
+        if status is None or (status.st_dev, status.st_ino) != self._directory:
+            raise JobdirLostError(
+                f"The store {self.path} was deleted or replaced while the crawl was running:"
+                " nothing can be saved any more. Stop the crawl and restore the JOBDIR."
+            )
+
+    # Reading
+
+    def _get(self, name: str) -> bytes | None:
+        with _translated("Reading", self.path):
+            value: bytes | None = self._cf["meta"].get(name.encode())
+        return value
+
+    def _get_json(self, name: str) -> dict[str, Any] | None:
+        value = self._get(name)
+        if value is None:
+            return None
+        parsed: dict[str, Any] = json.loads(value)
+        return parsed
+
+    def counters(self) -> Counters:
+        """The counters of the last commit."""
+        return Counters(**(self._get_json("counters") or {}))
+
+    def note(self, name: str) -> bytes | None:
+        """A note of the last commit that wrote it."""
+        return self._get("note:" + name)
+
+    def has_seen(self, fingerprint: bytes) -> bool:
+        """Whether *fingerprint* was committed as seen."""
+        with _translated("Reading", self.path):
+            return fingerprint in self._cf["seen"]
+
+    def claimed(self, fingerprint: bytes, occurrence: int) -> int | None:
+        """The run that claimed this occurrence of a start request; ``None``: none did."""
+        with _translated("Reading", self.path):
+            value = self._cf["started"].get(fingerprint + occurrence.to_bytes(4, "big"))
+        return None if value is None else int.from_bytes(value, "big")
+
+    def slots(self) -> Iterator[tuple[int, int, str]]:
+        """Id, count and name of every slot."""
+        for key, value in self._iterate("slots"):
+            name = value[_COUNT.size :].decode("utf-8", "surrogatepass")
+            yield int.from_bytes(key, "big"), _COUNT.unpack_from(value)[0], name
+
+    def leases(self) -> Iterator[tuple[bytes, LeaseRecord]]:
+        """Fingerprint and record of every lease."""
+        for key, value in self._iterate("leased"):
+            when, crashes, alone = _LEASE.unpack(value)
+            yield key, LeaseRecord(when, crashes, bool(alone))
+
+    def dead(self) -> Iterator[tuple[bytes, str, bytes]]:
+        """Key, reason and stored value of every dead request."""
+        for key, value in self._iterate("dead"):
+            end = 4 + int.from_bytes(value[:4], "big")
+            yield key, value[4:end].decode(), value[end:]
+
+    def pending(
+        self, prefix: bytes = b"", start: bytes = b"", limit: int | None = None
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Key and value of pending requests whose keys start with *prefix*, from *start* on."""
+        return self._iterate("pending", prefix, start, limit)
+
+    def _iterate(
+        self, family: str, prefix: bytes = b"", start: bytes = b"", limit: int | None = None
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Rows of a family in key order.
+
+        An iterator over a damaged block just stops, as at the end: its status tells the two apart.
+        """
+        with _translated("Reading", self.path):
+            read_options = ReadOptions()
+            end = _after(prefix)
+            if end is not None:
+                read_options.set_iterate_upper_bound(end)
+            rows = self._cf[family].iter(read_options)
+            rows.seek(start or prefix)
+            while rows.valid() and limit != 0:
+                yield rows.key(), rows.value()
+                rows.next()
+                if limit is not None:
+                    limit -= 1
+            rows.status()
+
+    # Writing
+
+    def write(self, batch: Batch) -> None:
+        """Apply *batch*, wholly or not at all.
+
+        :raises StoreStalledError: RocksDB is behind with its own work; ask again later.
+        :raises JobdirLostError: the directory is not there any more.
+        :raises StoreError: it failed otherwise, e.g. a full disk.
+        """
+        self.check_directory()
+        number = self.commit_number + 1
+        with _translated("Writing to", self.path):
+            self._rdict.write(self._encode(batch, number), self._patient)
+        self.commit_number = number
+
+    def _encode(self, batch: Batch, number: int) -> WriteBatch:
+        rows = WriteBatch(raw_mode=True)
+        put: Callable[..., None] = rows.put
+        delete: Callable[..., None] = rows.delete
+        handle = self._handles["seen"]
+        for fingerprint in batch.forgotten:
+            delete(fingerprint, handle)
+        for fingerprint in batch.seen:
+            put(fingerprint, b"", handle)
+        handle = self._handles["pending"]
+        for key, value in batch.pending:
+            put(key, value, handle)
+        for key in batch.removed:
+            delete(key, handle)
+        for prefix in batch.removed_slots:
+            rows.delete_range(prefix, _after(prefix) or b"\xff" * 9, handle)
+        handle = self._handles["slots"]
+        for slot_id, count, name in batch.slots:
+            if count:
+                put(slot_id, _COUNT.pack(count) + name.encode("utf-8", "surrogatepass"), handle)
+            else:
+                delete(slot_id, handle)
+        handle = self._handles["started"]
+        for key, run in batch.started:
+            put(key, run.to_bytes(4, "big"), handle)
+        if batch.clear_started:
+            rows.delete_range(b"", b"\xff" * 300, handle)
+        handle = self._handles["leased"]
+        for fingerprint, record in batch.leases:
+            if record is None:
+                delete(fingerprint, handle)
+            else:
+                put(fingerprint, _pack_lease(record), handle)
+        handle = self._handles["dead"]
+        for key, value in batch.dead:
+            put(key, value, handle)
+        handle = self._handles["meta"]
+        for name, note in batch.notes.items():
+            put(b"note:" + name.encode(), note, handle)
+        put(b"counters", json.dumps(asdict(batch.counters)).encode(), handle)
+        put(b"commit", number.to_bytes(8, "big"), handle)
+        return rows
+
+    def remove_orphans(self, next_slot: int) -> None:
+        """Delete rows of slots that no commit ever named: a re-encoding was cut short."""
+        first = next_slot.to_bytes(8, "big")
+        if any(True for _ in self._iterate("pending", start=first, limit=1)):
+            with _translated("Writing to", self.path):
+                self._cf["pending"].delete_range(first, b"\xff" * 9)
+
+    def record_lease(self, fingerprint: bytes, record: LeaseRecord) -> None:
+        """Note at once, outside any batch, that a request was leased."""
+        with _translated("Writing to", self.path):
+            self._cf["leased"].put(fingerprint, _pack_lease(record), self._patient)
+
+
+def encode_dead(why: str, value: bytes) -> bytes:
+    """The stored form of a dead request: length of the reason, reason, value as in pending."""
+    reason = why.encode()
+    return len(reason).to_bytes(4, "big") + reason + value
+
+
+def worth_range_delete(removed: int) -> bool:
+    """Whether a slot that is gone left so many deletions that one over its range pays."""
+    return removed >= _RANGE_DELETE_FROM
+
+
+def new_lease_record(crashes: int = 0, *, alone: bool = False) -> LeaseRecord:
+    """The record of a lease that is given now."""
+    return LeaseRecord(time.time(), crashes, alone)
+
+
+def _pack_lease(record: LeaseRecord) -> bytes:
+    return _LEASE.pack(record.when, min(record.crashes, 0xFFFFFFFF), record.alone)
+
+
+def _after(prefix: bytes) -> bytes | None:
+    """The first key past all that start with *prefix*; ``None``: there is no end."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes((stripped[-1] + 1,)) if stripped else None

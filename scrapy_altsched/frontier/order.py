@@ -1,0 +1,204 @@
+"""Who is next: priorities, LIFO and FIFO in one sortable key, and the choice between slots.
+
+The order is that of Scrapy's own ``ScrapyPriorityQueue`` and ``DownloaderAwarePriorityQueue``
+(scrapy/pqueues.py): inside a slot the highest priority first, then other requests before start
+requests, then LIFO or FIFO; between slots the one with the fewest downloads under way, ties
+round-robin by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from sortedcontainers import SortedDict
+
+from .contract import Busy, Entry
+
+Direction = Literal["lifo", "fifo"]
+Policy = Literal["slots", "one"]
+
+_SEQUENCE_MAX = (1 << 64) - 1
+_NORMAL, _START = 0, 1
+#: Longest priority, in bytes, whose length fits the first byte of its encoding.
+_SHORT = 0x7E
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The order a crawl wants.
+
+    :ivar policy: ``slots``: between download slots, the least busy one; ``one``: one queue.
+    :ivar normal: direction among requests of equal priority.
+    :ivar start: the same for start requests, or ``None`` if they are as all others.
+    """
+
+    policy: Policy = "slots"
+    normal: Direction = "lifo"
+    start: Direction | None = "fifo"
+
+    def slot_of(self, name: str) -> str:
+        """The name of the queue that requests of download slot *name* wait in."""
+        return name if self.policy == "slots" else ""
+
+    def encode(self, priority: int, start: bool, sequence: int) -> bytes:
+        """The key under which a request waits in its slot; smaller is sooner."""
+        prefix, inverted = self._level(priority, start)
+        return prefix + (_SEQUENCE_MAX - sequence if inverted else sequence).to_bytes(8, "big")
+
+    def decode(self, key: bytes) -> tuple[int, bool, int]:
+        """Priority, whether in the start requests' own queue, and sequence of a key."""
+        queue = key[-9]
+        sequence = int.from_bytes(key[-8:], "big")
+        direction = self.start if queue == _START else self.normal
+        if direction == "lifo":
+            sequence = _SEQUENCE_MAX - sequence
+        return -decode_int(key[:-9]), queue == _START, sequence
+
+    @lru_cache(maxsize=4096)  # noqa: B019  (orders are few, frozen and long-lived)
+    def _level(self, priority: int, start: bool) -> tuple[bytes, bool]:
+        own = start and self.start is not None
+        direction = self.start if own else self.normal
+        return encode_int(-priority) + bytes((_START if own else _NORMAL,)), direction == "lifo"
+
+    def __str__(self) -> str:
+        return f"{self.policy}/{self.normal}/{self.start or 'none'}"
+
+    @classmethod
+    def parse(cls, text: str) -> Order:
+        """The inverse of ``str(order)``."""
+        policy, normal, start = text.split("/")
+        return cls(policy, normal, None if start == "none" else start)  # type: ignore[arg-type]
+
+
+def encode_int(number: int) -> bytes:
+    """Any int as bytes that compare as the ints do, none of them a prefix of another's."""
+    if number < 0:
+        return bytes(255 - byte for byte in encode_int(-1 - number))
+    length = (number.bit_length() + 7) // 8
+    body = number.to_bytes(length, "big")
+    if length < _SHORT:
+        return bytes((0x80 + length,)) + body
+    return b"\xff" + length.to_bytes(8, "big") + body
+
+
+def decode_int(data: bytes) -> int:
+    """The inverse of :func:`encode_int`."""
+    if data[0] < 0x80:
+        return -1 - decode_int(bytes(255 - byte for byte in data))
+    return int.from_bytes(data[9:] if data[0] == 0xFF else data[1:], "big")
+
+
+class Slot:
+    """The requests of one download slot.
+
+    :ivar heap: ``(order key, entry)`` of those in memory, a :mod:`heapq`.
+    :ivar bound: everything stored below this order key is in memory or leased, everything from
+        it on is only in the store; ``None``: nothing is only in the store.
+    :ivar count: requests pending, in memory or not.
+    :ivar leased: requests leased.
+    :ivar stored: requests in the store, as of the last commit: pending or leased ones.
+    :ivar removed: requests that were deleted from the store under this id.
+    """
+
+    __slots__ = ("bound", "count", "heap", "id", "leased", "name", "prefix", "removed", "stored")
+
+    def __init__(self, slot_id: int, name: str) -> None:
+        self.id = slot_id
+        self.name = name
+        self.prefix = slot_id.to_bytes(8, "big")
+        self.heap: list[tuple[bytes, Entry]] = []
+        self.bound: bytes | None = None
+        self.count = 0
+        self.leased = 0
+        self.stored = 0
+        self.removed = 0
+
+
+class Slots:
+    """All slots that have something pending, leased or stored, and whose turn it is."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Slot] = {}
+        self._by_prefix: dict[bytes, Slot] = {}
+        self._pending: SortedDict[str, Slot] = SortedDict()
+        self._last: str | None = None
+        self.next_id = 1
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __iter__(self) -> Iterator[Slot]:
+        return iter(self._by_name.values())
+
+    def get(self, name: str) -> Slot:
+        """The slot of that name, made if it is not there."""
+        slot = self._by_name.get(name)
+        if slot is None:
+            slot = Slot(self.next_id, name)
+            self.next_id += 1
+            self._by_name[name] = self._by_prefix[slot.prefix] = slot
+        return slot
+
+    def of_key(self, key: bytes) -> Slot:
+        """The slot that a request's full key belongs to."""
+        return self._by_prefix[key[:8]]
+
+    def load(self, slot: Slot) -> None:
+        """Take over a stored slot."""
+        self._by_name[slot.name] = self._by_prefix[slot.prefix] = slot
+        if slot.count:
+            self._pending[slot.name] = slot
+
+    def increase(self, slot: Slot) -> None:
+        """One more request of *slot* is pending."""
+        slot.count += 1
+        if slot.count == 1:
+            self._pending[slot.name] = slot
+
+    def decrease(self, slot: Slot, by: int = 1) -> None:
+        """*by* requests of *slot* are no longer pending."""
+        slot.count -= by
+        if not slot.count:
+            del self._pending[slot.name]
+
+    def drop_if_empty(self, slot: Slot) -> bool:
+        """Forget *slot* if nothing of it is pending, leased or stored; whether it was."""
+        if slot.count or slot.leased or slot.stored:
+            return False
+        self._by_name.pop(slot.name, None)
+        self._by_prefix.pop(slot.prefix, None)
+        return True
+
+    def choose(self, busy: Busy) -> Slot | None:
+        """The slot whose turn it is; ``None`` if nothing is pending.
+
+        Walks names from the last one taken, past busy ones only: O(log slots + busy slots).
+        """
+        pending = self._pending
+        if len(pending) < 2:
+            return pending.peekitem(0)[1] if pending else None
+        best: str | None = None
+        fewest = 0
+        for name in self._rotation():
+            active = busy.get(name, 0)
+            if not active:
+                return pending[name]
+            if best is None or active < fewest:
+                best, fewest = name, active
+        assert best is not None
+        return pending[best]
+
+    def take(self, slot: Slot) -> None:
+        """A request of *slot* was leased: the next slot in the round has its turn."""
+        self._last = slot.name
+
+    def _rotation(self) -> Iterator[str]:
+        last = self._last
+        if last is None:
+            yield from self._pending.irange()
+        else:
+            yield from self._pending.irange(minimum=last, inclusive=(False, True))
+            yield from self._pending.irange(maximum=last)

@@ -1,0 +1,153 @@
+"""How much of the queue is in memory.
+
+A stored queue is read from its head: per slot, everything below the slot's *bound* is in memory
+(or leased), everything from the bound on is only in the store.  Reading goes on from the bound, and
+so never walks over what was deleted before it.  What is not written yet stays in memory wherever it
+belongs; it becomes droppable with the commit.
+
+The cap is on all requests together, not on each slot's: a hundred thousand slots must fit.
+(Flink's RocksDBCachingPriorityQueueSet keeps heads of queues in memory in a like way.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from heapq import heappop, heappush
+
+from .contract import Entry
+from .journal import Journal, decode_value
+from .order import Slot
+
+#: Most requests that are read at once.
+_READ = 256
+
+
+class Window:
+    """The part of every slot's queue that is in memory.
+
+    :param journal: where the rest is; ``None``: there is no rest.
+    :param cap: how many requests of stored queues to keep in memory, in all.
+    :param unwritten: keys of requests that are not stored yet.
+    :param out: containers of keys that are stored but not pending: leased, or done since the last
+        commit.
+    """
+
+    def __init__(
+        self,
+        journal: Journal | None,
+        cap: int,
+        unwritten: Container[bytes],
+        out: tuple[Container[bytes], ...],
+    ) -> None:
+        self._journal = journal
+        self._cap = cap
+        self._unwritten = unwritten
+        self._out = out
+        self._warm: dict[int, Slot] = {}
+        self._size = 0
+        self._shrink_at = cap
+
+    def __len__(self) -> int:
+        return self._size
+
+    def push(self, slot: Slot, order_key: bytes, entry: Entry) -> None:
+        """Put a request that is pending into memory."""
+        if not slot.heap:
+            self._warm[slot.id] = slot
+        heappush(slot.heap, (order_key, entry))
+        self._size += 1
+        if self._size > self._shrink_at and self._journal is not None:
+            self._shrink()
+
+    def front(self, slot: Slot) -> tuple[bytes, Entry] | None:
+        """The next request of *slot*; ``None``: there is none, in memory or in the store.
+
+        :raises StoreError: the store could not be read.
+        """
+        heap = slot.heap
+        if slot.bound is not None and (not heap or heap[0][0] >= slot.bound):
+            self._refill(slot)
+            heap = slot.heap
+        return heap[0] if heap else None
+
+    def pop(self, slot: Slot) -> None:
+        """Take away what :meth:`front` answered."""
+        heappop(slot.heap)
+        self._size -= 1
+        if not slot.heap:
+            del self._warm[slot.id]
+
+    def note_commit(self) -> None:
+        """What was not written before is now, and may be dropped from memory."""
+        self._shrink_at = self._cap
+
+    def _refill(self, slot: Slot) -> None:
+        assert self._journal is not None
+        while slot.bound is not None and (not slot.heap or slot.heap[0][0] >= slot.bound):
+            limit = max(1, min(_READ, self._cap // 8))
+            start = slot.prefix + slot.bound
+            rows = list(self._journal.pending(slot.prefix, start, limit))
+            # What was written since it was pushed is among the rows, or comes after them.
+            heap = [item for item in slot.heap if self._must_stay(slot, item)]
+            for key, value in rows:
+                if not any(key in keys for keys in self._out):
+                    heappush(heap, (key[8:], decode_value(value)))
+            slot.bound = rows[-1][0][8:] + b"\0" if len(rows) == limit else None
+            self._replace(slot, heap)
+
+    def _must_stay(self, slot: Slot, item: tuple[bytes, Entry]) -> bool:
+        """Whether *item* cannot be read from the store (below the bound counts as cannot)."""
+        order_key, entry = item
+        return (
+            (slot.bound is not None and order_key < slot.bound)
+            or entry.payload is None
+            or slot.prefix + order_key in self._unwritten
+        )
+
+    def _replace(self, slot: Slot, heap: list[tuple[bytes, Entry]]) -> None:
+        self._size += len(heap) - len(slot.heap)
+        slot.heap = heap
+        if heap:
+            self._warm[slot.id] = slot
+        else:
+            self._warm.pop(slot.id, None)
+
+    def _shrink(self) -> None:
+        """Drop far ends of queues that can be read again, longest first, to 3/4 of the cap."""
+        target = self._cap * 3 // 4
+        keep = self._fair_share(target)
+        for slot in list(self._warm.values()):
+            if self._size <= target:
+                break
+            if len(slot.heap) > keep:
+                self._trim(slot, keep)
+        # If little could be dropped, do not try again at the next request.
+        self._shrink_at = max(self._cap, self._size + self._cap // 4)
+
+    def _fair_share(self, target: int) -> int:
+        """The length such that all slots, cut to it, come to at most *target* requests."""
+        lengths = sorted(len(slot.heap) for slot in self._warm.values())
+        left = target
+        for position, length in enumerate(lengths):
+            slots = len(lengths) - position
+            if length * slots > left:
+                return left // slots
+            left -= length
+        return target
+
+    def _trim(self, slot: Slot, keep: int) -> None:
+        heap = sorted(slot.heap, key=_order_key)
+        stay = heap[:keep]
+        dropped: bytes | None = None
+        for order_key, entry in heap[keep:]:
+            if entry.payload is None or slot.prefix + order_key in self._unwritten:
+                stay.append((order_key, entry))
+            elif dropped is None:
+                dropped = order_key
+        if dropped is not None and (slot.bound is None or dropped < slot.bound):
+            slot.bound = dropped
+        self._replace(slot, stay)
+
+
+def _order_key(item: tuple[bytes, Entry]) -> bytes:
+    return item[0]

@@ -1,0 +1,440 @@
+"""Scrapy's scheduler interface, onto a frontier."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from scrapy.core.scheduler import BaseScheduler
+from scrapy.dupefilters import BaseDupeFilter
+from scrapy.utils.misc import build_from_crawler, load_object
+
+from .codec import decode_request, encode_request
+from .committer import Committer
+from .dupefilter import DupeFilter
+from .engine import Engine, StartWatch, keep_spider_state
+from .errors import AltschedError, CodecError, StoreError
+from .feeds import warn_of_unsafe_feeds
+from .frontier import Counts, Entry, Lease, LocalFrontier, Verdict, open_frontier
+from .settings import Config
+from .spiderstate import FILE, STATE, SpiderStateCheckpoint
+
+if TYPE_CHECKING:
+    from scrapy import Request, Spider
+    from scrapy.crawler import Crawler
+    from scrapy.statscollectors import StatsCollector
+    from twisted.internet.defer import Deferred
+    from typing_extensions import Self
+
+logger = logging.getLogger(__name__)
+
+
+class _RequestEntry(Entry):
+    """An entry that is encoded only if it is accepted."""
+
+    __slots__ = ("scheduler",)
+
+    def __init__(
+        self, fingerprint: bytes, request: Request, unique: bool, yielded: bool, scheduler: Scheduler
+    ) -> None:
+        super().__init__(fingerprint, request=request, unique=unique, yielded=yielded)
+        self.priority = request.priority
+        self.scheduler = scheduler
+
+    def complete(self) -> None:
+        self.scheduler._complete(self)
+
+
+class _Queue:
+    """What other code finds where Scrapy's scheduler has a queue: its length."""
+
+    def __init__(self, length: Callable[[], int]) -> None:
+        self._length = length
+
+    def __len__(self) -> int:
+        return self._length()
+
+
+class Scheduler(BaseScheduler):
+    """Scrapy's scheduler: what it accepted survives any death of the process, if JOBDIR is set.
+
+    The parameters are those of :class:`scrapy.core.scheduler.Scheduler`; of the queue classes only
+    the order they stand for is taken.  ``None`` stands for the setting's value.
+    """
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        dupefilter = build_from_crawler(
+            load_object(crawler.settings["DUPEFILTER_CLASS"]), crawler
+        )
+        return cls(
+            dupefilter,
+            jobdir=crawler.settings["JOBDIR"] or None,
+            logunser=crawler.settings.getbool("SCHEDULER_DEBUG"),
+            stats=crawler.stats,
+            crawler=crawler,
+        )
+
+    def __init__(
+        self,
+        dupefilter: BaseDupeFilter,
+        jobdir: str | None = None,
+        dqclass: type | None = None,
+        mqclass: type | None = None,
+        logunser: bool = False,
+        stats: StatsCollector | None = None,
+        pqclass: type | None = None,
+        crawler: Crawler | None = None,
+    ) -> None:
+        self.df = dupefilter
+        self.jobdir = jobdir
+        self.dqclass = dqclass
+        self.mqclass = mqclass
+        self.pqclass = pqclass
+        self.logunser = logunser
+        self.stats: StatsCollector = stats  # type: ignore[assignment]
+        self.crawler: Crawler = crawler  # type: ignore[assignment]
+        self.config = Config()
+        self._frontier: LocalFrontier | None = None
+        self._leases: dict[bytes, tuple[Request, Lease]] = {}
+        #: Entries that wait for the store to be readable again, to know whether they were seen.
+        self._held: list[Entry] = []
+        self._warn_unserializable = True
+
+    # Opening and closing
+
+    def open(self, spider: Spider) -> Deferred[None] | None:
+        """Open the frontier, resuming the job in JOBDIR if there is one.
+
+        :raises AltschedError: a setting or the job directory cannot be used; the reason has been
+            logged, and nothing in the job directory changed.
+        """
+        self.spider = spider
+        try:
+            self._open(spider)
+        except AltschedError as error:
+            logger.critical("%s", error, extra={"spider": spider})
+            keep_spider_state(self.crawler)
+            raise
+        return self.df.open()
+
+    def _open(self, spider: Spider) -> None:
+        self._engine = Engine(self.crawler)
+        jobdir = None if self._engine.interactive else self.jobdir
+        settings = self.crawler.settings
+        given = {
+            "SCHEDULER_DISK_QUEUE": self.dqclass,
+            "SCHEDULER_MEMORY_QUEUE": self.mqclass,
+            "SCHEDULER_PRIORITY_QUEUE": self.pqclass,
+        }
+        self.config = Config.from_settings(settings, disk=jobdir is not None, **given)
+        self._on_disk = jobdir is not None
+        self._by_slot = self.config.order.policy == "slots"
+        self._is_atomic = type(self.df).request_seen is DupeFilter.request_seen
+        if jobdir is not None:
+            warn_of_unsafe_feeds(settings, spider)
+            if not self._is_atomic and type(self.df) is not BaseDupeFilter:
+                self._warn_of_foreign_filter()
+        frontier = open_frontier(jobdir, spider.name, self.config.frontier, locate=self._locate)
+        try:
+            self._checkpoint = None
+            if jobdir is not None:
+                self._checkpoint = SpiderStateCheckpoint(jobdir, spider)
+                self._checkpoint.restore(frontier.note(STATE), frontier.note(FILE))
+        except BaseException:
+            frontier.close()
+            raise
+        if isinstance(self.df, DupeFilter):
+            self.df.share(frontier)
+        self._frontier = frontier
+        self.mqs = _Queue(lambda: self._count_queue(in_memory=True))
+        self.dqs = _Queue(lambda: self._count_queue(in_memory=False)) if self._on_disk else None
+        self._start: StartWatch = self._engine.watch_start()
+        self._committer = Committer(
+            self.crawler,
+            spider,
+            frontier,
+            self._engine,
+            self.config,
+            settle=self._settle,
+            notes=self._notes,
+        )
+        if jobdir is not None:
+            self._report_resumption(frontier)
+            self._committer.start()
+
+    def close(self, reason: str) -> Deferred[None] | None:
+        """Commit everything, say in one line what state the job is in, and close."""
+        frontier = self._frontier
+        if frontier is not None:
+            try:
+                self._close(frontier, reason)
+            except AltschedError as error:
+                self._report_unsaved(frontier, error)
+            finally:
+                self._frontier = None
+        return self.df.close(reason)
+
+    def _close(self, frontier: LocalFrontier, reason: str) -> None:
+        try:
+            self._committer.finish()
+            counts = frontier.counts()
+            finished = (
+                reason == "finished"
+                and self._start.exhausted
+                and not (counts.pending or counts.leased or counts.unaccounted)
+            )
+            frontier.close(finished=finished)
+        finally:
+            self._committer.stop()
+            frontier.abandon()
+        self._report_end(frontier.counts(), finished)
+
+    # The path of every request
+
+    def enqueue_request(self, request: Request) -> bool:
+        """Accept *request*, unless it is a duplicate; whether it was accepted."""
+        frontier = self._frontier
+        assert frontier is not None, "the scheduler is not open"
+        yielded = self._start.take(request)
+        unique = not request.dont_filter
+        if self._is_atomic:
+            fingerprint = self.df.fingerprint(request)  # type: ignore[attr-defined]
+        else:
+            if unique and self.df.request_seen(request):
+                self.df.log(request, self.spider)
+                return False
+            unique = False
+            fingerprint = self.crawler.request_fingerprinter.fingerprint(request)
+        entry = _RequestEntry(fingerprint, request, unique, yielded, self)
+        try:
+            verdict = frontier.add(entry)
+        except StoreError as error:
+            # Whether it was seen cannot be known now, and it must not be lost.
+            self._held.append(entry)
+            self._committer.note_failure(error)
+            return True
+        if verdict is Verdict.SEEN:
+            self.df.log(request, self.spider)
+            return False
+        if verdict is Verdict.STARTED:
+            self.stats.inc_value("altsched/start/skipped")
+            return False
+        if self._on_disk:
+            if not self._any_leased():
+                # It has no parent that would bring it back: not a second without a commit.
+                self._committer.commit()
+            else:
+                self._committer.commit_if_due()
+        return True
+
+    def next_request(self) -> Request | None:
+        """The next request, or ``None``: nothing is pending, or nothing is ready yet."""
+        frontier = self._frontier
+        assert frontier is not None, "the scheduler is not open"
+        self._reap()
+        if self._on_disk:
+            self._committer.commit_if_due()
+        busy = self._engine.active_downloads() if self._by_slot and frontier.pending else {}
+        try:
+            while (lease := frontier.lease(busy)) is not None:
+                request = self._take(lease)
+                if request is not None:
+                    return request
+        except StoreError as error:
+            self._committer.note_failure(error)
+        return None
+
+    def has_pending_requests(self) -> bool:
+        """Whether any request waits; those handed out are the engine's to count."""
+        return len(self) > 0
+
+    def __len__(self) -> int:
+        if self._frontier is None:
+            return 0
+        return self._frontier.pending + len(self._held)
+
+    def _count_queue(self, *, in_memory: bool) -> int:
+        """How many of the pending requests are in memory only, or are not."""
+        if self._frontier is None:
+            return 0
+        counts = self._frontier.counts()
+        memory_only = min(counts.memory_only, counts.pending)
+        return memory_only if in_memory else counts.pending - memory_only
+
+    def checkpoint(self) -> bool:
+        """Commit now; whether everything accepted until now survives the process's death.
+
+        For feeders: acknowledge what you fed after this is true, or on ``frontier_committed``.
+        """
+        while self._frontier is not None and self._frontier.changed(self._notes()):
+            before = self._frontier.commit_number
+            self._committer.commit()
+            if self._frontier.commit_number == before:
+                return False
+        return not self._held
+
+    @property
+    def resumed(self) -> bool:
+        """Whether this crawl goes on with a job that earlier runs left unfinished."""
+        return self._frontier is not None and self._frontier.resumed
+
+    # What the frontier and the committer ask for
+
+    def _complete(self, entry: _RequestEntry) -> None:
+        request: Request = entry.request
+        if self._by_slot:
+            name = self._engine.slot_key(request)
+            entry.slot = name if isinstance(name, str) else str(name)
+        entry.start = bool(request.meta.get("is_start_request"))
+        if self._on_disk:
+            try:
+                entry.payload = encode_request(request, self.spider)
+                entry.request = None
+            except CodecError as error:
+                self._report_unserializable(request, error)
+        self.stats.inc_value(
+            "scheduler/enqueued/memory" if entry.payload is None else "scheduler/enqueued/disk"
+        )
+        self.stats.inc_value("scheduler/enqueued")
+
+    def _locate(self, payload: bytes) -> tuple[str, bool]:
+        request = decode_request(payload, self.spider)
+        return self._engine.slot_key(request), bool(request.meta.get("is_start_request"))
+
+    def _settle(self) -> None:
+        """Have the frontier know all that happened until now."""
+        self._reap()
+        assert self._frontier is not None
+        while self._held:
+            self._frontier.add(self._held[0])
+            del self._held[0]
+
+    def _notes(self) -> dict[str, bytes]:
+        return self._checkpoint.notes() if self._checkpoint is not None else {}
+
+    # Parts
+
+    def _reap(self) -> None:
+        """Finish the requests that have left the engine."""
+        if not self._leases:
+            return
+        in_progress = self._engine.in_progress
+        frontier = self._frontier
+        assert frontier is not None
+        done = [key for key, (request, _) in self._leases.items() if request not in in_progress]
+        for key in done:
+            frontier.finish(self._leases.pop(key)[1])
+
+    def _any_leased(self) -> bool:
+        self._reap()
+        return bool(self._leases)
+
+    def _take(self, lease: Lease) -> Request | None:
+        """The request of *lease*; ``None``: it cannot be restored, and is dead now."""
+        entry = lease.entry
+        request: Request
+        if entry.payload is None:
+            request = entry.request
+            self.stats.inc_value("scheduler/dequeued/memory")
+        else:
+            try:
+                request = decode_request(entry.payload, self.spider)
+            except CodecError as error:
+                self._bury(lease, error)
+                return None
+            self.stats.inc_value("scheduler/dequeued/disk")
+        self.stats.inc_value("scheduler/dequeued")
+        self._leases[lease.key] = request, lease
+        return request
+
+    def _bury(self, lease: Lease, error: CodecError) -> None:
+        assert self._frontier is not None
+        self._frontier.bury(lease, f"it cannot be restored: {error}")
+        logger.warning(
+            "A stored request (fingerprint %(fingerprint)s) cannot be restored: %(error)s. It is"
+            " kept among the dead ones and not crawled.",
+            {"fingerprint": lease.entry.fingerprint.hex(), "error": error},
+            extra={"spider": self.spider},
+        )
+
+    def _report_unserializable(self, request: Request, error: CodecError) -> None:
+        self.stats.inc_value("scheduler/unserializable")
+        if self._warn_unserializable:
+            self._warn_unserializable = False
+            logger.warning(
+                "Unable to serialize request: %(request)s - reason: %(reason)s - no more"
+                " unserializable requests will be logged (stats being collected)",
+                {"request": request, "reason": error},
+                exc_info=self.logunser,
+                extra={"spider": self.spider},
+            )
+
+    def _warn_of_foreign_filter(self) -> None:
+        logger.warning(
+            "DUPEFILTER_CLASS is %(name)s: what it has seen and what this scheduler has stored"
+            " are not saved in one step, so after a crash requests may be missing or come twice."
+            " Use 'scrapy_altsched.DupeFilter' to lose none.",
+            {"name": f"{type(self.df).__module__}.{type(self.df).__qualname__}"},
+            extra={"spider": self.spider},
+        )
+
+    def _report_resumption(self, frontier: LocalFrontier) -> None:
+        if frontier.pending:
+            logger.info(
+                "Resuming crawl (%(queuesize)d requests scheduled)",
+                {"queuesize": frontier.pending},
+                extra={"spider": self.spider},
+            )
+        if frontier.lost_in_memory:
+            self.stats.set_value("altsched/lost_in_memory", frontier.lost_in_memory)
+            logger.warning(
+                "%(count)d requests that could not be serialized ended with an earlier run of this"
+                " job and were not crawled. They come again if the page that led to them does.",
+                {"count": frontier.lost_in_memory},
+                extra={"spider": self.spider},
+            )
+
+    def _report_end(self, counts: Counts, finished: bool) -> None:
+        for name in ("pending", "done", "dead"):
+            self.stats.set_value(f"altsched/{name}", getattr(counts, name))
+        if not self._on_disk:
+            return
+        values: dict[str, Any] = {
+            "jobdir": self.jobdir,
+            "spider": self.spider.name,
+            "done": counts.done,
+            "pending": counts.pending + counts.leased,
+            "dead": counts.dead,
+        }
+        if finished:
+            message = (
+                "The job in %(jobdir)s is finished: %(done)d requests done, none pending,"
+                " %(dead)d dead"
+            )
+        else:
+            message = (
+                "The job in %(jobdir)s is not finished: %(done)d requests done, %(pending)d"
+                " pending, %(dead)d dead. Resume it with: scrapy crawl %(spider)s -s"
+                " JOBDIR=%(jobdir)s"
+            )
+        logger.info(message, values, extra={"spider": self.spider})
+        if counts.unaccounted:
+            self.stats.set_value("altsched/unaccounted", counts.unaccounted)
+            logger.warning(
+                "%(count)d requests of the job in %(jobdir)s were accepted and are neither done,"
+                " pending nor dead: its files were damaged or changed by somebody else. Start the"
+                " job over in another JOBDIR to be sure to have every page.",
+                {"count": counts.unaccounted, "jobdir": self.jobdir},
+                extra={"spider": self.spider},
+            )
+
+    def _report_unsaved(self, frontier: LocalFrontier, error: AltschedError) -> None:
+        self.stats.set_value("altsched/unsaved", frontier.uncommitted)
+        logger.critical(
+            "The end of this crawl could not be saved: %(error)s What was committed before is safe;"
+            " resume with JOBDIR=%(jobdir)s to crawl the rest (%(changes)d changes) again.",
+            {"error": error, "jobdir": self.jobdir, "changes": frontier.uncommitted},
+            extra={"spider": self.spider},
+        )

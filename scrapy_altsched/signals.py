@@ -1,0 +1,16 @@
+"""Signals around a commit.
+
+Connect handlers as for Scrapy's own signals (``crawler.signals.connect``); they must be
+synchronous.
+"""
+
+from __future__ import annotations
+
+#: Sent before a commit, with ``spider``.  What a component holds back in a buffer of its own it
+#: must write out now: after the commit the pages that it came from are not fetched again.  A handler
+#: that raises postpones the commit.
+frontier_committing = object()
+
+#: Sent after a commit, with ``spider`` and ``commit`` (int, its number).  All requests that were
+#: accepted before now survive the death of the process: a feeder may acknowledge them.
+frontier_committed = object()
