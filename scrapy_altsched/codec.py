@@ -63,7 +63,7 @@ def decode_request(payload: bytes, spider: Spider) -> Request:
     if payload[:1] != _VERSION:
         raise CodecError(f"it is of an unknown version ({payload[:1].hex() or 'empty'})")
     try:
-        return request_from_dict(pickle.loads(payload[1:]), spider=spider)  # noqa: S301
+        return request_from_dict(pickle.loads(payload[1:]), spider=spider)
     except MemoryError:
         raise
     except Exception as error:  # unpickling runs code of whatever the request carries

@@ -221,9 +221,7 @@ class Committer:
                 )
 
     def _announce(self, number: int) -> None:
-        self._crawler.signals.send_catch_log(
-            frontier_committed, spider=self._spider, commit=number
-        )
+        self._crawler.signals.send_catch_log(frontier_committed, spider=self._spider, commit=number)
 
 
 class _Syncer:

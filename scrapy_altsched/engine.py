@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Callable, Container
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
 
 import scrapy
 from scrapy import Request, signals
@@ -23,16 +25,15 @@ from scrapy.utils.reactor import is_reactor_installed
 
 from .errors import UnsupportedScrapyError
 
-try:  # new in Scrapy 2.14
-    from scrapy.utils.asyncio import call_later, is_asyncio_available
-except ImportError:
-    call_later = None
-
 if TYPE_CHECKING:
     from scrapy import Spider
     from scrapy.crawler import Crawler
 
 logger = logging.getLogger(__name__)
+
+_scrapy_asyncio: Any = None
+with suppress(ImportError):  # its call_later is new in Scrapy 2.14
+    _scrapy_asyncio = import_module("scrapy.utils.asyncio")
 
 _NOTHING: frozenset[Request] = frozenset()
 
@@ -208,18 +209,18 @@ def _require(owner: object, name: str, path: str) -> None:
 
 
 def _can_call_later() -> bool:
-    if call_later is None:
+    if _scrapy_asyncio is None:
         return is_reactor_installed()
     try:
-        is_asyncio_available()
+        _scrapy_asyncio.is_asyncio_available()
     except RuntimeError:
         return False
     return True
 
 
 def _call_later(delay: float, call: Callable[[], object]) -> Any:
-    if call_later is not None:
-        return call_later(delay, call)
+    if _scrapy_asyncio is not None:
+        return _scrapy_asyncio.call_later(delay, call)
     from twisted.internet import reactor
 
-    return reactor.callLater(delay, call)  # type: ignore[attr-defined]
+    return cast("Any", reactor).callLater(delay, call)

@@ -36,7 +36,12 @@ class _RequestEntry(Entry):
     __slots__ = ("scheduler",)
 
     def __init__(
-        self, fingerprint: bytes, request: Request, unique: bool, yielded: bool, scheduler: Scheduler
+        self,
+        fingerprint: bytes,
+        request: Request,
+        unique: bool,
+        yielded: bool,
+        scheduler: Scheduler,
     ) -> None:
         super().__init__(fingerprint, request=request, unique=unique, yielded=yielded)
         self.priority = request.priority
@@ -65,9 +70,7 @@ class Scheduler(BaseScheduler):
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        dupefilter = build_from_crawler(
-            load_object(crawler.settings["DUPEFILTER_CLASS"]), crawler
-        )
+        dupefilter = build_from_crawler(load_object(crawler.settings["DUPEFILTER_CLASS"]), crawler)
         return cls(
             dupefilter,
             jobdir=crawler.settings["JOBDIR"] or None,
@@ -207,7 +210,7 @@ class Scheduler(BaseScheduler):
                 return False
             unique = False
             fingerprint = self.crawler.request_fingerprinter.fingerprint(request)
-        entry = _RequestEntry(fingerprint, request, unique, yielded, self)
+        entry = _RequestEntry(fingerprint, request, unique, yielded, self._complete)
         try:
             verdict = frontier.add(entry)
         except StoreError as error:

@@ -14,7 +14,7 @@ from scrapy.utils.misc import load_object
 
 from .errors import ConfigError
 from .frontier import Options, Order
-from .frontier.order import Direction, Policy
+from .frontier.order import DEFAULT_ORDER, Direction, Policy
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
@@ -67,7 +67,7 @@ class Config:
     max_crashes: int = _setting(3, _number(int, 1, "crashes"))
     memory_requests: int = _setting(20_000, _number(int, 1, "requests"))
     skip_started: bool = _setting(True, _flag)
-    order: Order = Order()
+    order: Order = DEFAULT_ORDER
 
     @property
     def frontier(self) -> Options:
@@ -142,9 +142,7 @@ def _read_policy(settings: BaseSettings, given: dict[str, Any]) -> Policy:
     )
 
 
-def _read_direction(
-    name: str, settings: BaseSettings, given: dict[str, Any]
-) -> Direction | None:
+def _read_direction(name: str, settings: BaseSettings, given: dict[str, Any]) -> Direction | None:
     queue_class = _load(name, settings, given)
     if queue_class is None:
         return None

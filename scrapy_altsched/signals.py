@@ -7,8 +7,8 @@ synchronous.
 from __future__ import annotations
 
 #: Sent before a commit, with ``spider``.  What a component holds back in a buffer of its own it
-#: must write out now: after the commit the pages that it came from are not fetched again.  A handler
-#: that raises postpones the commit.
+#: must write out now: after the commit the pages that it came from are not fetched again.  A
+#: handler that raises postpones the commit.
 frontier_committing = object()
 
 #: Sent after a commit, with ``spider`` and ``commit`` (int, its number).  All requests that were

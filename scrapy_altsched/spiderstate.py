@@ -87,7 +87,7 @@ class SpiderStateCheckpoint:
     def _is_readable(self) -> bool:
         try:
             with self._path.open("rb") as file:
-                pickle.load(file)  # noqa: S301
+                pickle.load(file)
         except Exception:  # whatever the reason is, Scrapy's extension would meet it too
             return False
         return True

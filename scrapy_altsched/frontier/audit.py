@@ -28,7 +28,9 @@ def audit(journal: Journal) -> list[str]:
     for slot_id, count, name in journal.slots():
         named.add(slot_id)
         if found[slot_id] != count:
-            problems.append(f"Slot {name!r} should hold {count} requests and holds {found[slot_id]}.")
+            problems.append(
+                f"Slot {name!r} should hold {count} requests and holds {found[slot_id]}."
+            )
     problems += [
         f"{count} pending requests belong to slot {slot_id}, which has no name."
         for slot_id, count in found.items()

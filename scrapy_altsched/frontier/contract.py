@@ -4,7 +4,7 @@
 
      add ──► pending ──lease──► leased ──finish──► done (only its fingerprint remains, in seen)
                 ▲                 │ the process died / the lease expired
-                └─────────────────┘ suspect: leased alone; dies again alone max_crashes times ──► dead
+                └─────────────────┘ suspect: leased alone; dies alone max_crashes times ──► dead
 
 The interface is cut at transitions, each of them atomic, and not at get and put: a caller never
 asks "seen?" and then pushes.  Nothing in this package knows Scrapy: a request is an
@@ -41,7 +41,7 @@ class Entry:
     :ivar start: whether it goes to the start requests' own queue.
     :ivar payload: the encoded request, or ``None`` for one that lives in memory only.
     :ivar request: the object itself, handed out with the lease where there is no payload.
-    :ivar unique: whether it is refused when its fingerprint was seen (Scrapy's ``not dont_filter``).
+    :ivar unique: whether it is refused if its fingerprint was seen (Scrapy's ``not dont_filter``).
     :ivar yielded: whether ``Spider.start()`` itself yielded it, so that a resumed job may skip it.
     :ivar claim: the frontier's own note of which occurrence of a start request this is.
     """

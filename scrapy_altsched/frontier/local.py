@@ -32,7 +32,7 @@ from .journal import (
     new_lease_record,
     worth_range_delete,
 )
-from .order import Order, Slot, Slots
+from .order import DEFAULT_ORDER, Order, Slot, Slots
 from .reorder import Locate, reorder
 from .window import Window
 
@@ -54,7 +54,7 @@ class Options:
     :ivar skip_started: whether a resumed unfinished job skips start requests that it accepted.
     """
 
-    order: Order = Order()
+    order: Order = DEFAULT_ORDER
     max_crashes: int = 3
     memory_requests: int = 20_000
     skip_started: bool = True
@@ -213,7 +213,9 @@ class LocalFrontier:
                 self._alone = lease
                 self._record(entry.fingerprint, new_lease_record(suspect.crashes, alone=True))
             else:
-                self.bury(lease, f"the process died {suspect.crashes} times while only it was leased")
+                self.bury(
+                    lease, f"the process died {suspect.crashes} times while only it was leased"
+                )
                 continue
             return lease
         return None

@@ -73,6 +73,9 @@ class Order:
         return cls(policy, normal, None if start == "none" else start)  # type: ignore[arg-type]
 
 
+DEFAULT_ORDER = Order()
+
+
 def encode_int(number: int) -> bytes:
     """Any int as bytes that compare as the ints do, none of them a prefix of another's."""
     if number < 0:

@@ -22,9 +22,7 @@ _CHUNK = 5_000
 Locate = Callable[[bytes], tuple[str, bool]]
 
 
-def reorder(
-    journal: Journal, old: Order, new: Order, locate: Locate | None, final: Batch
-) -> None:
+def reorder(journal: Journal, old: Order, new: Order, locate: Locate | None, final: Batch) -> None:
     """Write all pending requests in order *new*, and into *final* what makes it true.
 
     :raises StoreError: a read or write failed; the queue is as it was.
