@@ -112,7 +112,7 @@ class DupeFilter(BaseDupeFilter):
             self._due_at = time.monotonic() + self._interval
         return seen
 
-    def close(self, reason: str) -> Deferred[None] | None:
+    def close(self, reason: str) -> Deferred[None] | None:  # noqa: ARG002  (Scrapy's interface)
         """Close the frontier, if it is the filter's own."""
         if self._is_owner and self._frontier is not None:
             self._frontier.close()

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 class _RequestEntry(Entry):
     """An entry that is encoded only if it is accepted."""
 
-    __slots__ = ("scheduler",)
+    __slots__ = ("_fill_in",)
 
     def __init__(
         self,
@@ -41,14 +41,14 @@ class _RequestEntry(Entry):
         request: Request,
         unique: bool,
         yielded: bool,
-        scheduler: Scheduler,
+        fill_in: Callable[[_RequestEntry], None],
     ) -> None:
         super().__init__(fingerprint, request=request, unique=unique, yielded=yielded)
         self.priority = request.priority
-        self.scheduler = scheduler
+        self._fill_in = fill_in
 
     def complete(self) -> None:
-        self.scheduler._complete(self)
+        self._fill_in(self)
 
 
 class _Queue:

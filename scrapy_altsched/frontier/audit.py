@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from .journal import Journal, decode_value
+from .journal import Journal
+from .records import decode_value
 
 
 def audit(journal: Journal) -> list[str]:

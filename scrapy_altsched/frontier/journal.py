@@ -26,10 +26,8 @@ import json
 import logging
 import os
 import shutil
-import struct
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -45,81 +43,22 @@ from rocksdict import (
 )
 
 from ..errors import JobdirLostError, StoreError, StoreStalledError
-from .contract import Entry
 from .jobdir import Identity, Jobdir, not_writable
+from .records import (
+    Batch,
+    Counters,
+    LeaseRecord,
+    decode_dead,
+    decode_lease,
+    decode_slot,
+    encode_lease,
+    encode_slot,
+)
 
 logger = logging.getLogger(__name__)
 
 _FAMILIES = ("seen", "pending", "slots", "leased", "started", "dead", "meta")
-_UNIQUE = 1
-_LEASE = struct.Struct(">dIB")
-_COUNT = struct.Struct(">Q")
-
-#: Point deletions in one slot past which a range deletion spares later reads walking over them.
-_RANGE_DELETE_FROM = 1_000
-
 _MIB = 1024 * 1024
-
-
-@dataclass(slots=True)
-class Counters:
-    """Absolute numbers that every batch carries."""
-
-    accepted: int = 0
-    done: int = 0
-    dead: int = 0
-    #: Requests that live in memory only, at the time of the commit: gone if the process dies.
-    memory_only: int = 0
-    next_sequence: int = 1
-    next_slot: int = 1
-    #: How often the job was opened.
-    run: int = 0
-    finished: bool = False
-
-
-@dataclass(slots=True)
-class LeaseRecord:
-    """A lease that was out when the process died, or a suspect not yet leased again.
-
-    :ivar when: time of the lease, seconds since the epoch.
-    :ivar crashes: how often the process died while this request was leased alone.
-    :ivar alone: whether it is, or was at the process's death, leased alone.
-    """
-
-    when: float
-    crashes: int = 0
-    alone: bool = False
-
-
-@dataclass(slots=True)
-class Batch:
-    """What one commit changes.  Absolute values only, so that it can be written again."""
-
-    counters: Counters
-    seen: list[bytes] = field(default_factory=list)
-    pending: list[tuple[bytes, bytes]] = field(default_factory=list)
-    removed: list[bytes] = field(default_factory=list)
-    removed_slots: list[bytes] = field(default_factory=list)
-    slots: list[tuple[bytes, int, str]] = field(default_factory=list)
-    started: list[tuple[bytes, int]] = field(default_factory=list)
-    leases: list[tuple[bytes, LeaseRecord | None]] = field(default_factory=list)
-    dead: list[tuple[bytes, bytes]] = field(default_factory=list)
-    forgotten: list[bytes] = field(default_factory=list)
-    clear_started: bool = False
-    notes: dict[str, bytes] = field(default_factory=dict)
-
-
-def encode_value(entry: Entry) -> bytes:
-    """The stored form of a pending request: flags, length of the fingerprint, both, payload."""
-    fingerprint = entry.fingerprint
-    assert entry.payload is not None
-    return bytes((_UNIQUE if entry.unique else 0, len(fingerprint))) + fingerprint + entry.payload
-
-
-def decode_value(value: bytes) -> Entry:
-    """The inverse of :func:`encode_value`.  Slot and priority stay in the key."""
-    end = 2 + value[1]
-    return Entry(value[2:end], payload=value[end:], unique=bool(value[0] & _UNIQUE))
 
 
 class _translated:  # noqa: N801  (reads as a verb; a class, as generators cost 1 us on hot paths)
@@ -352,20 +291,17 @@ class Journal:
     def slots(self) -> Iterator[tuple[int, int, str]]:
         """Id, count and name of every slot."""
         for key, value in self._iterate("slots"):
-            name = value[_COUNT.size :].decode("utf-8", "surrogatepass")
-            yield int.from_bytes(key, "big"), _COUNT.unpack_from(value)[0], name
+            yield int.from_bytes(key, "big"), *decode_slot(value)
 
     def leases(self) -> Iterator[tuple[bytes, LeaseRecord]]:
         """Fingerprint and record of every lease."""
         for key, value in self._iterate("leased"):
-            when, crashes, alone = _LEASE.unpack(value)
-            yield key, LeaseRecord(when, crashes, bool(alone))
+            yield key, decode_lease(value)
 
     def dead(self) -> Iterator[tuple[bytes, str, bytes]]:
         """Key, reason and stored value of every dead request."""
         for key, value in self._iterate("dead"):
-            end = 4 + int.from_bytes(value[:4], "big")
-            yield key, value[4:end].decode(), value[end:]
+            yield key, *decode_dead(value)
 
     def pending(
         self, prefix: bytes = b"", start: bytes = b"", limit: int | None = None
@@ -428,7 +364,7 @@ class Journal:
         handle = self._handles["slots"]
         for slot_id, count, name in batch.slots:
             if count:
-                put(slot_id, _COUNT.pack(count) + name.encode("utf-8", "surrogatepass"), handle)
+                put(slot_id, encode_slot(count, name), handle)
             else:
                 delete(slot_id, handle)
         handle = self._handles["started"]
@@ -441,7 +377,7 @@ class Journal:
             if record is None:
                 delete(fingerprint, handle)
             else:
-                put(fingerprint, _pack_lease(record), handle)
+                put(fingerprint, encode_lease(record), handle)
         handle = self._handles["dead"]
         for key, value in batch.dead:
             put(key, value, handle)
@@ -462,27 +398,7 @@ class Journal:
     def record_lease(self, fingerprint: bytes, record: LeaseRecord) -> None:
         """Note at once, outside any batch, that a request was leased."""
         with _translated("Writing to", self.path):
-            self._cf["leased"].put(fingerprint, _pack_lease(record), self._patient)
-
-
-def encode_dead(why: str, value: bytes) -> bytes:
-    """The stored form of a dead request: length of the reason, reason, value as in pending."""
-    reason = why.encode()
-    return len(reason).to_bytes(4, "big") + reason + value
-
-
-def worth_range_delete(removed: int) -> bool:
-    """Whether a slot that is gone left so many deletions that one over its range pays."""
-    return removed >= _RANGE_DELETE_FROM
-
-
-def new_lease_record(crashes: int = 0, *, alone: bool = False) -> LeaseRecord:
-    """The record of a lease that is given now."""
-    return LeaseRecord(time.time(), crashes, alone)
-
-
-def _pack_lease(record: LeaseRecord) -> bytes:
-    return _LEASE.pack(record.when, min(record.crashes, 0xFFFFFFFF), record.alone)
+            self._cf["leased"].put(fingerprint, encode_lease(record), self._patient)
 
 
 def _after(prefix: bytes) -> bytes | None:

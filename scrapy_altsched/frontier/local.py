@@ -5,10 +5,7 @@ one state that the crawl was really in to the next.  This is right because a pag
 added before the page is finished: a snapshot at any instant holds a request, or its parent still
 leased, and a leased request stays stored until it is done.
 
-What is to be written is kept in two lists, and all of the first goes before any of the second:
-*adds* (requests pending or leased that are not stored yet) and *endings* (requests done or dead,
-stored or not).  A batch may therefore stop anywhere, to stay small: every prefix of the two is a
-state in which nothing is lost.
+:mod:`.changes` holds what is to be written, :mod:`.window` what is held in memory of what was.
 """
 
 from __future__ import annotations
@@ -16,32 +13,19 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
 from types import MappingProxyType
 
 from ..errors import ForkedError, StoreError
 from .audit import audit
+from .changes import NO_NOTES, Changes
 from .contract import Busy, Counts, Entry, Lease, Verdict
-from .journal import (
-    Batch,
-    Counters,
-    Journal,
-    LeaseRecord,
-    encode_dead,
-    encode_value,
-    new_lease_record,
-    worth_range_delete,
-)
+from .journal import Journal
 from .order import DEFAULT_ORDER, Order, Slot, Slots
+from .records import Batch, Counters, LeaseRecord, new_lease
 from .reorder import Locate, reorder
 from .window import Window
 
-#: Most changes in one batch: RocksDB's write holds the interpreter's lock, 26 ms at this size
-#: with ten million seen.
-BATCH = 5_000
-
 _IDLE: Busy = MappingProxyType({})
-_NO_NOTES: Mapping[str, bytes] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +42,6 @@ class Options:
     max_crashes: int = 3
     memory_requests: int = 20_000
     skip_started: bool = True
-
-
-@dataclass(slots=True)
-class _Ending:
-    """A request that is done or dead.
-
-    :ivar stored: whether the store holds it as pending.
-    :ivar why: the reason if it is dead.
-    """
-
-    slot: Slot
-    entry: Entry
-    stored: bool
-    why: str | None = None
 
 
 class LocalFrontier:
@@ -97,21 +67,10 @@ class LocalFrontier:
         self._pending = 0
         self._live = Counters()
         self._closed = False
-        #: Fingerprints seen that the store does not know: all of them where there is no store.
-        self._seen: set[bytes] = set()
-
-        # Changes since the last commit, beside _seen.
-        self._adds: dict[bytes, Entry] = {}
-        self._endings: dict[bytes, _Ending] = {}
-        self._marks: list[bytes] = []
-        self._claims: dict[bytes, int] = {}
-        self._skips: list[bytes] = []
-        self._released: list[bytes] = []
-
+        self._changes = changes = Changes()
         self._saved = Counters()
-        self._notes: dict[str, bytes] = {}
         self._window = Window(
-            journal, options.memory_requests, self._adds, (self._leases, self._endings)
+            journal, options.memory_requests, changes.adds, (self._leases, changes.endings)
         )
         self.resumed = False
         #: Requests that lived in memory only and ended with an earlier run.
@@ -159,10 +118,10 @@ class LocalFrontier:
         if entry.unique:
             if self._has_seen(fingerprint):
                 if entry.claim is not None:
-                    del self._claims[entry.claim]
+                    del self._changes.claims[entry.claim]
                 return Verdict.SEEN
             entry.complete()
-            self._seen.add(fingerprint)
+            self._changes.seen.add(fingerprint)
         else:
             entry.complete()
         live = self._live
@@ -174,7 +133,7 @@ class LocalFrontier:
         if entry.payload is None:
             live.memory_only += 1
         elif journal is not None:
-            self._adds[slot.prefix + order_key] = entry
+            self._changes.adds[slot.prefix + order_key] = entry
         self._put(slot, order_key, entry)
         return Verdict.ADDED
 
@@ -182,9 +141,9 @@ class LocalFrontier:
         self._check_owner()
         if self._has_seen(fingerprint):
             return True
-        self._seen.add(fingerprint)
+        self._changes.seen.add(fingerprint)
         if self._journal is not None:
-            self._marks.append(fingerprint)
+            self._changes.marks.append(fingerprint)
         return False
 
     def lease(self, busy: Busy = _IDLE, /) -> Lease | None:
@@ -208,10 +167,10 @@ class LocalFrontier:
             lease = Lease(slot.prefix + order_key, entry, slot)
             self._leases[lease.key] = lease
             if suspect is None:
-                self._record(entry.fingerprint, new_lease_record())
+                self._record(entry.fingerprint, new_lease())
             elif suspect.crashes < self._options.max_crashes:
                 self._alone = lease
-                self._record(entry.fingerprint, new_lease_record(suspect.crashes, alone=True))
+                self._record(entry.fingerprint, new_lease(suspect.crashes, alone=True))
             else:
                 self.bury(
                     lease, f"the process died {suspect.crashes} times while only it was leased"
@@ -230,7 +189,7 @@ class LocalFrontier:
 
     def release(self, lease: Lease) -> None:
         slot = self._drop_lease(lease)
-        self._released.append(lease.entry.fingerprint)
+        self._changes.released.append(lease.entry.fingerprint)
         self._put(slot, lease.key[8:], lease.entry)
 
     def reclaim(self) -> int:
@@ -246,7 +205,7 @@ class LocalFrontier:
             while not self.commit():
                 pass
             self._journal.write(Batch(self._saved, forgotten=[fingerprint]))
-        self._seen.discard(fingerprint)
+        self._changes.seen.discard(fingerprint)
         return True
 
     def counts(self) -> Counts:
@@ -266,7 +225,7 @@ class LocalFrontier:
     @property
     def uncommitted(self) -> int:
         """How many changes wait for a commit."""
-        return len(self._adds) + len(self._endings) + len(self._marks) + len(self._skips)
+        return len(self._changes)
 
     @property
     def commit_number(self) -> int:
@@ -282,114 +241,34 @@ class LocalFrontier:
 
     # Committing
 
-    def changed(self, notes: Mapping[str, bytes] = _NO_NOTES) -> bool:
+    def changed(self, notes: Mapping[str, bytes] = NO_NOTES) -> bool:
         """Whether a commit with these notes would write anything."""
         return self._journal is not None and bool(
-            self.uncommitted
-            or self._released
+            self._changes
             or self._live.memory_only != self._saved.memory_only
-            or any(self._notes.get(name) != note for name, note in notes.items())
+            or self._changes.new_notes(notes)
         )
 
-    def commit(self, notes: Mapping[str, bytes] = _NO_NOTES) -> bool:
+    def commit(self, notes: Mapping[str, bytes] = NO_NOTES) -> bool:
         self._check_owner()
         if self._journal is None or not self.changed(notes):
             return True
-        notes = {name: note for name, note in notes.items() if self._notes.get(name) != note}
-        adds = dict(islice(self._adds.items(), BATCH))
-        room = BATCH - len(adds) if len(adds) == len(self._adds) else 0
-        endings = dict(islice(self._endings.items(), room))
-        last = room > 0 and len(endings) == len(self._endings)
-        batch, stored = self._prepare(adds, endings)
-        if last:
-            batch.seen += self._marks
-            batch.started += [(claim, self._live.run) for claim in self._skips]
-            batch.leases += [(fingerprint, None) for fingerprint in self._released]
-            batch.notes.update(notes)
-        self._journal.write(batch)
-        self._settle(adds, endings, batch, stored)
-        if last:
-            self._marks.clear()
-            self._released.clear()
-            for claim in self._skips:
-                self._claims.pop(claim, None)
-            self._skips.clear()
-            self._notes.update(notes)
-        return last
-
-    def _prepare(
-        self, adds: dict[bytes, Entry], endings: dict[bytes, _Ending]
-    ) -> tuple[Batch, dict[Slot, int]]:
-        """The batch for these changes, and how many requests of each slot it leaves stored."""
         live = self._live
-        batch = Batch(
-            replace(
-                self._saved,
-                next_sequence=live.next_sequence,
-                next_slot=self._slots.next_id,
-                memory_only=live.memory_only,
-            )
+        base = replace(
+            self._saved,
+            next_sequence=live.next_sequence,
+            next_slot=self._slots.next_id,
+            memory_only=live.memory_only,
         )
-        counters = batch.counters
-        stored: dict[Slot, int] = {}
-        for key, entry in adds.items():
-            slot = self._slots.of_key(key)
-            stored[slot] = stored.get(slot, slot.stored) + 1
-            batch.pending.append((key, encode_value(entry)))
-            self._accept(entry, batch)
-        held = {lease.entry.fingerprint for lease in self._leases.values()} if endings else ()
-        for key, ending in endings.items():
-            entry = ending.entry
-            if ending.stored:
-                slot = ending.slot
-                stored[slot] = stored.get(slot, slot.stored) - 1
-                batch.removed.append(key)
-            else:
-                self._accept(entry, batch)
-            if ending.why is None:
-                counters.done += 1
-            else:
-                counters.dead += 1
-                value = encode_value(entry) if entry.payload is not None else b""
-                batch.dead.append((key, encode_dead(ending.why, value)))
-            if entry.fingerprint not in held:
-                batch.leases.append((entry.fingerprint, None))
-        for slot, count in stored.items():
-            batch.slots.append((slot.prefix, count, slot.name))
-            if not count and worth_range_delete(slot.removed):
-                batch.removed_slots.append(slot.prefix)
-        return batch, stored
-
-    @staticmethod
-    def _accept(entry: Entry, batch: Batch) -> None:
-        """Have the store know of *entry* all that it must know once it is accepted."""
-        batch.counters.accepted += 1
-        if entry.unique:
-            batch.seen.append(entry.fingerprint)
-        if entry.claim is not None:
-            batch.started.append((entry.claim, batch.counters.run))
-
-    def _settle(
-        self,
-        adds: dict[bytes, Entry],
-        endings: dict[bytes, _Ending],
-        batch: Batch,
-        stored: dict[Slot, int],
-    ) -> None:
-        """Forget the changes that *batch* has written."""
-        self._saved = batch.counters
-        self._seen.difference_update(batch.seen)
-        for claim, _ in batch.started:
-            self._claims.pop(claim, None)
-        for key in adds:
-            del self._adds[key]
-        for key, ending in endings.items():
-            del self._endings[key]
-            ending.slot.removed += ending.stored
-        for slot, count in stored.items():
-            slot.stored = count
+        held = (lease.entry.fingerprint for lease in self._leases.values())
+        draft = self._changes.prepare(base, live.run, self._slots, held, notes)
+        self._journal.write(draft.batch)
+        self._changes.settle(draft)
+        self._saved = draft.batch.counters
+        for slot in draft.stored:
             self._slots.drop_if_empty(slot)
         self._window.note_commit()
+        return draft.is_last
 
     def sync(self) -> None:
         """Have the operating system put what was committed onto the disk.  Blocks; any thread.
@@ -456,7 +335,7 @@ class LocalFrontier:
             )
 
     def _has_seen(self, fingerprint: bytes) -> bool:
-        if fingerprint in self._seen:
+        if fingerprint in self._changes.seen:
             return True
         return self._journal is not None and self._journal.has_seen(fingerprint)
 
@@ -469,15 +348,15 @@ class LocalFrontier:
         occurrence = 0
         while True:
             claim = entry.fingerprint + occurrence.to_bytes(4, "big")
-            claimed_by = self._claims.get(claim)
+            claimed_by = self._changes.claims.get(claim)
             if claimed_by is None:
                 claimed_by = journal.claimed(entry.fingerprint, occurrence)
             if claimed_by != run:
                 break
             occurrence += 1
-        self._claims[claim] = run
+        self._changes.claims[claim] = run
         if claimed_by is not None and self._options.skip_started:
-            self._skips.append(claim)
+            self._changes.skips.append(claim)
             return False
         entry.claim = claim
         return True
@@ -512,9 +391,7 @@ class LocalFrontier:
         if entry.payload is None:
             self._live.memory_only -= 1
         if self._journal is not None:
-            unwritten = self._adds.pop(lease.key, None)
-            stored = unwritten is None and entry.payload is not None
-            self._endings[lease.key] = _Ending(slot, entry, stored, why)
+            self._changes.end(lease.key, slot, entry, why)
         self._slots.drop_if_empty(slot)
 
     def _give_up(self, slot: Slot) -> None:

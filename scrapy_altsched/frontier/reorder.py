@@ -10,8 +10,9 @@ import logging
 from collections.abc import Callable
 
 from ..errors import CodecError
-from .journal import Batch, Journal, decode_value
+from .journal import Journal
 from .order import Order
+from .records import Batch, decode_value
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,9 @@ from collections.abc import Container
 from heapq import heappop, heappush
 
 from .contract import Entry
-from .journal import Journal, decode_value
+from .journal import Journal
 from .order import Slot
+from .records import decode_value
 
 #: Most requests that are read at once.
 _READ = 256

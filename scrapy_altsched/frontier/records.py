@@ -1,0 +1,112 @@
+"""What the store's rows say, as objects and as bytes."""
+
+from __future__ import annotations
+
+import struct
+import time
+from dataclasses import dataclass, field
+
+from .contract import Entry
+
+_UNIQUE = 1
+_LEASE = struct.Struct(">dIB")
+_COUNT = struct.Struct(">Q")
+
+
+@dataclass(slots=True)
+class Counters:
+    """Absolute numbers that every batch carries."""
+
+    accepted: int = 0
+    done: int = 0
+    dead: int = 0
+    #: Requests that live in memory only, at the time of the commit: gone if the process dies.
+    memory_only: int = 0
+    next_sequence: int = 1
+    next_slot: int = 1
+    #: How often the job was opened.
+    run: int = 0
+    finished: bool = False
+
+
+@dataclass(slots=True)
+class LeaseRecord:
+    """A lease that was out when the process died, or a suspect not yet leased again.
+
+    :ivar when: time of the lease, seconds since the epoch.
+    :ivar crashes: how often the process died while this request was leased alone.
+    :ivar alone: whether it is, or was at the process's death, leased alone.
+    """
+
+    when: float
+    crashes: int = 0
+    alone: bool = False
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one commit changes.  Absolute values only, so that it can be written again."""
+
+    counters: Counters
+    seen: list[bytes] = field(default_factory=list)
+    pending: list[tuple[bytes, bytes]] = field(default_factory=list)
+    removed: list[bytes] = field(default_factory=list)
+    removed_slots: list[bytes] = field(default_factory=list)
+    slots: list[tuple[bytes, int, str]] = field(default_factory=list)
+    started: list[tuple[bytes, int]] = field(default_factory=list)
+    leases: list[tuple[bytes, LeaseRecord | None]] = field(default_factory=list)
+    dead: list[tuple[bytes, bytes]] = field(default_factory=list)
+    forgotten: list[bytes] = field(default_factory=list)
+    clear_started: bool = False
+    notes: dict[str, bytes] = field(default_factory=dict)
+
+
+def encode_value(entry: Entry) -> bytes:
+    """The stored form of a pending request: flags, length of the fingerprint, both, payload."""
+    fingerprint = entry.fingerprint
+    assert entry.payload is not None
+    return bytes((_UNIQUE if entry.unique else 0, len(fingerprint))) + fingerprint + entry.payload
+
+
+def decode_value(value: bytes) -> Entry:
+    """The inverse of :func:`encode_value`.  Slot and priority stay in the key."""
+    end = 2 + value[1]
+    return Entry(value[2:end], payload=value[end:], unique=bool(value[0] & _UNIQUE))
+
+
+def encode_dead(why: str, value: bytes) -> bytes:
+    """The stored form of a dead request: length of the reason, reason, value as in pending."""
+    reason = why.encode()
+    return len(reason).to_bytes(4, "big") + reason + value
+
+
+def decode_dead(row: bytes) -> tuple[str, bytes]:
+    """The inverse of :func:`encode_dead`."""
+    end = 4 + int.from_bytes(row[:4], "big")
+    return row[4:end].decode(), row[end:]
+
+
+def encode_slot(count: int, name: str) -> bytes:
+    """The stored form of a slot: how many requests it holds, and its name."""
+    return _COUNT.pack(count) + name.encode("utf-8", "surrogatepass")
+
+
+def decode_slot(row: bytes) -> tuple[int, str]:
+    """The inverse of :func:`encode_slot`."""
+    return _COUNT.unpack_from(row)[0], row[_COUNT.size :].decode("utf-8", "surrogatepass")
+
+
+def encode_lease(record: LeaseRecord) -> bytes:
+    """The stored form of a lease."""
+    return _LEASE.pack(record.when, min(record.crashes, 0xFFFFFFFF), record.alone)
+
+
+def decode_lease(row: bytes) -> LeaseRecord:
+    """The inverse of :func:`encode_lease`."""
+    when, crashes, alone = _LEASE.unpack(row)
+    return LeaseRecord(when, crashes, bool(alone))
+
+
+def new_lease(crashes: int = 0, *, alone: bool = False) -> LeaseRecord:
+    """The record of a lease that is given now."""
+    return LeaseRecord(time.time(), crashes, alone)
