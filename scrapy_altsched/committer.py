@@ -78,9 +78,10 @@ class Committer:
         """Commit if it is time to, or enough has changed."""
         if self._syncer is not None:
             self._collect(self._syncer)
-        now = time.monotonic()
-        if now >= self._due_at or (
-            self._failing_since is None and self._frontier.uncommitted >= self._config.commit_every
+        frontier = self._frontier
+        if time.monotonic() >= self._due_at or (
+            self._failing_since is None
+            and (frontier.is_commit_urgent or frontier.uncommitted >= self._config.commit_every)
         ):
             self.commit()
 
@@ -205,7 +206,10 @@ class Committer:
 
     def _prepare_others(self) -> None:
         """Have other components write out what they hold; ``send_catch_log`` swallows errors."""
-        results = self._crawler.signals.send_catch_log(frontier_committing, spider=self._spider)
+        # Not logged there, at every try, but here, at a sane rate.
+        results = self._crawler.signals.send_catch_log(
+            frontier_committing, spider=self._spider, dont_log=Exception
+        )
         for receiver, result in results:
             if isinstance(result, Failure):
                 raise PostponedError(

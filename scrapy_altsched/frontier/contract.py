@@ -154,7 +154,8 @@ class Frontier(Protocol):
         *busy* steers the choice among slots: fewest downloads first, then round-robin by name.
 
         ``None`` does not mean that nothing is pending: after an unclean end a suspect waits until
-        it can be leased alone.  Ask :meth:`counts`.
+        it can be leased alone, and one that has died alone until nothing else is pending.  Ask
+        :meth:`counts`.
         """
 
     def finish(self, lease: Lease) -> None:

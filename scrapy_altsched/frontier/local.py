@@ -64,13 +64,21 @@ class LocalFrontier:
         self._leases: dict[bytes, Lease] = {}
         self._suspects: dict[bytes, LeaseRecord] = {}
         self._alone: Lease | None = None
+        #: Suspects that died alone, taken out of their queues: leased when nothing else is.
+        self._last_resort: dict[bytes, Lease] = {}
+        self._last_lease_at = 0.0
+        #: Whether the next commit should not wait: it clears a request of a suspicion.
+        self.is_commit_urgent = False
         self._pending = 0
         self._live = Counters()
         self._closed = False
         self._changes = changes = Changes()
         self._saved = Counters()
         self._window = Window(
-            journal, options.memory_requests, changes.adds, (self._leases, changes.endings)
+            journal,
+            options.memory_requests,
+            unwritten=changes.adds,
+            out=(self._leases, self._last_resort, changes.endings),
         )
         self.resumed = False
         #: Requests that lived in memory only and ended with an earlier run.
@@ -86,9 +94,11 @@ class LocalFrontier:
         self.lost_in_memory = saved.memory_only
         self._suspects = dict(journal.leases())
         batch = Batch(replace(saved, run=saved.run + 1, finished=False, memory_only=0))
+        # Records of leases that had ended, though not on disk, are older than the one that died.
+        self._last_lease_at = max((record.when for record in self._suspects.values()), default=0.0)
         for fingerprint, record in self._suspects.items():
             if record.alone:
-                record.crashes += 1
+                record.crashes += record.when == self._last_lease_at
                 record.alone = False
                 batch.leases.append((fingerprint, record))
         stored = journal.note("order")
@@ -155,28 +165,23 @@ class LocalFrontier:
             if front is None:
                 self._give_up(slot)
                 continue
-            order_key, entry = front
-            suspect = self._suspects.get(entry.fingerprint) if self._suspects else None
-            if suspect is not None and suspect.crashes < self._options.max_crashes and self._leases:
-                return None
-            self._window.pop(slot)
-            self._slots.take(slot)
-            self._slots.decrease(slot)
-            self._pending -= 1
-            slot.leased += 1
-            lease = Lease(slot.prefix + order_key, entry, slot)
-            self._leases[lease.key] = lease
+            suspect = self._suspects.get(front[1].fingerprint) if self._suspects else None
             if suspect is None:
-                self._record(entry.fingerprint, new_lease())
-            elif suspect.crashes < self._options.max_crashes:
-                self._alone = lease
-                self._record(entry.fingerprint, new_lease(suspect.crashes, alone=True))
-            else:
-                self.bury(
-                    lease, f"the process died {suspect.crashes} times while only it was leased"
-                )
-                continue
-            return lease
+                return self._hand_out(self._take(slot, front), new_lease())
+            if not suspect.crashes:
+                return None if self._leases else self._hand_out_alone(self._take(slot, front))
+            # It died alone before: behind all others, so that a poisonous page holds up nothing
+            # and an innocent one is not hit by chance again.
+            lease = self._take(slot, front)
+            self._last_resort[lease.key] = lease
+        while self._last_resort and not self._leases:
+            lease = self._last_resort.pop(next(iter(self._last_resort)))
+            crashes = self._suspects[lease.entry.fingerprint].crashes
+            if crashes < self._options.max_crashes:
+                return self._hand_out_alone(lease)
+            self._pending -= 1
+            self._leases[lease.key] = lease
+            self.bury(lease, f"the process died {crashes} times while it alone was leased")
         return None
 
     def finish(self, lease: Lease) -> None:
@@ -261,6 +266,7 @@ class LocalFrontier:
             memory_only=live.memory_only,
         )
         held = (lease.entry.fingerprint for lease in self._leases.values())
+        self.is_commit_urgent = False
         draft = self._changes.prepare(base, live.run, self._slots, held, notes)
         self._journal.write(draft.batch)
         self._changes.settle(draft)
@@ -366,19 +372,37 @@ class LocalFrontier:
         self._pending += 1
         self._window.push(slot, order_key, entry)
 
-    def _record(self, fingerprint: bytes, record: LeaseRecord) -> None:
-        if self._journal is None:
-            return
-        try:
-            self._journal.record_lease(fingerprint, record)
-        except StoreError:
-            self.unrecorded_leases += 1
+    def _take(self, slot: Slot, front: tuple[bytes, Entry]) -> Lease:
+        """Take the front request out of its slot's queue; it counts as pending all the same."""
+        self._window.pop(slot)
+        self._slots.take(slot)
+        self._slots.decrease(slot)
+        slot.leased += 1
+        return Lease(slot.prefix + front[0], front[1], slot)
+
+    def _hand_out(self, lease: Lease, record: LeaseRecord) -> Lease:
+        self._pending -= 1
+        self._leases[lease.key] = lease
+        if self._journal is not None:
+            # By the newest record a crash is laid at somebody's door, whatever clocks do.
+            record.when = self._last_lease_at = max(record.when, self._last_lease_at + 1e-6)
+            try:
+                self._journal.record_lease(lease.entry.fingerprint, record)
+            except StoreError:
+                self.unrecorded_leases += 1
+        return lease
+
+    def _hand_out_alone(self, lease: Lease) -> Lease:
+        self._alone = lease
+        crashes = self._suspects[lease.entry.fingerprint].crashes
+        return self._hand_out(lease, new_lease(crashes, alone=True))
 
     def _drop_lease(self, lease: Lease) -> Slot:
         self._check_owner()
         del self._leases[lease.key]
         if self._alone is lease:
             self._alone = None
+            self.is_commit_urgent = True
         slot: Slot = lease.origin
         slot.leased -= 1
         return slot

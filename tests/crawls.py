@@ -1,0 +1,93 @@
+"""Running ``scrapy crawl`` in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+PROJECT = Path(__file__).parent / "project"
+#: Commits come often, so that a short crawl has many.
+QUICK = {"ALTSCHED_COMMIT_INTERVAL": "0.05"}
+#: Scrapy's own classes, with the tests' extensions left in place.
+STOCK = {"ADDONS": "{}"}
+
+
+class Crawl:
+    """A crawl in a directory of its own, to be run, killed and run again.
+
+    :param directory: where the job directory, the items and the logs go.
+    """
+
+    def __init__(self, directory: Path, spider: str, url: str, **arguments: Any) -> None:
+        self.directory = directory
+        self.spider = spider
+        self.arguments = {"url": url, **arguments}
+        self.jobdir = directory / "job"
+        self.items = directory / "items.jsonl"
+        self.runs = 0
+
+    def start(self, feed: tuple[str, ...] | None = None, **settings: Any) -> subprocess.Popen[str]:
+        """Start a run; its log goes to a file, its standard output to a pipe."""
+        self.runs += 1
+        command = [sys.executable, "-m", "scrapy", "crawl", self.spider]
+        for name, value in self.arguments.items():
+            command += ["-a", f"{name}={value}"]
+        for name, value in {"JOBDIR": self.jobdir, **QUICK, **settings}.items():
+            if value is not None:
+                command += ["-s", f"{name}={value}"]
+        command += feed if feed is not None else ("-o", str(self.items))
+        with self.log_path.open("wb") as log:
+            return subprocess.Popen(
+                command,
+                cwd=PROJECT,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env={**os.environ, "PYTHONPATH": str(PROJECT)},
+            )
+
+    def run(self, feed: tuple[str, ...] | None = None, **settings: Any) -> int:
+        """Run until it ends by itself; the exit code, negative if a signal ended it."""
+        process = self.start(feed, **settings)
+        output, _ = process.communicate(timeout=120)
+        self.output = output
+        return process.returncode
+
+    def kill(self, process: subprocess.Popen[str]) -> None:
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=60)
+
+    @property
+    def log_path(self) -> Path:
+        return self.directory / f"log.{self.runs}"
+
+    @property
+    def log(self) -> str:
+        return self.log_path.read_text()
+
+    def stat(self, name: str) -> Any:
+        """A stat at the end of the last run, or ``None``."""
+        found = re.search(rf"'{re.escape(name)}': (.+?)[,}}]\n?", self.log)
+        return None if found is None else json.loads(found[1].replace("'", '"'))
+
+    def item_paths(self) -> list[str]:
+        """The path of every item's page; a torn line fails."""
+        if not self.items.exists():
+            return []
+        urls = [json.loads(line)["url"] for line in self.items.read_text().splitlines()]
+        return [re.sub(r"^http://[^/]+", "", url) for url in urls]
+
+
+def listing(directory: Path) -> dict[str, tuple[int, bytes]]:
+    """Every file below *directory*: time of change and content."""
+    return {
+        str(path.relative_to(directory)): (path.stat().st_mtime_ns, path.read_bytes())
+        for path in sorted(directory.rglob("*"))
+        if path.is_file()
+    }

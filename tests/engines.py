@@ -1,0 +1,97 @@
+"""A stand-in for Scrapy's engine, for schedulers that are driven by calls."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from scrapy import Request, Spider
+from scrapy.core.downloader import Downloader, Slot
+from scrapy.crawler import Crawler
+from scrapy.utils.misc import build_from_crawler, load_object
+from scrapy.utils.test import get_crawler
+
+
+class _EngineSlot:
+    close_if_idle = True
+
+    def __init__(self) -> None:
+        self.inprogress: set[Request] = set()
+
+
+class _Downloader:
+    """Scrapy's downloader as far as a scheduler sees it: slots, and what is under way in them."""
+
+    ip_concurrency = 0
+    DOWNLOAD_SLOT = Downloader.DOWNLOAD_SLOT
+    get_slot_key = Downloader.get_slot_key
+
+    def __init__(self) -> None:
+        self.slots: dict[str, Slot] = {}
+        self.active: set[Request] = set()
+
+
+class Engine:
+    """Keeps the requests that a scheduler hands out until they are said to be done."""
+
+    def __init__(self) -> None:
+        self._slot = _EngineSlot()
+        self._start: AsyncIterator[Any] | None = None
+        self.downloader = _Downloader()
+        self.closed_with: str | None = None
+
+    def begin(self, request: Request) -> None:
+        """The engine's part right after ``next_request``."""
+        self._slot.inprogress.add(request)
+        downloader = self.downloader
+        name = downloader.get_slot_key(request)
+        slot = downloader.slots.setdefault(name, Slot(8, 0, 0))
+        request.meta["download_slot"] = name
+        downloader.active.add(request)
+        slot.active.add(request)
+
+    def download(self, request: Request) -> None:
+        """The response is there."""
+        self.downloader.active.discard(request)
+        self.downloader.slots[request.meta["download_slot"]].active.discard(request)
+
+    def end(self, request: Request) -> None:
+        """The request's callback and its items are through."""
+        self.download(request)
+        self._slot.inprogress.discard(request)
+
+    def close_spider(self, spider: Spider, reason: str) -> None:
+        self.closed_with = reason
+
+
+class StandIn:
+    """A crawler, its stand-in engine, and an open scheduler."""
+
+    def __init__(self, settings: dict[str, Any], spider_class: type[Spider] = Spider) -> None:
+        self.crawler: Crawler = get_crawler(spider_class, settings)
+        self.engine = Engine()
+        self.crawler.engine = self.engine  # type: ignore[assignment]
+        self.spider = spider_class.from_crawler(self.crawler, name="spider")
+        self.crawler.spider = self.spider
+        self.scheduler: Any = build_from_crawler(
+            load_object(self.crawler.settings["SCHEDULER"]), self.crawler
+        )
+        self.scheduler.open(self.spider)
+
+    def next(self) -> Request | None:
+        request = self.scheduler.next_request()
+        if request is not None:
+            self.engine.begin(request)
+        return request
+
+    def stat(self, name: str) -> Any:
+        assert self.crawler.stats is not None
+        return self.crawler.stats.get_value(name)
+
+
+OURS = {
+    "SCHEDULER": "scrapy_altsched.Scheduler",
+    "DUPEFILTER_CLASS": "scrapy_altsched.DupeFilter",
+}
+SLOTS = "scrapy.pqueues.DownloaderAwarePriorityQueue"
+ONE = "scrapy.pqueues.ScrapyPriorityQueue"

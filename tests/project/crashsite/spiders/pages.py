@@ -1,0 +1,175 @@
+"""Spiders for the tests' sites."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+from scrapy import Request, Spider, signals
+from scrapy.exceptions import DontCloseSpider
+
+
+class PagesSpider(Spider):
+    """Follows every link and yields an item a page."""
+
+    name = "pages"
+
+    async def start(self):
+        yield Request(self.url)
+
+    def parse(self, response):
+        self.state_count()
+        yield {"url": response.url}
+        yield from response.follow_all(css="a")
+
+    def state_count(self):
+        if hasattr(self, "state"):
+            self.state["pages"] = self.state.get("pages", 0) + 1
+
+
+class ManyStartsSpider(PagesSpider):
+    """Starts with every page, as Scrapy's own start() does: unfiltered."""
+
+    name = "starts"
+
+    async def start(self):
+        for number in range(int(self.count)):
+            yield Request(f"{self.url}/{number}", dont_filter=True)
+
+    def parse(self, response):
+        yield {"url": response.url}
+
+
+class TwiceSpider(ManyStartsSpider):
+    """Starts with every page twice."""
+
+    name = "twice"
+
+    async def start(self):
+        for number in [*range(int(self.count)), *range(int(self.count))]:
+            yield Request(f"{self.url}/{number}", dont_filter=True)
+
+
+class BrokenStartSpider(ManyStartsSpider):
+    """Its start() raises half-way, until it is repaired."""
+
+    name = "broken"
+
+    async def start(self):
+        yield Request(f"{self.url}/0", dont_filter=True)
+        if not int(getattr(self, "repaired", 0)):
+            raise RuntimeError("broken half-way")
+        yield Request(f"{self.url}/1", dont_filter=True)
+
+
+class FedSpider(Spider):
+    """Is fed one request while it is idle, and killed right after."""
+
+    name = "fed"
+
+    @classmethod
+    def from_crawler(cls, crawler, *args, **kwargs):
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        crawler.signals.connect(spider.feed, signals.spider_idle)
+        return spider
+
+    async def start(self):
+        yield Request(f"{self.url}/start")
+
+    def feed(self):
+        if int(getattr(self, "die", 0)):
+            self.crawler.engine.crawl(Request(f"{self.url}/fed"))
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def parse(self, response):
+        yield {"url": response.url}
+
+
+class MemoryOnlySpider(Spider):
+    """/a leads to /b by a request that cannot be serialized; so does /c, by one that can."""
+
+    name = "memory"
+
+    async def start(self):
+        yield Request(f"{self.url}/a", priority=2)
+        yield Request(f"{self.url}/c", priority=1)
+
+    def parse(self, response):
+        yield {"url": response.url}
+        if response.url.endswith("/a"):
+            yield Request(f"{self.url}/b", callback=lambda response: {"url": response.url})
+        if response.url.endswith("/c"):
+            yield Request(f"{self.url}/b")
+
+
+class OrderSpider(Spider):
+    """Yields requests of several priorities, every other one not serializable."""
+
+    name = "order"
+
+    async def start(self):
+        yield Request(f"{self.url}/start")
+
+    def parse(self, response):
+        yield {"url": response.url}
+        if response.url.endswith("/start"):
+            for number, priority in enumerate([0, 5, 0, 5, -1, 5, 0]):
+                callback = (lambda response: {"url": response.url}) if number % 2 else self.parse
+                yield Request(f"{self.url}/{number}", callback=callback, priority=priority)
+
+
+class SlowSpider(Spider):
+    """While /held is under way, another request comes in from outside."""
+
+    name = "slow"
+
+    async def start(self):
+        yield Request(f"{self.url}/quick")
+        yield Request(f"{self.url}/held", priority=-1)
+
+    def parse(self, response):
+        yield {"url": response.url}
+
+    @classmethod
+    def from_crawler(cls, crawler, *args, **kwargs):
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        crawler.signals.connect(spider.opened, signals.spider_opened)
+        return spider
+
+    def opened(self):
+        from twisted.internet import reactor
+
+        reactor.callLater(float(getattr(self, "after", 9)), self.crawl_late)
+
+    def crawl_late(self):
+        print("late", flush=True)
+        self.crawler.engine.crawl(Request(f"{self.url}/late"))
+
+
+class AsyncSpider(PagesSpider):
+    """Works on each page in steps."""
+
+    name = "async"
+
+    async def parse(self, response):
+        yield {"url": response.url}
+        await asyncio.sleep(0)
+        for link in response.css("a"):
+            await asyncio.sleep(0)
+            yield response.follow(link)
+
+
+class WaitingSpider(PagesSpider):
+    """Does not end by itself."""
+
+    name = "waiting"
+
+    @classmethod
+    def from_crawler(cls, crawler, *args, **kwargs):
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        crawler.signals.connect(spider.stay, signals.spider_idle)
+        return spider
+
+    def stay(self):
+        raise DontCloseSpider

@@ -1,0 +1,389 @@
+"""The scheduler, driven by calls, beside Scrapy's own."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scrapy import Request, pqueues
+from scrapy.core.scheduler import Scheduler as StockScheduler
+
+from scrapy_altsched import Scheduler
+from scrapy_altsched.frontier import Counts, open_frontier
+from scrapy_altsched.signals import frontier_committed, frontier_committing
+
+from .engines import ONE, OURS, SLOTS, StandIn
+
+QUEUES = {
+    "lifo": ("scrapy.squeues.PickleLifoDiskQueue", "scrapy.squeues.LifoMemoryQueue"),
+    "fifo": ("scrapy.squeues.PickleFifoDiskQueue", "scrapy.squeues.FifoMemoryQueue"),
+    None: (None, None),
+}
+#: Scrapy's slot policy takes turns by name since 2.15; before, the first name always won.
+TAKES_TURNS = hasattr(pqueues.DownloaderAwarePriorityQueue, "_next_slot")
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just("enqueue"),
+            st.integers(0, 4),  # host
+            st.integers(0, 30),  # page
+            st.sampled_from([0, 0, 0, 1, -1, 10**30]),  # priority
+            st.booleans(),  # dont_filter
+            st.booleans(),  # start request
+            st.sampled_from([None, None, "own"]),  # download_slot
+        ),
+        st.tuples(st.just("next")),
+        st.tuples(st.just("download"), st.integers(0, 20)),
+        st.tuples(st.just("end"), st.integers(0, 20)),
+    ),
+    max_size=120,
+)
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+@pytest.mark.parametrize("policy", [ONE, SLOTS] if TAKES_TURNS else [ONE])
+@given(
+    steps=STEPS,
+    normal=st.sampled_from(["lifo", "fifo"]),
+    start=st.sampled_from(["lifo", "fifo", None]),
+)
+@settings(max_examples=60, deadline=None)
+def test_every_answer_is_that_of_scrapys_own_scheduler(
+    on_disk: bool, policy: str, steps: list[Any], normal: str, start: str | None
+) -> None:
+    common = {
+        "SCHEDULER_PRIORITY_QUEUE": policy,
+        "SCHEDULER_DISK_QUEUE": QUEUES[normal][0],
+        "SCHEDULER_MEMORY_QUEUE": QUEUES[normal][1],
+        "SCHEDULER_START_DISK_QUEUE": QUEUES[start][0],
+        "SCHEDULER_START_MEMORY_QUEUE": QUEUES[start][1],
+    }
+    directory = Path(tempfile.mkdtemp())
+    try:
+        if on_disk:
+            common["JOBDIR"] = str(directory / "stock")
+        stock = StandIn(common)
+        if on_disk:
+            common["JOBDIR"] = str(directory / "ours")
+        ours = StandIn({**common, **OURS})
+        assert type(stock.scheduler) is StockScheduler
+        assert type(ours.scheduler) is Scheduler
+        drive(stock, ours, steps)
+        for stand_in in (stock, ours):
+            stand_in.scheduler.close("finished")
+    finally:
+        shutil.rmtree(directory)
+
+
+def drive(stock: StandIn, ours: StandIn, steps: list[Any]) -> None:
+    under_way: list[tuple[Request, Request]] = []
+    for step in [*steps, *[("next",)] * len(steps)]:
+        if step[0] == "enqueue":
+            _, host, page, priority, dont_filter, is_start, slot = step
+            answers = []
+            for stand_in in (stock, ours):
+                meta = {"is_start_request": True} if is_start else {}
+                if slot:
+                    meta["download_slot"] = slot
+                request = Request(
+                    f"http://host{host}.example/{page}",
+                    priority=priority,
+                    dont_filter=dont_filter,
+                    meta=meta,
+                )
+                answers.append(stand_in.scheduler.enqueue_request(request))
+            assert answers[0] == answers[1]
+        elif step[0] == "next":
+            first, second = stock.next(), ours.next()
+            assert (first is None) == (second is None)
+            if first is not None and second is not None:
+                assert (first.url, first.priority) == (second.url, second.priority)
+                assert first.meta == second.meta
+                under_way.append((first, second))
+        elif under_way:
+            pair = under_way[step[1] % len(under_way)]
+            for stand_in, request in zip((stock, ours), pair, strict=True):
+                (stand_in.engine.end if step[0] == "end" else stand_in.engine.download)(request)
+            if step[0] == "end":
+                under_way.remove(pair)
+        assert len(stock.scheduler) == len(ours.scheduler)
+        assert stock.scheduler.has_pending_requests() == ours.scheduler.has_pending_requests()
+    for name in ("enqueued", "enqueued/disk", "enqueued/memory", "dequeued", "dequeued/disk"):
+        assert stock.stat(f"scheduler/{name}") == ours.stat(f"scheduler/{name}")
+    assert stock.stat("dupefilter/filtered") == ours.stat("dupefilter/filtered")
+
+
+def crash_image(jobdir: Path, copy: Path) -> Counts:
+    """What a resumed job would find if the process died now."""
+    shutil.copytree(jobdir, copy)
+    frontier = open_frontier(copy, "spider")
+    try:
+        assert frontier.check() == []
+        return frontier.counts()
+    finally:
+        frontier.close()
+
+
+def page(path: object, **arguments: Any) -> Request:
+    return Request(f"http://host.example/{path}", **arguments)
+
+
+def test_a_commit_inside_next_request_does_not_finish_what_was_just_leased(
+    tmp_path: Path,
+) -> None:
+    settings = {**OURS, "JOBDIR": str(tmp_path / "job"), "ALTSCHED_COMMIT_EVERY": 1}
+    stand_in = StandIn(settings)
+    for number in range(3):
+        stand_in.scheduler.enqueue_request(page(number))
+    first = stand_in.next()
+    second = stand_in.next()
+    assert first is not None
+    assert second is not None
+    stand_in.scheduler.checkpoint()
+    assert crash_image(tmp_path / "job", tmp_path / "a").pending == 3
+    stand_in.engine.end(first)
+    third = stand_in.next()
+    assert third is not None
+    stand_in.scheduler.checkpoint()
+    image = crash_image(tmp_path / "job", tmp_path / "b")
+    assert (image.pending, image.done) == (2, 1)
+    stand_in.scheduler.close("shutdown")
+
+
+def test_the_spider_gets_copies_with_a_jobdir(tmp_path: Path) -> None:
+    stand_in = StandIn({**OURS, "JOBDIR": str(tmp_path / "job")})
+    request = page(1, meta={"list": [1]})
+    stand_in.scheduler.enqueue_request(request)
+    request.meta["list"].append(2)
+    copy = stand_in.next()
+    assert copy is not None
+    assert copy is not request
+    assert copy.meta["list"] == [1]
+    stand_in.scheduler.close("finished")
+
+
+def test_own_leases_do_not_count_as_pending() -> None:
+    stand_in = StandIn(OURS)
+    stand_in.scheduler.enqueue_request(page(1))
+    assert stand_in.scheduler.has_pending_requests()
+    assert stand_in.next() is not None
+    assert not stand_in.scheduler.has_pending_requests()
+    assert len(stand_in.scheduler) == 0
+    stand_in.scheduler.close("finished")
+
+
+def test_signals_surround_each_commit_and_checkpoint_forces_one(tmp_path: Path) -> None:
+    stand_in = StandIn(
+        {**OURS, "JOBDIR": str(tmp_path / "job"), "ALTSCHED_COMMIT_INTERVAL": 1000}
+    )
+    seen: list[Any] = []
+
+    def committing() -> None:
+        seen.append("committing")
+
+    def committed(commit: int) -> None:
+        seen.append(commit)
+
+    stand_in.crawler.signals.connect(committing, frontier_committing)
+    stand_in.crawler.signals.connect(committed, frontier_committed)
+    stand_in.scheduler.enqueue_request(page(1))  # nothing is leased: committed at once
+    assert len(seen) == 2
+    assert stand_in.next() is not None
+    stand_in.scheduler.enqueue_request(page(2))
+    assert len(seen) == 2
+    assert stand_in.scheduler.checkpoint()
+    assert seen == ["committing", seen[1], "committing", seen[1] + 1]
+    assert stand_in.scheduler.checkpoint()
+    assert len(seen) == 4
+    stand_in.scheduler.close("finished")
+
+
+def test_a_handler_that_raises_postpones_the_commit(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    stand_in = StandIn({**OURS, "JOBDIR": str(tmp_path / "job")})
+    full = [True]
+
+    def committing() -> None:
+        if full[0]:
+            raise OSError("No space left on device")
+
+    stand_in.crawler.signals.connect(committing, frontier_committing)
+    stand_in.scheduler.enqueue_request(page(1))
+    assert not stand_in.scheduler.checkpoint()
+    assert crash_image(tmp_path / "job", tmp_path / "a").pending == 0
+    assert stand_in.stat("altsched/commit/failed") >= 1
+    assert caplog.text.count("No space left on device") == 1
+    assert "postponed" in caplog.text
+    full[0] = False
+    assert stand_in.scheduler.checkpoint()
+    assert crash_image(tmp_path / "job", tmp_path / "b").pending == 1
+    assert "is saved again" in caplog.text
+    stand_in.scheduler.close("finished")
+
+
+def test_an_asynchronous_handler_is_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stand_in = StandIn({**OURS, "JOBDIR": str(tmp_path / "job")})
+
+    async def committing() -> None:
+        pass
+
+    stand_in.crawler.signals.connect(committing, frontier_committing)
+    stand_in.scheduler.enqueue_request(page(1))
+    assert "is asynchronous" in caplog.text
+    stand_in.scheduler.close("finished")
+    assert "could not be saved" in caplog.text
+
+
+def test_commits_that_go_on_failing_close_the_spider(tmp_path: Path) -> None:
+    stand_in = StandIn(
+        {**OURS, "JOBDIR": str(tmp_path / "job"), "ALTSCHED_COMMIT_TIMEOUT": 0}
+    )
+
+    def committing() -> None:
+        raise OSError("No space left on device")
+
+    stand_in.crawler.signals.connect(committing, frontier_committing)
+    stand_in.scheduler.enqueue_request(page(1))
+    assert stand_in.engine.closed_with == "commit_failed"
+    stand_in.scheduler.close("commit_failed")
+
+
+def test_a_deleted_jobdir_closes_the_spider(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stand_in = StandIn({**OURS, "JOBDIR": str(tmp_path / "job")})
+    shutil.rmtree(tmp_path / "job")
+    stand_in.scheduler.enqueue_request(page(1))
+    assert stand_in.engine.closed_with == "jobdir_lost"
+    assert "was deleted or replaced" in caplog.text
+    stand_in.scheduler.close("jobdir_lost")
+    assert "could not be saved" in caplog.text
+    assert not (tmp_path / "job").exists()
+
+
+def test_a_request_that_cannot_be_serialized_is_kept_in_order_counted_and_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stand_in = StandIn(
+        {**OURS, "JOBDIR": str(tmp_path / "job"), "SCHEDULER_PRIORITY_QUEUE": ONE}
+    )
+    for number, priority in enumerate([0, 5, 0, 5, -1]):
+        callback = (lambda response: None) if number % 2 else None
+        stand_in.scheduler.enqueue_request(page(number, priority=priority, callback=callback))
+    assert stand_in.stat("scheduler/unserializable") == 2
+    assert caplog.text.count("Unable to serialize request") == 1
+    assert len(stand_in.scheduler.mqs) == 2
+    assert len(stand_in.scheduler.dqs) == 3
+    order = [request.url[-1] for request in iter(stand_in.next, None)]
+    assert order == ["3", "1", "2", "0", "4"]
+    stand_in.scheduler.close("finished")
+
+
+def test_a_stored_request_whose_callback_is_gone_is_dead_and_the_crawl_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    from scrapy import Spider
+
+    class Before(Spider):
+        name = "spider"
+
+        def parse_gone(self, response: Any) -> None:
+            pass
+
+    settings = {**OURS, "JOBDIR": str(tmp_path / "job")}
+    before = StandIn(settings, Before)
+    before.scheduler.enqueue_request(page(1))
+    before.scheduler.enqueue_request(page(2, callback=before.spider.parse_gone))  # type: ignore[attr-defined]
+    before.scheduler.close("shutdown")
+    after = StandIn(settings)
+    assert [request.url[-1] for request in iter(after.next, None)] == ["1"]
+    assert "parse_gone" in caplog.text
+    for request in list(after.engine._slot.inprogress):
+        after.engine.end(request)
+    after.scheduler.close("finished")
+    assert (after.stat("altsched/done"), after.stat("altsched/dead")) == (1, 1)
+
+
+def test_the_end_of_a_crawl_is_one_line_that_says_how_to_go_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    settings = {**OURS, "JOBDIR": str(tmp_path / "job")}
+    stand_in = StandIn(settings)
+    for number in range(3):
+        stand_in.scheduler.enqueue_request(page(number))
+    request = stand_in.next()
+    assert request is not None
+    stand_in.engine.end(request)
+    stand_in.scheduler.close("shutdown")
+    assert (
+        f"is not finished: 1 requests done, 2 pending, 0 dead. Resume it with: scrapy crawl spider"
+        f" -s JOBDIR={tmp_path / 'job'}" in caplog.text
+    )
+    caplog.clear()
+    stand_in = StandIn(settings)
+    assert "Resuming crawl (2 requests scheduled)" in caplog.text
+    assert stand_in.scheduler.resumed
+    while (request := stand_in.next()) is not None:
+        stand_in.engine.end(request)
+    stand_in.scheduler.close("finished")
+    assert "is finished: 3 requests done, none pending, 0 dead" in caplog.text
+    assert stand_in.stat("altsched/done") == 3
+
+
+def test_a_third_party_filter_is_asked_and_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {
+        **OURS,
+        "JOBDIR": str(tmp_path / "job"),
+        "DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter",
+    }
+    stand_in = StandIn(settings)
+    assert "not saved in one step" in caplog.text
+    assert stand_in.scheduler.enqueue_request(page(1))
+    assert not stand_in.scheduler.enqueue_request(page(1))
+    assert stand_in.stat("dupefilter/filtered") == 1
+    stand_in.scheduler.close("finished")
+
+
+def test_no_filter_at_all_is_nothing_to_warn_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {
+        **OURS,
+        "JOBDIR": str(tmp_path / "job"),
+        "DUPEFILTER_CLASS": "scrapy.dupefilters.BaseDupeFilter",
+    }
+    stand_in = StandIn(settings)
+    assert "DUPEFILTER_CLASS" not in caplog.text
+    assert stand_in.scheduler.enqueue_request(page(1))
+    assert stand_in.scheduler.enqueue_request(page(1))
+    stand_in.scheduler.close("finished")
+
+
+def test_synced_commits_are_announced_after_they_reached_the_disk(tmp_path: Path) -> None:
+    stand_in = StandIn({**OURS, "JOBDIR": str(tmp_path / "job"), "ALTSCHED_SYNC": True})
+    announced: list[int] = []
+
+    def committed(commit: int) -> None:
+        announced.append(commit)
+
+    stand_in.crawler.signals.connect(committed, frontier_committed)
+    stand_in.scheduler.enqueue_request(page(1))
+    while not announced:
+        stand_in.scheduler.enqueue_request(page(1))
+        stand_in.next()
+    assert crash_image(tmp_path / "job", tmp_path / "a").accepted == 1
+    stand_in.scheduler.close("finished")
