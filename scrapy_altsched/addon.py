@@ -63,7 +63,7 @@ class Addon:
     @staticmethod
     def _report_override(name: str, value: object, path: str) -> None:
         try:
-            if value is not None and load_object(value) is load_object(path):  # type: ignore[arg-type]
+            if issubclass(load_object(value), load_object(path)):  # type: ignore[arg-type]
                 return
         except (ImportError, AttributeError, ValueError, TypeError, NameError):
             pass

@@ -11,6 +11,7 @@ import pickle
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Request
+from scrapy.utils.misc import load_object
 from scrapy.utils.request import request_from_dict
 
 from .errors import CodecError
@@ -40,13 +41,15 @@ _KNOWN = {*_DEFAULTS, "url", "callback", "errback", "headers"}.issuperset(Reques
 def encode_request(request: Request, spider: Spider) -> bytes:
     """The bytes of *request*, as it is now.
 
-    :raises CodecError: a callback is not a method of *spider*, or something cannot be pickled.
+    :raises CodecError: a callback is not a method of *spider*, something cannot be pickled, or the
+        request's class is not to be found under its name.
     """
     try:
         if _KNOWN and type(request) is Request:
             fields = _plain_fields(request, spider)
         else:
             fields = request.to_dict(spider=spider)
+            _check_class(request, fields)
         return _VERSION + pickle.dumps(fields, _PROTOCOL)
     except MemoryError:
         raise
@@ -86,6 +89,13 @@ def _plain_fields(request: Request, spider: Spider) -> dict[str, Any]:
                 # Scrapy's own search, slow and thorough, finds it or says why not.
                 return request.to_dict(spider=spider)
     return fields
+
+
+def _check_class(request: Request, fields: dict[str, Any]) -> None:
+    """See that the class will be found again; Scrapy's queues find out when it is too late."""
+    path = fields.get("_class")
+    if path is not None and load_object(path) is not type(request):
+        raise ValueError(f"{path} is another class than the request's, {type(request)!r}")
 
 
 def _method_name(function: Any, spider: Spider) -> str | None:

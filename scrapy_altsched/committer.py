@@ -105,7 +105,7 @@ class Committer:
         finally:
             self._committing = False
 
-    def _commit(self) -> bool:
+    def _commit(self, *, wait: bool = False) -> bool:
         self._settle()
         frontier = self._frontier
         if self._reopen:
@@ -115,7 +115,7 @@ class Committer:
         notes = self._notes()
         if frontier.changed(notes):
             self._prepare_others()
-            complete = frontier.commit(notes)
+            complete = frontier.commit(notes, wait=wait)
         else:
             complete = True
         self._note_success()
@@ -146,7 +146,7 @@ class Committer:
         self._closing = True
         if self._committing:
             raise PostponedError("The crawl was closed from inside a commit.")
-        while not self._commit():
+        while not self._commit(wait=True):
             pass
         if self._syncer is not None:
             self._syncer.stop()

@@ -7,8 +7,12 @@ file is opened again; its page was not done, and comes again.
 
 from __future__ import annotations
 
+import codecs
+import csv
+import io
 import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlparse
@@ -32,6 +36,10 @@ logger = logging.getLogger(__name__)
 
 #: Formats whose files are rows of text, and so can be appended to and cut at a row's end.
 _LINE_FORMATS = frozenset({"jsonlines", "jsonl", "jl", "csv"})
+#: Those of a CSV feed's ``item_export_kwargs`` that say how rows are written.
+_CSV_FORMAT = frozenset(
+    {"dialect", "delimiter", "doublequote", "escapechar", "lineterminator", "quotechar", "quoting"}
+)
 _CHUNK = 1024 * 1024  # bytes
 
 
@@ -47,7 +55,9 @@ class FileStorage(FileFeedStorage):
     ) -> None:
         super().__init__(uri, feed_options=feed_options)
         self._options = feed_options if feed_options is not None else {}
-        self._kwargs = dict(self._options.get("item_export_kwargs") or {})
+        # The storages of all batches of a feed share its options, and what `open` changes for one
+        # file must not be taken for the project's own by the next.
+        self._given = self._options.setdefault("altsched_given", dict(self._options))
         self._crawler = crawler
         self._file: IO[bytes] | None = None
 
@@ -60,6 +70,7 @@ class FileStorage(FileFeedStorage):
     def open(self, spider: Spider) -> IO[bytes]:
         """Open the file; that of a resumed, unfinished job goes on where it ended."""
         scheduler = current_scheduler(self._crawler) if self._crawler is not None else None
+        self._options.update(self._given)
         if getattr(scheduler, "resumed", False):
             self._continue(spider)
         self._file = super().open(spider)
@@ -86,20 +97,23 @@ class FileStorage(FileFeedStorage):
                 {"path": self.path},
                 extra={"spider": spider},
             )
-        if self._options.get("format") not in _LINE_FORMATS or _is_wrapped(self._options):
+        if _why_not_rows(self._options):
             return
-        cut = cut_torn_row(path, quoted=self._options["format"] == "csv")
+        is_csv = self._options["format"] == "csv"
+        cut = cut_torn_row(path, quoted=is_csv)
         if cut:
             logger.info(
                 "%(bytes)d bytes of a torn last row were cut from %(path)s; its page comes again",
                 {"bytes": cut, "path": self.path},
                 extra={"spider": spider},
             )
-        if self._options["format"] == "csv" and path.stat().st_size:
-            self._options["item_export_kwargs"] = {
-                "include_headers_line": False,
-                **self._kwargs,
-            }
+        kwargs = self._options.get("item_export_kwargs") or {}
+        if is_csv and path.stat().st_size and "include_headers_line" not in kwargs:
+            self._options["item_export_kwargs"] = {**kwargs, "include_headers_line": False}
+            # Without a header line to write, the exporter would not settle on columns either.
+            self._options["fields"] = self._options.get("fields") or _read_header(
+                path, self._options
+            )
 
     def _flush(self) -> None:
         file = self._file
@@ -153,8 +167,16 @@ def _count_quotes(file: IO[bytes]) -> int:
     return sum(chunk.count(b'"') for chunk in iter(lambda: file.read(_CHUNK), b""))
 
 
-def _is_wrapped(options: dict[str, Any]) -> bool:
-    return bool(options.get("postprocessing"))
+def _read_header(path: Path, options: dict[str, Any]) -> list[str]:
+    encoding = options.get("encoding") or "utf-8"
+    with path.open(encoding=encoding, errors="replace", newline="") as file:
+        return next(csv.reader(file, _csv_dialect(options)))
+
+
+def _csv_dialect(options: dict[str, Any]) -> csv.Dialect:
+    kwargs = options.get("item_export_kwargs") or {}
+    given = {name: kwargs[name] for name in _CSV_FORMAT.intersection(kwargs)}
+    return csv.writer(io.StringIO(), **given).dialect  # type: ignore[return-value]
 
 
 def warn_of_unsafe_feeds(settings: BaseSettings, spider: Spider) -> None:
@@ -163,9 +185,8 @@ def warn_of_unsafe_feeds(settings: BaseSettings, spider: Spider) -> None:
     :raises ConfigError: the class of a feed's storage cannot be loaded.
     """
     storages = settings.getwithbase("FEED_STORAGES")
-    for uri, feed in settings.getdict("FEEDS").items():
-        options = feed_complete_default_values_from_settings(dict(feed), settings)
-        reason = _why_unsafe(str(uri), options, storages)
+    for uri, options in _feeds(settings):
+        reason = _why_unsafe(uri, options, storages)
         if reason:
             logger.warning(
                 "The feed %(uri)s may lose items, or be damaged, if this crawl dies: %(reason)s."
@@ -175,26 +196,59 @@ def warn_of_unsafe_feeds(settings: BaseSettings, spider: Spider) -> None:
             )
 
 
+def _feeds(settings: BaseSettings) -> Iterator[tuple[str, dict[str, Any]]]:
+    """URI and options of each feed, as Scrapy's FeedExporter reads them."""
+    feeds = {}
+    if settings["FEED_URI"]:
+        feeds[settings["FEED_URI"]] = {"format": settings["FEED_FORMAT"]}
+    for uri, feed in {**feeds, **settings.getdict("FEEDS")}.items():
+        options = {"format": Path(uri).suffix.removeprefix("."), **feed}
+        yield str(uri), feed_complete_default_values_from_settings(options, settings)
+
+
 def _why_unsafe(uri: str, options: dict[str, Any], storages: Any) -> str | None:
     scheme = urlparse(uri).scheme
     storage = storages.get(scheme) or storages.get("file")
     try:
-        is_ours = issubclass(load_object(storage), FileStorage)
+        storage_class = load_object(storage)
     except (ImportError, AttributeError, ValueError, TypeError, NameError) as error:
         raise ConfigError(
             f"FEED_STORAGES: the class {storage!r} for {uri} cannot be loaded: {error}."
         ) from error
     if scheme == "stdout":
         return "standard output cannot be read again"
-    if not is_ours and scheme in ("", "file"):
+    if isinstance(storage_class, type) and issubclass(storage_class, FileStorage):
+        return _why_not_rows(options)
+    if scheme in ("", "file"):
         return (
             "its file is not flushed before requests are recorded as done (set ADDONS, or"
             " 'scrapy_altsched.feeds.FileStorage' in FEED_STORAGES)"
         )
-    if not is_ours:
-        return f"items are stored at {scheme or 'its storage'} only when the crawl ends"
-    if _is_wrapped(options):
+    return f"items are stored at {scheme} only when the crawl ends"
+
+
+def _why_not_rows(options: dict[str, Any]) -> str | None:
+    """Why a feed's file cannot be cut where a row ends and go on there; ``None``: it can."""
+    if options.get("postprocessing"):
         return "its post-processing holds items back and cannot be appended to"
     if options.get("format") not in _LINE_FORMATS:
         return f"a file in the format {options.get('format')} cannot be appended to"
+    encoding = options.get("encoding") or "utf-8"
+    if not _is_like_ascii(encoding):
+        return f"where a row ends cannot be told in the encoding {encoding}"
+    if options["format"] == "csv":
+        dialect = _csv_dialect(options)
+        # Then, and only then, the quotes in a whole row are even in number.
+        is_balanced = dialect.quotechar == '"' and dialect.quoting != csv.QUOTE_NONE
+        if not (is_balanced and dialect.doublequote and dialect.lineterminator.endswith("\n")):
+            return "where a row ends cannot be told with its way of quoting"
     return None
+
+
+def _is_like_ascii(encoding: str) -> bool:
+    """Whether the bytes of line feeds and quotes are ASCII's, and not part of other characters."""
+    try:
+        name = codecs.lookup(encoding).name
+        return '"\n'.encode(encoding).endswith(b'"\n') and not name.startswith(("iso2022", "hz"))
+    except LookupError:
+        return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scrapy.core.scheduler import BaseScheduler
 from scrapy.dupefilters import BaseDupeFilter
@@ -16,7 +16,8 @@ from .dupefilter import DupeFilter
 from .engine import Engine, StartWatch, keep_spider_state
 from .errors import AltschedError, CodecError, StoreError
 from .feeds import warn_of_unsafe_feeds
-from .frontier import Counts, Entry, Lease, LocalFrontier, Verdict, open_frontier
+from .frontier import Entry, Lease, LocalFrontier, Verdict, open_frontier
+from .reports import Reports
 from .settings import Config
 from .spiderstate import FILE, STATE, SpiderStateCheckpoint
 
@@ -103,7 +104,8 @@ class Scheduler(BaseScheduler):
         self._leases: dict[bytes, tuple[Request, Lease]] = {}
         #: Entries that wait for the store to be readable again, to know whether they were seen.
         self._held: list[Entry] = []
-        self._warn_unserializable = True
+        #: Whether this crawl goes on with a job that earlier runs left unfinished.
+        self.resumed = False
 
     # Opening and closing
 
@@ -133,12 +135,13 @@ class Scheduler(BaseScheduler):
         }
         self.config = Config.from_settings(settings, disk=jobdir is not None, **given)
         self._on_disk = jobdir is not None
+        self._reports = Reports(spider, self.stats, jobdir, logs_reason=self.logunser)
         self._by_slot = self.config.order.policy == "slots"
         self._is_atomic = type(self.df).request_seen is DupeFilter.request_seen
         if jobdir is not None:
             warn_of_unsafe_feeds(settings, spider)
             if not self._is_atomic and type(self.df) is not BaseDupeFilter:
-                self._warn_of_foreign_filter()
+                self._reports.foreign_filter(self.df)
         frontier = open_frontier(jobdir, spider.name, self.config.frontier, locate=self._locate)
         try:
             self._checkpoint = None
@@ -151,6 +154,7 @@ class Scheduler(BaseScheduler):
         if isinstance(self.df, DupeFilter):
             self.df.share(frontier)
         self._frontier = frontier
+        self.resumed = frontier.resumed
         self.mqs = _Queue(lambda: self._count_queue(in_memory=True))
         self.dqs = _Queue(lambda: self._count_queue(in_memory=False)) if self._on_disk else None
         self._start: StartWatch = self._engine.watch_start()
@@ -164,7 +168,7 @@ class Scheduler(BaseScheduler):
             notes=self._notes,
         )
         if jobdir is not None:
-            self._report_resumption(frontier)
+            self._reports.resumption(frontier.pending, frontier.lost_in_memory)
             self._committer.start()
 
     def close(self, reason: str) -> Deferred[None] | None:
@@ -174,7 +178,7 @@ class Scheduler(BaseScheduler):
             try:
                 self._close(frontier, reason)
             except AltschedError as error:
-                self._report_unsaved(frontier, error)
+                self._reports.unsaved(frontier.uncommitted, error)
             finally:
                 self._frontier = None
         return self.df.close(reason)
@@ -192,7 +196,7 @@ class Scheduler(BaseScheduler):
         finally:
             self._committer.stop()
             frontier.abandon()
-        self._report_end(frontier.counts(), finished)
+        self._reports.end(counts, finished=finished)
 
     # The path of every request
 
@@ -278,11 +282,6 @@ class Scheduler(BaseScheduler):
                 return False
         return not self._held
 
-    @property
-    def resumed(self) -> bool:
-        """Whether this crawl goes on with a job that earlier runs left unfinished."""
-        return self._frontier is not None and self._frontier.resumed
-
     # What the frontier and the committer ask for
 
     def _complete(self, entry: _RequestEntry) -> None:
@@ -296,7 +295,7 @@ class Scheduler(BaseScheduler):
                 entry.payload = encode_request(request, self.spider)
                 entry.request = None
             except CodecError as error:
-                self._report_unserializable(request, error)
+                self._reports.unserializable(request, error)
         self.stats.inc_value(
             "scheduler/enqueued/memory" if entry.payload is None else "scheduler/enqueued/disk"
         )
@@ -345,99 +344,12 @@ class Scheduler(BaseScheduler):
             try:
                 request = decode_request(entry.payload, self.spider)
             except CodecError as error:
-                self._bury(lease, error)
+                frontier = self._frontier
+                assert frontier is not None
+                frontier.bury(lease, f"it cannot be restored: {error}")
+                self._reports.buried(lease, error)
                 return None
             self.stats.inc_value("scheduler/dequeued/disk")
         self.stats.inc_value("scheduler/dequeued")
         self._leases[lease.key] = request, lease
         return request
-
-    def _bury(self, lease: Lease, error: CodecError) -> None:
-        assert self._frontier is not None
-        self._frontier.bury(lease, f"it cannot be restored: {error}")
-        logger.warning(
-            "A stored request (fingerprint %(fingerprint)s) cannot be restored: %(error)s. It is"
-            " kept among the dead ones and not crawled.",
-            {"fingerprint": lease.entry.fingerprint.hex(), "error": error},
-            extra={"spider": self.spider},
-        )
-
-    def _report_unserializable(self, request: Request, error: CodecError) -> None:
-        self.stats.inc_value("scheduler/unserializable")
-        if self._warn_unserializable:
-            self._warn_unserializable = False
-            logger.warning(
-                "Unable to serialize request: %(request)s - reason: %(reason)s - no more"
-                " unserializable requests will be logged (stats being collected)",
-                {"request": request, "reason": error},
-                exc_info=self.logunser,
-                extra={"spider": self.spider},
-            )
-
-    def _warn_of_foreign_filter(self) -> None:
-        logger.warning(
-            "DUPEFILTER_CLASS is %(name)s: what it has seen and what this scheduler has stored"
-            " are not saved in one step, so after a crash requests may be missing or come twice."
-            " Use 'scrapy_altsched.DupeFilter' to lose none.",
-            {"name": f"{type(self.df).__module__}.{type(self.df).__qualname__}"},
-            extra={"spider": self.spider},
-        )
-
-    def _report_resumption(self, frontier: LocalFrontier) -> None:
-        if frontier.pending:
-            logger.info(
-                "Resuming crawl (%(queuesize)d requests scheduled)",
-                {"queuesize": frontier.pending},
-                extra={"spider": self.spider},
-            )
-        if frontier.lost_in_memory:
-            self.stats.set_value("altsched/lost_in_memory", frontier.lost_in_memory)
-            logger.warning(
-                "%(count)d requests that could not be serialized ended with an earlier run of this"
-                " job and were not crawled. They come again if the page that led to them does.",
-                {"count": frontier.lost_in_memory},
-                extra={"spider": self.spider},
-            )
-
-    def _report_end(self, counts: Counts, finished: bool) -> None:
-        for name in ("pending", "done", "dead"):
-            self.stats.set_value(f"altsched/{name}", getattr(counts, name))
-        if not self._on_disk:
-            return
-        values: dict[str, Any] = {
-            "jobdir": self.jobdir,
-            "spider": self.spider.name,
-            "done": counts.done,
-            "pending": counts.pending + counts.leased,
-            "dead": counts.dead,
-        }
-        if finished:
-            message = (
-                "The job in %(jobdir)s is finished: %(done)d requests done, none pending,"
-                " %(dead)d dead"
-            )
-        else:
-            message = (
-                "The job in %(jobdir)s is not finished: %(done)d requests done, %(pending)d"
-                " pending, %(dead)d dead. Resume it with: scrapy crawl %(spider)s -s"
-                " JOBDIR=%(jobdir)s"
-            )
-        logger.info(message, values, extra={"spider": self.spider})
-        if counts.unaccounted:
-            self.stats.set_value("altsched/unaccounted", counts.unaccounted)
-            logger.warning(
-                "%(count)d requests of the job in %(jobdir)s were accepted and are neither done,"
-                " pending nor dead: its files were damaged or changed by somebody else. Start the"
-                " job over in another JOBDIR to be sure to have every page.",
-                {"count": counts.unaccounted, "jobdir": self.jobdir},
-                extra={"spider": self.spider},
-            )
-
-    def _report_unsaved(self, frontier: LocalFrontier, error: AltschedError) -> None:
-        self.stats.set_value("altsched/unsaved", frontier.uncommitted)
-        logger.critical(
-            "The end of this crawl could not be saved: %(error)s What was committed before is safe;"
-            " resume with JOBDIR=%(jobdir)s to crawl the rest (%(changes)d changes) again.",
-            {"error": error, "jobdir": self.jobdir, "changes": frontier.uncommitted},
-            extra={"spider": self.spider},
-        )

@@ -25,7 +25,8 @@ PREFIX = "ALTSCHED_"
 def _number(kind: type[int] | type[float], least: float, unit: str) -> Callable[[Any], Any]:
     def check(value: Any) -> Any:
         number = kind(value)
-        if isinstance(value, bool) or not math.isfinite(number) or number < least:
+        is_rounded = isinstance(value, float) and number != value
+        if isinstance(value, bool) or is_rounded or not math.isfinite(number) or number < least:
             raise ValueError
         return number
 
@@ -80,10 +81,11 @@ class Config:
         )
 
     @classmethod
-    def from_settings(cls, settings: BaseSettings, *, disk: bool, **given: Any) -> Config:
+    def from_settings(cls, settings: BaseSettings, *, disk: bool | None, **given: Any) -> Config:
         """Read and check all settings.
 
-        :param disk: whether the queue is kept on disk: which of the queue settings count.
+        :param disk: whether the queue is kept on disk: which of the queue settings count;
+            ``None``: none of them does, the queue is somebody else's.
         :param given: queue classes, by name of their setting, that stand for the setting's value.
         :raises ConfigError: a value cannot be meant, or no setting has that name.
         """
@@ -107,7 +109,9 @@ class Config:
                     f"{name} = {value!r} cannot be used: it must be {check.__doc__}"
                     f" (default: {item.default!r})."
                 ) from None
-        return cls(**values, order=_read_order(settings, given, disk=disk))
+        if disk is not None:
+            values["order"] = _read_order(settings, given, disk=disk)
+        return cls(**values)
 
 
 def _read_order(settings: BaseSettings, given: dict[str, Any], *, disk: bool) -> Order:
@@ -130,37 +134,38 @@ def _read_order(settings: BaseSettings, given: dict[str, Any], *, disk: bool) ->
 
 def _read_policy(settings: BaseSettings, given: dict[str, Any]) -> Policy:
     name = "SCHEDULER_PRIORITY_QUEUE"
-    queue_class = _load(name, settings, given)
+    value = given.get(name) or settings[name]
+    queue_class = _load(name, value)
     if queue_class is pqueues.DownloaderAwarePriorityQueue:
         return "slots"
     if queue_class is pqueues.ScrapyPriorityQueue:
         return "one"
     raise ConfigError(
-        f"{name} = {settings[name]!r} cannot be honoured: scrapy_altsched has the order of"
+        f"{name} = {value!r} cannot be honoured: scrapy_altsched has the order of"
         " 'scrapy.pqueues.DownloaderAwarePriorityQueue' and of"
         " 'scrapy.pqueues.ScrapyPriorityQueue'. Use one of them, or Scrapy's own SCHEDULER."
     )
 
 
 def _read_direction(name: str, settings: BaseSettings, given: dict[str, Any]) -> Direction | None:
-    queue_class = _load(name, settings, given)
+    value = given.get(name) or settings[name]
+    queue_class = _load(name, value)
     if queue_class is None:
         return None
-    if any(queue_class is known for known in vars(squeues).values()):
+    if isinstance(queue_class, type) and queue_class in vars(squeues).values():
         for kind in ("DiskQueue", "SQLiteQueue", "MemoryQueue"):
             if issubclass(queue_class, getattr(queuelib_queue, "Lifo" + kind)):
                 return "lifo"
             if issubclass(queue_class, getattr(queuelib_queue, "Fifo" + kind)):
                 return "fifo"
     raise ConfigError(
-        f"{name} = {settings[name]!r} cannot be honoured: scrapy_altsched keeps requests in its own"
+        f"{name} = {value!r} cannot be honoured: scrapy_altsched keeps requests in its own"
         f" store and takes only LIFO or FIFO from this setting. Use one of"
         f" {_queue_names('MEMORY' if 'MEMORY' in name else 'DISK')}, or Scrapy's own SCHEDULER."
     )
 
 
-def _load(name: str, settings: BaseSettings, given: dict[str, Any]) -> Any:
-    value = given.get(name) or settings[name]
+def _load(name: str, value: Any) -> Any:
     if not value:
         return None
     try:

@@ -52,9 +52,11 @@ def test_killed_at_random_moments(tmp_path: Path, seed: int) -> None:
         for _ in range(4):
             process = crawl.start()
             hits = site.hits.total() + rng.randrange(1, 15)
-            site.wait_for(lambda site, hits=hits, process=process: (  # type: ignore[misc]
-                site.hits.total() >= hits or process.poll() is not None
-            ))
+            site.wait_for(
+                lambda site, hits=hits, process=process: (  # type: ignore[misc]
+                    site.hits.total() >= hits or process.poll() is not None
+                )
+            )
             try:
                 process.wait(rng.random() / 10)
             except subprocess.TimeoutExpired:

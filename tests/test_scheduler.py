@@ -180,9 +180,7 @@ def test_own_leases_do_not_count_as_pending() -> None:
 
 
 def test_signals_surround_each_commit_and_checkpoint_forces_one(tmp_path: Path) -> None:
-    stand_in = StandIn(
-        {**OURS, "JOBDIR": str(tmp_path / "job"), "ALTSCHED_COMMIT_INTERVAL": 1000}
-    )
+    stand_in = StandIn({**OURS, "JOBDIR": str(tmp_path / "job"), "ALTSCHED_COMMIT_INTERVAL": 1000})
     seen: list[Any] = []
 
     def committing() -> None:
@@ -246,9 +244,7 @@ def test_an_asynchronous_handler_is_refused(
 
 
 def test_commits_that_go_on_failing_close_the_spider(tmp_path: Path) -> None:
-    stand_in = StandIn(
-        {**OURS, "JOBDIR": str(tmp_path / "job"), "ALTSCHED_COMMIT_TIMEOUT": 0}
-    )
+    stand_in = StandIn({**OURS, "JOBDIR": str(tmp_path / "job"), "ALTSCHED_COMMIT_TIMEOUT": 0})
 
     def committing() -> None:
         raise OSError("No space left on device")
@@ -275,9 +271,7 @@ def test_a_deleted_jobdir_closes_the_spider(
 def test_a_request_that_cannot_be_serialized_is_kept_in_order_counted_and_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stand_in = StandIn(
-        {**OURS, "JOBDIR": str(tmp_path / "job"), "SCHEDULER_PRIORITY_QUEUE": ONE}
-    )
+    stand_in = StandIn({**OURS, "JOBDIR": str(tmp_path / "job"), "SCHEDULER_PRIORITY_QUEUE": ONE})
     for number, priority in enumerate([0, 5, 0, 5, -1]):
         callback = (lambda response: None) if number % 2 else None
         stand_in.scheduler.enqueue_request(page(number, priority=priority, callback=callback))

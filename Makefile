@@ -1,0 +1,29 @@
+# Needs Python >= 3.10, make and PyPI: both commands make their own virtual environment.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint clean
+
+# Kills a crawl with SIGKILL, resumes it, and shows what was lost, beside Scrapy's own scheduler.
+demo: $(VENV)/installed
+	$(BIN)/python example_project/demo.py
+
+# Everything: lint, types, and all tests, against real files, processes and sites.
+test: lint
+	$(BIN)/python -m pytest -n auto
+
+lint: $(VENV)/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+$(VENV)/installed: setup.cfg pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit("Python 3.10 or newer is needed, not " + sys.version if sys.version_info < (3, 10) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info

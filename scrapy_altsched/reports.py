@@ -1,0 +1,137 @@
+"""What a crawl says of its job: in the log, and in the stats."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from scrapy import Request, Spider
+    from scrapy.dupefilters import BaseDupeFilter
+    from scrapy.statscollectors import StatsCollector
+
+    from .errors import AltschedError
+    from .frontier import Counts, Lease
+
+logger = logging.getLogger(__name__)
+
+_FINISHED = "The job in %(jobdir)s is finished: %(done)d requests done, none pending, %(dead)d dead"
+_UNFINISHED = (
+    "The job in %(jobdir)s is not finished: %(done)d requests done, %(pending)d pending, %(dead)d"
+    " dead. Resume it with: scrapy crawl %(spider)s -s JOBDIR=%(jobdir)s"
+)
+
+
+class Reports:
+    """The log lines and stats of one crawl.
+
+    :param jobdir: the job directory, or ``None``.
+    :param logs_reason: whether the first unserializable request is logged with its traceback
+        (``SCHEDULER_DEBUG``).
+    """
+
+    def __init__(
+        self, spider: Spider, stats: StatsCollector, jobdir: str | None, *, logs_reason: bool
+    ) -> None:
+        self._spider = spider
+        self._stats = stats
+        self._jobdir = jobdir
+        self._logs_reason = logs_reason
+        self._reported_unserializable = False
+
+    def resumption(self, pending: int, lost_in_memory: int) -> None:
+        """A job goes on."""
+        if pending:
+            self._log(
+                logging.INFO, "Resuming crawl (%(queuesize)d requests scheduled)", queuesize=pending
+            )
+        if lost_in_memory:
+            self._stats.set_value("altsched/lost_in_memory", lost_in_memory)
+            self._log(
+                logging.WARNING,
+                "%(count)d requests that could not be serialized ended with an earlier run of this"
+                " job and were not crawled. They come again if the page that led to them does.",
+                count=lost_in_memory,
+            )
+
+    def foreign_filter(self, dupefilter: BaseDupeFilter) -> None:
+        """Another package's dupefilter keeps its own record of what was seen."""
+        self._log(
+            logging.WARNING,
+            "DUPEFILTER_CLASS is %(name)s: what it has seen and what this scheduler has stored are"
+            " not saved in one step, so after a crash requests may be missing or come twice. Use"
+            " 'scrapy_altsched.DupeFilter' to lose none.",
+            name=f"{type(dupefilter).__module__}.{type(dupefilter).__qualname__}",
+        )
+
+    def unserializable(self, request: Request, error: AltschedError) -> None:
+        """A request lives in memory only.  The first one is logged, in Scrapy's words."""
+        self._stats.inc_value("scheduler/unserializable")
+        if self._reported_unserializable:
+            return
+        self._reported_unserializable = True
+        logger.warning(
+            "Unable to serialize request: %(request)s - reason: %(reason)s - no more"
+            " unserializable requests will be logged (stats being collected)",
+            {"request": request, "reason": error},
+            exc_info=error if self._logs_reason else None,
+            extra={"spider": self._spider},
+        )
+
+    def buried(self, lease: Lease, error: AltschedError) -> None:
+        """A stored request cannot be restored."""
+        self._log(
+            logging.WARNING,
+            "A stored request (fingerprint %(fingerprint)s) cannot be restored: %(error)s. It is"
+            " kept among the dead ones and not crawled.",
+            fingerprint=lease.entry.fingerprint.hex(),
+            error=error,
+        )
+
+    def end(self, counts: Counts, *, finished: bool) -> None:
+        """The crawl ended and everything is saved."""
+        for name in ("pending", "done", "dead"):
+            self._stats.set_value(f"altsched/{name}", getattr(counts, name))
+        if self._jobdir is None:
+            return
+        self._log(
+            logging.INFO,
+            _FINISHED if finished else _UNFINISHED,
+            jobdir=self._jobdir,
+            spider=self._spider.name,
+            done=counts.done,
+            pending=counts.pending + counts.leased,
+            dead=counts.dead,
+        )
+        if counts.memory_only:
+            self._log(
+                logging.WARNING,
+                "%(count)d of the pending requests could not be serialized and end here. They come"
+                " again if the page that led to them does.",
+                count=counts.memory_only,
+            )
+        if counts.unaccounted:
+            self._stats.set_value("altsched/unaccounted", counts.unaccounted)
+            self._log(
+                logging.WARNING,
+                "%(count)d requests of the job in %(jobdir)s were accepted and are neither done,"
+                " pending nor dead: its files were damaged or changed by somebody else. Start the"
+                " job over in another JOBDIR to be sure to have every page.",
+                count=counts.unaccounted,
+                jobdir=self._jobdir,
+            )
+
+    def unsaved(self, changes: int, error: AltschedError) -> None:
+        """The crawl ended and its last changes could not be saved."""
+        self._stats.set_value("altsched/unsaved", changes)
+        self._log(
+            logging.CRITICAL,
+            "The end of this crawl could not be saved: %(error)s What was committed before is safe;"
+            " resume with JOBDIR=%(jobdir)s to crawl the rest (%(changes)d changes) again.",
+            error=error,
+            jobdir=self._jobdir,
+            changes=changes,
+        )
+
+    def _log(self, level: int, message: str, **values: Any) -> None:
+        logger.log(level, message, values, extra={"spider": self._spider})
