@@ -11,7 +11,7 @@ counts as done when the next request is asked for.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Container
+from collections.abc import AsyncIterator, Callable, Container, Set
 from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
@@ -22,6 +22,7 @@ from scrapy.core.engine import ExecutionEngine
 from scrapy.extensions.spiderstate import SpiderState
 from scrapy.utils.defer import deferred_from_coro
 from scrapy.utils.reactor import is_reactor_installed
+from scrapy.utils.request import RequestFingerprinter, RequestFingerprinterProtocol
 
 from .errors import UnsupportedScrapyError
 
@@ -96,7 +97,8 @@ class Engine:
         One has left when its callback's whole output was scheduled and its items went through the
         pipelines.
         """
-        return getattr(self._slot, "inprogress", _NOTHING)
+        requests = getattr(self._slot, "inprogress", _NOTHING)
+        return requests if isinstance(requests, Set) else _NOTHING
 
     @property
     def interactive(self) -> bool:
@@ -105,7 +107,8 @@ class Engine:
 
     def watch_start(self) -> StartWatch:
         """Put a watch between ``Spider.start()`` and the engine."""
-        watch = StartWatch(getattr(self._engine, "_start", None))
+        start = getattr(self._engine, "_start", None)
+        watch = StartWatch(start if hasattr(start, "__anext__") else None)
         if not watch.exhausted:
             self._engine._start = watch
         return watch
@@ -123,6 +126,8 @@ class Engine:
         """
         downloader = self._engine.downloader
         slots = downloader.slots
+        if not hasattr(downloader, "active"):  # another class for the DOWNLOADER setting
+            return {name: len(slot.active) for name, slot in slots.items() if slot.active}
         counts: dict[str, int] = {}
         for request in downloader.active:
             name = request.meta.get("download_slot")
@@ -190,6 +195,14 @@ def keep_spider_state(crawler: Crawler) -> None:
 def current_scheduler(crawler: Crawler) -> Any:
     """The scheduler of a running crawl; ``None``: there is none."""
     return getattr(getattr(_find(crawler), "_slot", None), "scheduler", None)
+
+
+def fingerprinter_of(crawler: Crawler) -> RequestFingerprinterProtocol:
+    """The crawler's fingerprinter; Scrapy's default one for a crawler that never started."""
+    try:
+        return crawler.request_fingerprinter or RequestFingerprinter()
+    except (AttributeError, RuntimeError):
+        return RequestFingerprinter()
 
 
 def _find(crawler: Crawler) -> Any:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from .frontier import Counts, Lease
 
 logger = logging.getLogger(__name__)
+#: For messages in Scrapy's own words, so that what filters them by name goes on to.
+_scrapy_logger = logging.getLogger("scrapy.core.scheduler")
 
 _FINISHED = "The job in %(jobdir)s is finished: %(done)d requests done, none pending, %(dead)d dead"
 _UNFINISHED = (
@@ -42,8 +44,10 @@ class Reports:
     def resumption(self, pending: int, lost_in_memory: int) -> None:
         """A job goes on."""
         if pending:
-            self._log(
-                logging.INFO, "Resuming crawl (%(queuesize)d requests scheduled)", queuesize=pending
+            _scrapy_logger.info(
+                "Resuming crawl (%(queuesize)d requests scheduled)",
+                {"queuesize": pending},
+                extra={"spider": self._spider},
             )
         if lost_in_memory:
             self._stats.set_value("altsched/lost_in_memory", lost_in_memory)
@@ -70,7 +74,7 @@ class Reports:
         if self._reported_unserializable:
             return
         self._reported_unserializable = True
-        logger.warning(
+        _scrapy_logger.warning(
             "Unable to serialize request: %(request)s - reason: %(reason)s - no more"
             " unserializable requests will be logged (stats being collected)",
             {"request": request, "reason": error},

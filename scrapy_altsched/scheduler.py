@@ -13,7 +13,7 @@ from scrapy.utils.misc import build_from_crawler, load_object
 from .codec import decode_request, encode_request
 from .committer import Committer
 from .dupefilter import DupeFilter
-from .engine import Engine, StartWatch, keep_spider_state
+from .engine import Engine, StartWatch, fingerprinter_of, keep_spider_state
 from .errors import AltschedError, CodecError, StoreError
 from .feeds import warn_of_unsafe_feeds
 from .frontier import Entry, Lease, LocalFrontier, Verdict, open_frontier
@@ -53,13 +53,21 @@ class _RequestEntry(Entry):
 
 
 class _Queue:
-    """What other code finds where Scrapy's scheduler has a queue: its length."""
+    """What other code finds where Scrapy's scheduler has a queue.
 
-    def __init__(self, length: Callable[[], int]) -> None:
+    :param length: asked for the number of its requests.
+    :param pop: asked for the scheduler's next request.
+    """
+
+    def __init__(self, length: Callable[[], int], pop: Callable[[], Request | None]) -> None:
         self._length = length
+        self.pop = pop
 
     def __len__(self) -> int:
         return self._length()
+
+    def close(self) -> None:
+        self._length = int
 
 
 class Scheduler(BaseScheduler):
@@ -137,6 +145,7 @@ class Scheduler(BaseScheduler):
         self._on_disk = jobdir is not None
         self._reports = Reports(spider, self.stats, jobdir, logs_reason=self.logunser)
         self._by_slot = self.config.order.policy == "slots"
+        self._fingerprinter = fingerprinter_of(self.crawler)
         self._is_atomic = type(self.df).request_seen is DupeFilter.request_seen
         if jobdir is not None:
             warn_of_unsafe_feeds(settings, spider)
@@ -155,8 +164,11 @@ class Scheduler(BaseScheduler):
             self.df.share(frontier)
         self._frontier = frontier
         self.resumed = frontier.resumed
-        self.mqs = _Queue(lambda: self._count_queue(in_memory=True))
-        self.dqs = _Queue(lambda: self._count_queue(in_memory=False)) if self._on_disk else None
+        self.dqdir = str(frontier.path) if frontier.path is not None else None
+        self.mqs = _Queue(lambda: self._count_queue(in_memory=True), self.next_request)
+        self.dqs: _Queue | None = None
+        if self._on_disk:
+            self.dqs = _Queue(lambda: self._count_queue(in_memory=False), self.next_request)
         self._start: StartWatch = self._engine.watch_start()
         self._committer = Committer(
             self.crawler,
@@ -181,6 +193,9 @@ class Scheduler(BaseScheduler):
                 self._reports.unsaved(frontier.uncommitted, error)
             finally:
                 self._frontier = None
+            self.mqs.close()
+            if self.dqs is not None:
+                self.dqs.close()
         return self.df.close(reason)
 
     def _close(self, frontier: LocalFrontier, reason: str) -> None:
@@ -213,7 +228,7 @@ class Scheduler(BaseScheduler):
                 self.df.log(request, self.spider)
                 return False
             unique = False
-            fingerprint = self.crawler.request_fingerprinter.fingerprint(request)
+            fingerprint = self._fingerprinter.fingerprint(request)
         entry = _RequestEntry(fingerprint, request, unique, yielded, self._complete)
         try:
             verdict = frontier.add(entry)
@@ -267,6 +282,8 @@ class Scheduler(BaseScheduler):
         if self._frontier is None:
             return 0
         counts = self._frontier.counts()
+        if not self._on_disk:
+            return counts.pending
         memory_only = min(counts.memory_only, counts.pending)
         return memory_only if in_memory else counts.pending - memory_only
 

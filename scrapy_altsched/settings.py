@@ -125,8 +125,8 @@ def _read_order(settings: BaseSettings, given: dict[str, Any], *, disk: bool) ->
         )
     if policy == "slots" and settings.getint("CONCURRENT_REQUESTS_PER_IP"):
         raise ConfigError(
-            "CONCURRENT_REQUESTS_PER_IP cannot be used with SCHEDULER_PRIORITY_QUEUE ="
-            " 'scrapy.pqueues.DownloaderAwarePriorityQueue'. Set the former to 0, or the latter to"
+            "SCHEDULER_PRIORITY_QUEUE = 'scrapy.pqueues.DownloaderAwarePriorityQueue' does not"
+            " support CONCURRENT_REQUESTS_PER_IP. Set the latter to 0, or the former to"
             " 'scrapy.pqueues.ScrapyPriorityQueue'."
         )
     return Order(policy, normal, start)
