@@ -1,0 +1,64 @@
+"""The wheel, in an environment that has nothing else."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+from .sites import Page, Site
+
+ROOT = Path(__file__).parent.parent
+SPIDER = """
+import scrapy
+
+class OneSpider(scrapy.Spider):
+    name = "one"
+    custom_settings = {"ADDONS": {"scrapy_altsched.Addon": 500}}
+
+    async def start(self):
+        yield scrapy.Request(self.url)
+
+    def parse(self, response):
+        yield {"url": response.url}
+        yield from response.follow_all(css="a")
+"""
+
+
+def run(*command: object, cwd: Path) -> str:
+    done = subprocess.run(
+        [str(part) for part in command], cwd=cwd, capture_output=True, text=True, timeout=250
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_the_wheel_works_in_an_empty_environment(tmp_path: Path) -> None:
+    # From a copy: a build leaves files in its tree, and takes up what an older one left there.
+    source = tmp_path / "source"
+    left_out = shutil.ignore_patterns(".*", "build", "*.egg-info", "__pycache__")
+    shutil.copytree(ROOT, source, ignore=left_out)
+    pip = (sys.executable, "-m", "pip")
+    run(*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path, source, cwd=tmp_path)
+    (wheel,) = tmp_path.glob("*.whl")
+    modules = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("scrapy_altsched/**/*.py")}
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    assert modules | {"scrapy_altsched/py.typed"} <= names
+    assert not any(name.startswith(("tests/", "example_project/")) for name in names)
+
+    venv.create(tmp_path / "empty", with_pip=True)
+    python = tmp_path / "empty" / "bin" / "python"
+    run(python, "-m", "pip", "install", "--quiet", wheel, cwd=tmp_path)
+    (tmp_path / "one.py").write_text(SPIDER)
+    with Site({"/0": Page(["/1"]), "/1": Page(["/0"])}) as site:
+        log = run(
+            *(python, "-m", "scrapy", "runspider", "one.py", "-a", f"url={site.url}/0"),
+            *("-s", "JOBDIR=job", "-o", "items.jsonl"),
+            cwd=tmp_path,
+        )
+        assert site.hits == {"/0": 1, "/1": 1}
+    assert "is finished" in log
