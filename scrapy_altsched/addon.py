@@ -33,7 +33,7 @@ _COMMAND = SETTINGS_PRIORITIES["command"]
 
 
 class Addon:
-    """Sets scheduler, dupefilter and feed storage, where the project does not set its own."""
+    """Sets scheduler, dupefilter and feed storage, where nobody sets their own."""
 
     def update_settings(self, settings: BaseSettings) -> None:
         """Change *settings*, as Scrapy asks every addon to.
@@ -41,11 +41,13 @@ class Addon:
         :raises JobdirError: JOBDIR cannot be made.  Scrapy's own extensions would meet that
             before the scheduler opens, with an error that names no setting.
         """
-        if settings.getpriority("DUPEFILTER_CLASS") == _COMMAND:
-            # `scrapy shell` brings a filter of its own and hangs without it; it is no crawl.
-            return
         for name, path in SETTINGS.items():
-            if (settings.getpriority(name) or 0) > _ADDON:
+            priority = settings.getpriority(name) or 0
+            if priority == _COMMAND:
+                # `scrapy shell` brings a filter of its own.  Our scheduler it can have: that leaves
+                # JOBDIR alone there, while with Scrapy's own 2.19 a shell with JOBDIR hangs.
+                continue
+            if priority > _ADDON:
                 self._report_override(name, settings[name], path)
             settings.set(name, path, priority="addon")
         storages = settings["FEED_STORAGES"]
@@ -63,7 +65,8 @@ class Addon:
     @staticmethod
     def _report_override(name: str, value: object, path: str) -> None:
         try:
-            if issubclass(load_object(value), load_object(path)):  # type: ignore[arg-type]
+            # Not issubclass(): whatever has a scheduler's methods passes for one there.
+            if load_object(path) in load_object(value).__mro__:  # type: ignore[arg-type]
                 return
         except (ImportError, AttributeError, ValueError, TypeError, NameError):
             pass

@@ -1,13 +1,15 @@
 """A request as bytes, and back.
 
-The form is a version byte and a pickle of the attributes that differ from a plain request's,
-callbacks as names of the spider's methods.  Pickle, as in Scrapy's own disk queues
-(scrapy/squeues.py): a job directory is trusted as the project's code is.
+The form is a version byte, a checksum and a pickle of the attributes that differ from a plain
+request's, callbacks as names of the spider's methods.  Pickle, as in Scrapy's own disk queues
+(scrapy/squeues.py): a job directory is trusted as the project's code is.  The checksum is there
+because a damaged pickle may well load, as another request, or take all memory.
 """
 
 from __future__ import annotations
 
 import pickle
+import zlib
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Request
@@ -50,11 +52,12 @@ def encode_request(request: Request, spider: Spider) -> bytes:
         else:
             fields = request.to_dict(spider=spider)
             _check_class(request, fields)
-        return _VERSION + pickle.dumps(fields, _PROTOCOL)
+        pickled = pickle.dumps(fields, _PROTOCOL)
     except MemoryError:
         raise
     except Exception as error:  # pickling runs code of whatever the request carries
         raise CodecError(str(error)) from error
+    return _VERSION + _checksum(pickled) + pickled
 
 
 def decode_request(payload: bytes, spider: Spider) -> Request:
@@ -65,12 +68,19 @@ def decode_request(payload: bytes, spider: Spider) -> Request:
     """
     if payload[:1] != _VERSION:
         raise CodecError(f"it is of an unknown version ({payload[:1].hex() or 'empty'})")
+    pickled = payload[5:]
+    if payload[1:5] != _checksum(pickled):
+        raise CodecError("its bytes are damaged")
     try:
-        return request_from_dict(pickle.loads(payload[1:]), spider=spider)
+        return request_from_dict(pickle.loads(pickled), spider=spider)
     except MemoryError:
         raise
     except Exception as error:  # unpickling runs code of whatever the request carries
         raise CodecError(f"{type(error).__name__}: {error}") from error
+
+
+def _checksum(data: bytes) -> bytes:
+    return zlib.crc32(data).to_bytes(4, "big")
 
 
 def _plain_fields(request: Request, spider: Spider) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from scrapy.utils.request import (
     referer_str,
 )
 
-from .errors import AltschedError
+from .engine import Engine
+from .errors import AltschedError, StoreStalledError
 from .frontier import LocalFrontier, open_frontier
 from .settings import Config
 
@@ -25,8 +26,12 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 logger = logging.getLogger(__name__)
+#: For messages in Scrapy's own words, so that what filters them by name goes on to.
+_scrapy_logger = logging.getLogger("scrapy.dupefilters")
 
 _LONGEST = 255  # bytes
+#: Seconds until a failed commit is tried, and reported, again.
+_RETRY_AFTER = 60.0
 
 
 class DupeFilter(BaseDupeFilter):
@@ -80,15 +85,25 @@ class DupeFilter(BaseDupeFilter):
             return None
         spider = self._crawler.spider if self._crawler is not None else None
         owner = spider.name if spider is not None else "dupefilter"
+        path = self._path
         try:
             if self._crawler is not None:
-                config = Config.from_settings(self._crawler.settings, disk=bool(self._path))
+                config = Config.from_settings(self._crawler.settings, disk=None)
                 self._interval = config.commit_interval
-            self._frontier = open_frontier(self._path, owner)
+                if Engine(self._crawler).interactive:
+                    path = None
+            self._frontier = open_frontier(path, owner)
         except AltschedError as error:
             logger.critical("%s", error, extra={"spider": spider})
             raise
         self._is_owner = True
+        if self._frontier.pending:
+            logger.warning(
+                "%(count)d requests are pending in JOBDIR %(jobdir)s that only this package's"
+                " scheduler crawls. Set SCHEDULER = 'scrapy_altsched.Scheduler', or they are not.",
+                {"count": self._frontier.pending, "jobdir": path},
+                extra={"spider": spider},
+            )
         return None
 
     def fingerprint(self, request: Request) -> bytes:
@@ -108,9 +123,24 @@ class DupeFilter(BaseDupeFilter):
         assert self._frontier is not None
         seen = self._frontier.mark_seen(self.fingerprint(request))
         if self._is_owner and time.monotonic() >= self._due_at:
-            self._frontier.commit()
-            self._due_at = time.monotonic() + self._interval
+            self._due_at = time.monotonic() + self._commit(self._frontier)
         return seen
+
+    def _commit(self, frontier: LocalFrontier) -> float:
+        """Commit; the number of seconds until the next time."""
+        try:
+            frontier.commit()
+        except StoreStalledError:
+            return 0.1
+        except AltschedError as error:
+            # The request is marked by now: an error instead of an answer would lose it.
+            logger.error(
+                "%(error)s What was seen since is kept in memory; saving it is tried again in"
+                " %(seconds)g s and when the crawl ends.",
+                {"error": error, "seconds": _RETRY_AFTER},
+            )
+            return _RETRY_AFTER
+        return self._interval
 
     def close(self, reason: str) -> Deferred[None] | None:  # noqa: ARG002  (Scrapy's interface)
         """Close the frontier, if it is the filter's own."""
@@ -123,13 +153,13 @@ class DupeFilter(BaseDupeFilter):
     def log(self, request: Request, spider: Spider) -> None:
         """Log and count that *request* was refused, in Scrapy's words."""
         if self.debug:
-            logger.debug(
+            _scrapy_logger.debug(
                 "Filtered duplicate request: %(request)s (referer: %(referer)s)",
                 {"request": request, "referer": referer_str(request)},
                 extra={"spider": spider},
             )
         elif self.logdupes:
-            logger.debug(
+            _scrapy_logger.debug(
                 "Filtered duplicate request: %(request)s - no more duplicates will be shown"
                 " (see DUPEFILTER_DEBUG to show all duplicates)",
                 {"request": request},

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlparse
 
+from scrapy.exporters import CsvItemExporter, JsonLinesItemExporter
 from scrapy.extensions.feedexport import FileFeedStorage
 from scrapy.utils.conf import feed_complete_default_values_from_settings
 from scrapy.utils.misc import load_object
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Formats whose files are rows of text, and so can be appended to and cut at a row's end.
-_LINE_FORMATS = frozenset({"jsonlines", "jsonl", "jl", "csv"})
+#: Options of a feed that are other ones for a file that goes on.
+_CHANGED = ("fields", "item_export_kwargs")
 #: Those of a CSV feed's ``item_export_kwargs`` that say how rows are written.
 _CSV_FORMAT = frozenset(
     {"dialect", "delimiter", "doublequote", "escapechar", "lineterminator", "quotechar", "quoting"}
@@ -57,7 +58,10 @@ class FileStorage(FileFeedStorage):
         self._options = feed_options if feed_options is not None else {}
         # The storages of all batches of a feed share its options, and what `open` changes for one
         # file must not be taken for the project's own by the next.
-        self._given = self._options.setdefault("altsched_given", dict(self._options))
+        self._given = self._options.setdefault(
+            "altsched_given",
+            {name: self._options[name] for name in _CHANGED if name in self._options},
+        )
         self._crawler = crawler
         self._file: IO[bytes] | None = None
 
@@ -71,8 +75,8 @@ class FileStorage(FileFeedStorage):
         """Open the file; that of a resumed, unfinished job goes on where it ended."""
         scheduler = current_scheduler(self._crawler) if self._crawler is not None else None
         self._options.update(self._given)
-        if getattr(scheduler, "resumed", False):
-            self._continue(spider)
+        if self._crawler is not None and getattr(scheduler, "resumed", False):
+            self._continue(spider, self._crawler.settings)
         self._file = super().open(spider)
         if self._crawler is not None:
             self._crawler.signals.connect(self._flush, frontier_committing)
@@ -80,12 +84,13 @@ class FileStorage(FileFeedStorage):
 
     def store(self, file: IO[bytes]) -> Any:
         """Close the file."""
+        self._flush()  # no commit will do it any more
         if self._crawler is not None and self._file is not None:
             self._crawler.signals.disconnect(self._flush, frontier_committing)
         self._file = None
         return super().store(file)
 
-    def _continue(self, spider: Spider) -> None:
+    def _continue(self, spider: Spider, settings: BaseSettings) -> None:
         path = Path(self.path)
         if not path.exists() or not path.stat().st_size:
             return
@@ -97,9 +102,9 @@ class FileStorage(FileFeedStorage):
                 {"path": self.path},
                 extra={"spider": spider},
             )
-        if _why_not_rows(self._options):
+        if _why_not_rows(self._options, settings):
             return
-        is_csv = self._options["format"] == "csv"
+        is_csv = _exporter_class(self._options, settings) is CsvItemExporter
         cut = cut_torn_row(path, quoted=is_csv)
         if cut:
             logger.info(
@@ -179,14 +184,18 @@ def _csv_dialect(options: dict[str, Any]) -> csv.Dialect:
     return csv.writer(io.StringIO(), **given).dialect  # type: ignore[return-value]
 
 
+def _exporter_class(options: dict[str, Any], settings: BaseSettings) -> Any:
+    path = settings.getwithbase("FEED_EXPORTERS").get(options["format"])
+    return load_object(path) if path is not None else None
+
+
 def warn_of_unsafe_feeds(settings: BaseSettings, spider: Spider) -> None:
     """Log a warning for each feed that can lose items of pages that are done, and why.
 
     :raises ConfigError: the class of a feed's storage cannot be loaded.
     """
-    storages = settings.getwithbase("FEED_STORAGES")
     for uri, options in _feeds(settings):
-        reason = _why_unsafe(uri, options, storages)
+        reason = _why_unsafe(uri, options, settings)
         if reason:
             logger.warning(
                 "The feed %(uri)s may lose items, or be damaged, if this crawl dies: %(reason)s."
@@ -200,14 +209,15 @@ def _feeds(settings: BaseSettings) -> Iterator[tuple[str, dict[str, Any]]]:
     """URI and options of each feed, as Scrapy's FeedExporter reads them."""
     feeds = {}
     if settings["FEED_URI"]:
-        feeds[settings["FEED_URI"]] = {"format": settings["FEED_FORMAT"]}
+        feeds[settings["FEED_URI"]] = {"format": settings.get("FEED_FORMAT", "jsonlines")}
     for uri, feed in {**feeds, **settings.getdict("FEEDS")}.items():
         options = {"format": Path(uri).suffix.removeprefix("."), **feed}
         yield str(uri), feed_complete_default_values_from_settings(options, settings)
 
 
-def _why_unsafe(uri: str, options: dict[str, Any], storages: Any) -> str | None:
+def _why_unsafe(uri: str, options: dict[str, Any], settings: BaseSettings) -> str | None:
     scheme = urlparse(uri).scheme
+    storages = settings.getwithbase("FEED_STORAGES")
     storage = storages.get(scheme) or storages.get("file")
     try:
         storage_class = load_object(storage)
@@ -218,7 +228,7 @@ def _why_unsafe(uri: str, options: dict[str, Any], storages: Any) -> str | None:
     if scheme == "stdout":
         return "standard output cannot be read again"
     if isinstance(storage_class, type) and issubclass(storage_class, FileStorage):
-        return _why_not_rows(options)
+        return _why_not_rows(options, settings)
     if scheme in ("", "file"):
         return (
             "its file is not flushed before requests are recorded as done (set ADDONS, or"
@@ -227,21 +237,20 @@ def _why_unsafe(uri: str, options: dict[str, Any], storages: Any) -> str | None:
     return f"items are stored at {scheme} only when the crawl ends"
 
 
-def _why_not_rows(options: dict[str, Any]) -> str | None:
+def _why_not_rows(options: dict[str, Any], settings: BaseSettings) -> str | None:
     """Why a feed's file cannot be cut where a row ends and go on there; ``None``: it can."""
     if options.get("postprocessing"):
         return "its post-processing holds items back and cannot be appended to"
-    if options.get("format") not in _LINE_FORMATS:
-        return f"a file in the format {options.get('format')} cannot be appended to"
     encoding = options.get("encoding") or "utf-8"
-    if not _is_like_ascii(encoding):
-        return f"where a row ends cannot be told in the encoding {encoding}"
-    if options["format"] == "csv":
-        dialect = _csv_dialect(options)
-        # Then, and only then, the quotes in a whole row are even in number.
-        is_balanced = dialect.quotechar == '"' and dialect.quoting != csv.QUOTE_NONE
-        if not (is_balanced and dialect.doublequote and dialect.lineterminator.endswith("\n")):
-            return "where a row ends cannot be told with its way of quoting"
+    exporter = _exporter_class(options, settings)
+    if exporter is CsvItemExporter:
+        is_row = _is_like_ascii(encoding) and _has_even_quotes(options)
+    elif isinstance(exporter, type) and issubclass(exporter, JsonLinesItemExporter):
+        is_row = _is_like_ascii(encoding)
+    else:
+        return f"a file in the format {options['format']} cannot be appended to"
+    if not is_row:
+        return "its encoding or its way of quoting does not show where a row ends"
     return None
 
 
@@ -252,3 +261,17 @@ def _is_like_ascii(encoding: str) -> bool:
         return '"\n'.encode(encoding).endswith(b'"\n') and not name.startswith(("iso2022", "hz"))
     except LookupError:
         return False
+
+
+def _has_even_quotes(options: dict[str, Any]) -> bool:
+    """Whether each row of a CSV feed has an even number of double quotes, and then a line feed."""
+    try:
+        dialect = _csv_dialect(options)
+    except (csv.Error, TypeError):
+        return False
+    return (
+        dialect.quotechar == '"'
+        and dialect.doublequote
+        and dialect.quoting != csv.QUOTE_NONE
+        and dialect.lineterminator.endswith("\n")
+    )

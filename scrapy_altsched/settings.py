@@ -94,7 +94,7 @@ class Config:
         }
         for name in settings:
             if str(name).startswith(PREFIX) and name not in checks:
-                near = difflib.get_close_matches(str(name), checks, 1, 0)[0]
+                near = difflib.get_close_matches(str(name).upper(), checks, 1, 0)[0]
                 raise ConfigError(f"There is no setting {name}. The nearest is {near}.")
         values: dict[str, Any] = {}
         for name, item in checks.items():

@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 
+from ..errors import StoreError
 from .contract import Busy, Counts, Entry, Frontier, Lease, Verdict
 from .journal import Journal
 from .local import LocalFrontier, Options
@@ -58,5 +60,6 @@ def open_frontier(
     try:
         return LocalFrontier(options, journal, locate)
     except BaseException:
-        journal.close()
+        with suppress(StoreError):
+            journal.close()
         raise

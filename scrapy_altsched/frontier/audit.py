@@ -15,6 +15,7 @@ def audit(journal: Journal) -> list[str]:
     :raises StoreError: it could not be read to the end.
     """
     problems: list[str] = []
+    unseen: list[str] = []
     found: Counter[int] = Counter()
     for key, value in journal.pending():
         found[int.from_bytes(key[:8], "big")] += 1
@@ -24,7 +25,7 @@ def audit(journal: Journal) -> list[str]:
             problems.append(f"The pending request {key.hex()} is cut short.")
             continue
         if entry.unique and not journal.has_seen(entry.fingerprint):
-            problems.append(f"The pending request {key.hex()} is not among the seen ones.")
+            unseen.append(f"The pending request {key.hex()} is not among the seen ones.")
     named: set[int] = set()
     for slot_id, count, name in journal.slots():
         named.add(slot_id)
@@ -38,6 +39,8 @@ def audit(journal: Journal) -> list[str]:
         if slot_id not in named
     ]
     counters = journal.counters()
+    if len(unseen) > counters.forgotten:
+        problems += unseen
     dead = sum(1 for _ in journal.dead())
     if dead != counters.dead:
         problems.append(f"{counters.dead} dead requests were counted and {dead} are kept.")

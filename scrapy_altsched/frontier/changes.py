@@ -1,21 +1,20 @@
 """What has changed since the last commit, and the batches that say so.
 
-Changes are kept in two lists, and all of the first goes before any of the second: *adds* (requests
-pending or leased that are not stored yet) and *endings* (requests done or dead, stored or not).  A
-batch may therefore stop anywhere, to stay small: every prefix of the two is a state in which
-nothing is lost.
+Requests are kept in two lists, and all of the first goes before any of the second: *adds* (pending
+or leased, not stored yet) and *endings* (done or dead, stored or not).  Lesser changes follow.  A
+batch may therefore stop anywhere, to stay small: every prefix is a state in which nothing is lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from types import MappingProxyType
 
 from .contract import Entry
 from .order import Slot, Slots
-from .records import Batch, Counters, encode_dead, encode_value
+from .records import Batch, Counters, LeaseRecord, encode_dead, encode_value
 
 #: Most changes in one batch: RocksDB's write holds the interpreter's lock, 26 ms at this size
 #: with ten million seen.
@@ -50,7 +49,7 @@ class Changes:
     :ivar marks: of these, the ones without a request.
     :ivar claims: start requests' occurrences claimed by this run -> the run's number.
     :ivar skips: of these, the ones whose request was skipped.
-    :ivar released: fingerprints whose lease was given back.
+    :ivar released: fingerprint of each lease that was given back -> the record to leave of it.
     """
 
     def __init__(self) -> None:
@@ -60,7 +59,7 @@ class Changes:
         self.marks: list[bytes] = []
         self.claims: dict[bytes, int] = {}
         self.skips: list[bytes] = []
-        self.released: list[bytes] = []
+        self.released: dict[bytes, LeaseRecord | None] = {}
         self._notes: dict[str, bytes] = {}
 
     def __len__(self) -> int:
@@ -81,6 +80,7 @@ class Changes:
         unwritten = self.adds.pop(key, None)
         stored = unwritten is None and entry.payload is not None
         self.endings[key] = Ending(slot, entry, stored, why)
+        self.released.pop(entry.fingerprint, None)
 
     def prepare(
         self,
@@ -96,23 +96,23 @@ class Changes:
         :param run: the number of this run.
         :param held: fingerprints that are leased, whose lease records must stay.
         """
-        draft = Draft(Batch(replace(base)))
+        draft = Draft(Batch(replace(base)), self.seen)
         draft.adds = dict(islice(self.adds.items(), BATCH))
-        room = BATCH - len(draft.adds) if len(draft.adds) == len(self.adds) else 0
-        draft.endings = dict(islice(self.endings.items(), room))
-        draft.is_last = room > 0 and len(draft.endings) == len(self.endings)
+        draft.endings = dict(islice(self.endings.items(), BATCH - len(draft)))
+        draft.marks = self.marks[: BATCH - len(draft)]
+        draft.skips = self.skips[: BATCH - len(draft)]
+        draft.released = dict(islice(self.released.items(), BATCH - len(draft)))
+        draft.is_last = len(draft) == len(self)
         for key, entry in draft.adds.items():
             draft.add(key, entry, slots.of_key(key), run)
-        still_leased = set(held) if draft.endings else set()
         for key, ending in draft.endings.items():
             draft.end(key, ending, run)
-            if ending.entry.fingerprint not in still_leased:
-                draft.batch.leases.append((ending.entry.fingerprint, None))
         draft.count_slots()
+        draft.batch.seen += draft.marks
+        draft.batch.started += [(claim, run) for claim in draft.skips]
+        if draft.endings or draft.released:
+            draft.clear_leases(set(held))
         if draft.is_last:
-            draft.batch.seen += self.marks
-            draft.batch.started += [(claim, run) for claim in self.skips]
-            draft.batch.leases += [(fingerprint, None) for fingerprint in self.released]
             draft.batch.notes.update(self.new_notes(notes))
         return draft
 
@@ -129,26 +129,40 @@ class Changes:
             ending.slot.removed += ending.stored
         for slot, count in draft.stored.items():
             slot.stored = count
-        if draft.is_last:
-            self.marks.clear()
-            self.skips.clear()
-            self.released.clear()
-            self._notes.update(batch.notes)
+        del self.marks[: len(draft.marks)]
+        del self.skips[: len(draft.skips)]
+        for fingerprint in draft.released:
+            del self.released[fingerprint]
+        self._notes.update(batch.notes)
 
 
 class Draft:
-    """A batch in the making.
+    """A batch in the making, and the changes that it writes.
 
+    :param unwritten: fingerprints that are seen and not stored as such.
     :ivar stored: how many requests of each slot the batch leaves in the store.
     :ivar is_last: whether no change is left after it.
     """
 
-    def __init__(self, batch: Batch) -> None:
+    def __init__(self, batch: Batch, unwritten: Container[bytes]) -> None:
         self.batch = batch
+        self._unwritten = unwritten
         self.adds: dict[bytes, Entry] = {}
         self.endings: dict[bytes, Ending] = {}
+        self.marks: list[bytes] = []
+        self.skips: list[bytes] = []
+        self.released: dict[bytes, LeaseRecord | None] = {}
         self.stored: dict[Slot, int] = {}
         self.is_last = False
+
+    def __len__(self) -> int:
+        return (
+            len(self.adds)
+            + len(self.endings)
+            + len(self.marks)
+            + len(self.skips)
+            + len(self.released)
+        )
 
     def add(self, key: bytes, entry: Entry, slot: Slot, run: int) -> None:
         """Store a request as pending."""
@@ -168,8 +182,7 @@ class Draft:
             batch.counters.done += 1
             return
         batch.counters.dead += 1
-        value = encode_value(entry) if entry.payload is not None else b""
-        batch.dead.append((key, encode_dead(ending.why, value)))
+        batch.dead.append((key, encode_dead(ending.why, encode_value(entry))))
 
     def count_slots(self) -> None:
         """Store the slots' new counts."""
@@ -178,10 +191,22 @@ class Draft:
             if not count and slot.removed >= _RANGE_DELETE_FROM:
                 self.batch.removed_slots.append(slot.prefix)
 
+    def clear_leases(self, still_leased: Container[bytes]) -> None:
+        """Delete the records of leases that are over, or put back what they were before."""
+        over: dict[bytes, LeaseRecord | None]
+        over = {ending.entry.fingerprint: None for ending in self.endings.values()}
+        over.update(self.released)
+        self.batch.leases += [
+            (fingerprint, record)
+            for fingerprint, record in over.items()
+            if fingerprint not in still_leased
+        ]
+
     def _accept(self, entry: Entry, run: int) -> None:
         """Store all that is to be known of a request once it is accepted."""
         self.batch.counters.accepted += 1
-        if entry.unique:
+        # It is in neither place if it was forgotten meanwhile.
+        if entry.unique and entry.fingerprint in self._unwritten:
             self.batch.seen.append(entry.fingerprint)
         if entry.claim is not None:
             self.batch.started.append((entry.claim, run))

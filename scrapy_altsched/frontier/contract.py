@@ -69,6 +69,8 @@ class Entry:
         unique: bool = True,
         yielded: bool = False,
     ) -> None:
+        if len(fingerprint) > 255:
+            raise ValueError(f"a fingerprint has at most 255 bytes, not {len(fingerprint)}")
         self.fingerprint = fingerprint
         self.slot = slot
         self.priority = priority
@@ -176,10 +178,11 @@ class Frontier(Protocol):
     def counts(self) -> Counts:
         """How many requests are in which state, uncommitted changes included."""
 
-    def commit(self, notes: Mapping[str, bytes] = ...) -> bool:
+    def commit(self, notes: Mapping[str, bytes] = ..., *, wait: bool = False) -> bool:
         """Write changes, in one atomic batch of bounded size; whether none is left to write.
 
-        *notes* (name -> bytes) go into the batch that completes them.
+        *notes* (name -> bytes) go into the batch that completes them.  With *wait* it blocks for
+        as long as the store is busy with itself.
 
         :raises StoreError: the batch was not written; all changes stay in memory, to be written
             by a later call.

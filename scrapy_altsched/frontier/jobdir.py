@@ -37,6 +37,21 @@ class Identity:
         """The identity of a new job of spider *owner*."""
         return cls(FORMAT, owner, secrets.token_hex(16))
 
+    @classmethod
+    def parse(cls, text: str | bytes) -> Identity:
+        """The identity in *text*, JSON; a newer format may say more in it.
+
+        :raises ValueError: there is none.
+        """
+        values = json.loads(text)
+        try:
+            identity = cls(*(values[name] for name in ("format", "owner", "store_id")))
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"no identity of a job: {error}") from error
+        if not isinstance(identity.format, int):
+            raise ValueError(f"the format {identity.format!r} is no number")
+        return identity
+
 
 class Jobdir:
     """A job directory that this process holds alone, until :meth:`release`.
@@ -54,7 +69,7 @@ class Jobdir:
         self.store = self.path / _STORE
         ensure_directory(self.path)
         self._check_identity(self._read_identity())
-        self._lock = self._take_lock()
+        self._lock: int | None = self._take_lock()
         try:
             self.identity = self._read_identity()
             self._check_identity(self.identity)
@@ -91,10 +106,10 @@ class Jobdir:
     def _read_identity(self) -> Identity | None:
         path = self.path / _IDENTITY
         try:
-            return Identity(**json.loads(path.read_text(encoding="utf-8")))
+            return Identity.parse(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError) as error:
             raise JobdirError(
                 f"{path} cannot be read ({error}). It names the job's format and spider; restore"
                 " it from a copy, or delete it if you know that the JOBDIR is this spider's: it is"
@@ -140,8 +155,10 @@ class Jobdir:
         self.identity = identity
 
     def release(self) -> None:
-        """Let other crawls have the directory."""
-        os.close(self._lock)
+        """Let other crawls have the directory.  May be called twice."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
 
 def ensure_directory(path: Path) -> None:

@@ -27,16 +27,18 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from rocksdict import (
+    AccessType,
     BlockBasedOptions,
     Cache,
     DBRecoveryMode,
     Options,
     Rdict,
+    RdictIter,
     ReadOptions,
     WriteBatch,
     WriteOptions,
@@ -59,6 +61,7 @@ logger = logging.getLogger(__name__)
 
 _FAMILIES = ("seen", "pending", "slots", "leased", "started", "dead", "meta")
 _MIB = 1024 * 1024
+_RESTORE = "Restore the JOBDIR from a copy, or delete it to start the crawl over."
 
 
 class _translated:  # noqa: N801  (reads as a verb; a class, as generators cost 1 us on hot paths)
@@ -81,10 +84,9 @@ class _translated:  # noqa: N801  (reads as a verb; a class, as generators cost 
             return
         text = "it is closed, and could not be opened again" if kind is KeyError else str(error)
         refined = StoreStalledError if "Result incomplete" in text else StoreError
-        raise refined(
-            f"{self._what} the store {self._path} failed: {text}. See that its disk has space and"
-            " can be written to."
-        ) from error
+        is_damaged = "Corruption" in text or "No such file" in text
+        remedy = _RESTORE if is_damaged else "See that its disk has space and can be written to."
+        raise refined(f"{self._what} the store {self._path} failed: {text}. {remedy}") from error
 
 
 def _options() -> Options:
@@ -130,12 +132,14 @@ class Journal:
         self.jobdir = Jobdir(path, owner)
         self.path = self.jobdir.store
         self._db: Rdict | None = None
+        self._reader: tuple[int, RdictIter] | None = None
         try:
             if not self.path.exists():
                 self._create()
             self._open()
         except BaseException:
-            self._close_database()
+            with suppress(StoreError):  # what came first is what the user must hear of
+                self._close_database()
             self.jobdir.release()
             raise
 
@@ -159,15 +163,7 @@ class Journal:
             raise not_writable(self.path, error) from error
 
     def _open(self) -> None:
-        self._open_database(self.path, create=False)
-        identity = self._get_json("identity")
-        if identity is None:
-            raise StoreError(
-                f"The store {self.path} opens but does not say whose it is: it was cut short"
-                " before its first commit. Restore the JOBDIR from a copy, or delete it to start"
-                " the crawl over."
-            )
-        found = Identity(**identity)
+        found = self._identify()
         self.jobdir.check(found)
         known = self.jobdir.identity
         if known is None:
@@ -177,9 +173,26 @@ class Journal:
                 f"The store {self.path} is not the one that JOBDIR {self.jobdir.path} was made"
                 " with. Restore the JOBDIR as a whole from one copy."
             )
+        self._open_database(self.path, create=False)
         status = self.path.stat()
         self._directory = (status.st_dev, status.st_ino)
         self.commit_number = int.from_bytes(self._get("commit") or b"", "big")
+
+    def _identify(self) -> Identity:
+        """Whose the store is; read without changing it, as an open that is refused would."""
+        if not (self.path / "CURRENT").is_file():
+            raise StoreError(f"The store {self.path} lacks its file CURRENT. {_RESTORE}")
+        with _translated("Opening", self.path):
+            families = {"meta": _options()}
+            database = Rdict(str(self.path), _options(), families, AccessType.read_only())
+            value = database.get_column_family("meta").get(b"identity")
+            database.close()
+        if value is None:
+            raise StoreError(
+                f"The store {self.path} does not say whose it is: it was cut short before its"
+                f" first commit. {_RESTORE}"
+            )
+        return Identity.parse(value)
 
     def _open_database(self, path: Path, *, create: bool) -> None:
         cache = Cache(16 * _MIB)
@@ -191,8 +204,8 @@ class Journal:
         self._cf = {name: self._db.get_column_family(name) for name in _FAMILIES}
         self._handles = {name: self._db.get_column_family_handle(name) for name in _FAMILIES}
         # A write that would wait for a flush is refused, so that the reactor is never blocked.
-        self._patient = WriteOptions()
-        self._patient.no_slowdown = True
+        self._prompt = WriteOptions()
+        self._prompt.no_slowdown = True
 
     @property
     def _rdict(self) -> Rdict:
@@ -205,35 +218,42 @@ class Journal:
             return
         database, self._db = self._db, None
         # Each of these keeps the database's own lock until it is gone.
+        self._reader = None
         self._cf.clear()
         self._handles.clear()
-        database.close()
+        with _translated("Closing", self.path):
+            database.close()
 
     def reopen(self) -> None:
         """Close the store and open it again, which is what ends RocksDB's refusal to write.
 
         :raises StoreError: it does not open, or is not as the last commit left it.
         """
-        before = self.commit_number
         self.check_directory()
-        self._close_database()
+        # It closes all the same, and says again what it failed to write.
+        with suppress(StoreError):
+            self._close_database()
+        before = self.commit_number
         self._open()
-        if self.commit_number < before:
+        after, self.commit_number = self.commit_number, before
+        if after != before:
+            # What is in memory does not go on from there; the next run does.
+            self._close_database()
             raise StoreError(
-                f"The store {self.path} came back at commit {self.commit_number}, older than"
-                f" {before}, which had been written."
+                f"The store {self.path} came back at commit {after} instead of {before}. Restart"
+                " the crawl: it resumes from there."
             )
 
     def close(self) -> None:
         """Flush, close, and let others have the directory.  May be called twice."""
-        if self._db is None:
-            return
         try:
-            with _translated("Closing", self.path):
-                self._rdict.flush_wal(True)
+            if self._db is not None:
+                self.sync()
         finally:
-            self._close_database()
-            self.jobdir.release()
+            try:
+                self._close_database()
+            finally:
+                self.jobdir.release()
 
     def sync(self) -> None:
         """Have the operating system write what was committed to the disk; blocks."""
@@ -262,16 +282,9 @@ class Journal:
             value: bytes | None = self._cf["meta"].get(name.encode())
         return value
 
-    def _get_json(self, name: str) -> dict[str, Any] | None:
-        value = self._get(name)
-        if value is None:
-            return None
-        parsed: dict[str, Any] = json.loads(value)
-        return parsed
-
     def counters(self) -> Counters:
         """The counters of the last commit."""
-        return Counters(**(self._get_json("counters") or {}))
+        return Counters(**json.loads(self._get("counters") or b"{}"))
 
     def note(self, name: str) -> bytes | None:
         """A note of the last commit that wrote it."""
@@ -309,6 +322,27 @@ class Journal:
         """Key and value of pending requests whose keys start with *prefix*, from *start* on."""
         return self._iterate("pending", prefix, start, limit)
 
+    def read_pending(self, prefix: bytes, start: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        """At most *limit* pending requests of the slot of *prefix*, from key *start* on.
+
+        One iterator serves all reads between two commits: making one costs more than a seek.
+        """
+        with _translated("Reading", self.path):
+            if self._reader is None or self._reader[0] != self.commit_number:
+                self._reader = self.commit_number, self._cf["pending"].iter()
+            rows = self._reader[1]
+            rows.seek(start)
+            found: list[tuple[bytes, bytes]] = []
+            while len(found) < limit and rows.valid():
+                key = rows.key()
+                if not key.startswith(prefix):
+                    return found
+                found.append((key, rows.value()))
+                rows.next()
+            # A damaged block looks like the end; only the status tells the two apart.
+            rows.status()
+        return found
+
     def _iterate(
         self, family: str, prefix: bytes = b"", start: bytes = b"", limit: int | None = None
     ) -> Iterator[tuple[bytes, bytes]]:
@@ -332,9 +366,10 @@ class Journal:
 
     # Writing
 
-    def write(self, batch: Batch) -> None:
+    def write(self, batch: Batch, *, wait: bool = False) -> None:
         """Apply *batch*, wholly or not at all.
 
+        :param wait: whether to wait while RocksDB is behind with its own work.
         :raises StoreStalledError: RocksDB is behind with its own work; ask again later.
         :raises JobdirLostError: the directory is not there any more.
         :raises StoreError: it failed otherwise, e.g. a full disk.
@@ -342,7 +377,7 @@ class Journal:
         self.check_directory()
         number = self.commit_number + 1
         with _translated("Writing to", self.path):
-            self._rdict.write(self._encode(batch, number), self._patient)
+            self._rdict.write(self._encode(batch, number), None if wait else self._prompt)
         self.commit_number = number
 
     def _encode(self, batch: Batch, number: int) -> WriteBatch:
@@ -398,7 +433,7 @@ class Journal:
     def record_lease(self, fingerprint: bytes, record: LeaseRecord) -> None:
         """Note at once, outside any batch, that a request was leased."""
         with _translated("Writing to", self.path):
-            self._cf["leased"].put(fingerprint, encode_lease(record), self._patient)
+            self._cf["leased"].put(fingerprint, encode_lease(record), self._prompt)
 
 
 def _after(prefix: bytes) -> bytes | None:

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import MappingProxyType
 
 from ..errors import ForkedError, StoreError
@@ -101,12 +103,13 @@ class LocalFrontier:
                 record.crashes += record.when == self._last_lease_at
                 record.alone = False
                 batch.leases.append((fingerprint, record))
+        # Rows of a change of order that was cut short must be gone before the next one begins.
+        journal.remove_orphans(saved.next_slot)
         stored = journal.note("order")
         if stored is not None and Order.parse(stored.decode()) != self._order:
             reorder(journal, Order.parse(stored.decode()), self._order, locate, batch)
         batch.notes["order"] = str(self._order).encode()
-        journal.write(batch)
-        journal.remove_orphans(batch.counters.next_slot)
+        journal.write(batch, wait=True)
         for slot_id, count, name in journal.slots():
             slot = Slot(slot_id, name)
             slot.count = slot.stored = count
@@ -123,23 +126,21 @@ class LocalFrontier:
         self._check_owner()
         fingerprint = entry.fingerprint
         journal = self._journal
-        if entry.yielded and journal is not None and not self._claim(journal, entry):
+        if entry.yielded and journal is not None and self._is_started(journal, entry):
             return Verdict.STARTED
-        if entry.unique:
-            if self._has_seen(fingerprint):
-                if entry.claim is not None:
-                    del self._changes.claims[entry.claim]
-                return Verdict.SEEN
-            entry.complete()
-            self._changes.seen.add(fingerprint)
-        else:
-            entry.complete()
+        if entry.unique and self._has_seen(fingerprint):
+            return Verdict.SEEN
+        entry.complete()
         live = self._live
-        sequence = live.next_sequence
-        live.next_sequence = sequence + 1
+        order_key = self._order.encode(entry.priority, entry.start, live.next_sequence)
+        # Nothing fails from here on.
+        live.next_sequence += 1
         live.accepted += 1
+        if entry.unique:
+            self._changes.seen.add(fingerprint)
+        if entry.claim is not None:
+            self._changes.claims[entry.claim] = live.run
         slot = self._slots.get(self._order.slot_of(entry.slot))
-        order_key = self._order.encode(entry.priority, entry.start, sequence)
         if entry.payload is None:
             live.memory_only += 1
         elif journal is not None:
@@ -176,12 +177,14 @@ class LocalFrontier:
             self._last_resort[lease.key] = lease
         while self._last_resort and not self._leases:
             lease = self._last_resort.pop(next(iter(self._last_resort)))
-            crashes = self._suspects[lease.entry.fingerprint].crashes
-            if crashes < self._options.max_crashes:
+            suspect = self._suspects.get(lease.entry.fingerprint)
+            if suspect is None:  # another request with this fingerprint was done since
+                return self._hand_out(lease, new_lease())
+            if suspect.crashes < self._options.max_crashes:
                 return self._hand_out_alone(lease)
             self._pending -= 1
             self._leases[lease.key] = lease
-            self.bury(lease, f"the process died {crashes} times while it alone was leased")
+            self.bury(lease, f"the process died {suspect.crashes} times while it alone was leased")
         return None
 
     def finish(self, lease: Lease) -> None:
@@ -194,7 +197,9 @@ class LocalFrontier:
 
     def release(self, lease: Lease) -> None:
         slot = self._drop_lease(lease)
-        self._changes.released.append(lease.entry.fingerprint)
+        if self._journal is not None:
+            fingerprint = lease.entry.fingerprint
+            self._changes.released[fingerprint] = self._suspects.get(fingerprint)
         self._put(slot, lease.key[8:], lease.entry)
 
     def reclaim(self) -> int:
@@ -209,7 +214,9 @@ class LocalFrontier:
         if self._journal is not None:
             while not self.commit():
                 pass
-            self._journal.write(Batch(self._saved, forgotten=[fingerprint]))
+            counters = replace(self._saved, forgotten=self._saved.forgotten + 1)
+            self._journal.write(Batch(counters, forgotten=[fingerprint]))
+            self._saved = counters
         self._changes.seen.discard(fingerprint)
         return True
 
@@ -237,6 +244,11 @@ class LocalFrontier:
         """Number of the last commit, over all runs of the job; 0 without a journal."""
         return self._journal.commit_number if self._journal is not None else 0
 
+    @property
+    def path(self) -> Path | None:
+        """The store's directory, or ``None``."""
+        return self._journal.path if self._journal is not None else None
+
     def note(self, name: str) -> bytes | None:
         """A note as the last commit left it.
 
@@ -254,7 +266,7 @@ class LocalFrontier:
             or self._changes.new_notes(notes)
         )
 
-    def commit(self, notes: Mapping[str, bytes] = NO_NOTES) -> bool:
+    def commit(self, notes: Mapping[str, bytes] = NO_NOTES, *, wait: bool = False) -> bool:
         self._check_owner()
         if self._journal is None or not self.changed(notes):
             return True
@@ -266,11 +278,12 @@ class LocalFrontier:
             memory_only=live.memory_only,
         )
         held = (lease.entry.fingerprint for lease in self._leases.values())
-        self.is_commit_urgent = False
         draft = self._changes.prepare(base, live.run, self._slots, held, notes)
-        self._journal.write(draft.batch)
+        self._journal.write(draft.batch, wait=wait)
         self._changes.settle(draft)
         self._saved = draft.batch.counters
+        if draft.is_last:
+            self.is_commit_urgent = False
         for slot in draft.stored:
             self._slots.drop_if_empty(slot)
         self._window.note_commit()
@@ -290,6 +303,7 @@ class LocalFrontier:
         :raises StoreError: it does not open, or is not as the last commit left it.
         :raises JobdirLostError: the job directory is gone.
         """
+        self._check_owner()
         if self._journal is not None:
             self._journal.reopen()
 
@@ -306,10 +320,11 @@ class LocalFrontier:
         if self._closed:
             return
         try:
-            while not self.commit():
+            while not self.commit(wait=True):
                 pass
             if self._journal is not None:
-                self._journal.write(self._last_batch(finished))
+                self._journal.write(self._last_batch(finished), wait=True)
+                self._journal.sync()
         finally:
             self.abandon()
 
@@ -318,7 +333,8 @@ class LocalFrontier:
         self._check_owner()
         self._closed = True
         if self._journal is not None:
-            self._journal.close()
+            with suppress(StoreError):
+                self._journal.close()
 
     def _last_batch(self, finished: bool) -> Batch:
         batch = Batch(replace(self._saved, finished=finished), clear_started=finished)
@@ -345,10 +361,11 @@ class LocalFrontier:
             return True
         return self._journal is not None and self._journal.has_seen(fingerprint)
 
-    def _claim(self, journal: Journal, entry: Entry) -> bool:
-        """Claim the first occurrence of this start request that this run has not claimed yet.
+    def _is_started(self, journal: Journal, entry: Entry) -> bool:
+        """Whether an earlier run accepted this occurrence of a start request: it is skipped then.
 
-        Whether the request is to be added: not if an earlier run accepted that occurrence.
+        The occurrence is the first that this run has not claimed yet; if it is not skipped, it is
+        claimed once the request is accepted.
         """
         run = self._live.run
         occurrence = 0
@@ -360,12 +377,12 @@ class LocalFrontier:
             if claimed_by != run:
                 break
             occurrence += 1
-        self._changes.claims[claim] = run
         if claimed_by is not None and self._options.skip_started:
+            self._changes.claims[claim] = run
             self._changes.skips.append(claim)
-            return False
+            return True
         entry.claim = claim
-        return True
+        return False
 
     def _put(self, slot: Slot, order_key: bytes, entry: Entry) -> None:
         self._slots.increase(slot)

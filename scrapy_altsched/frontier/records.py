@@ -27,6 +27,8 @@ class Counters:
     #: How often the job was opened.
     run: int = 0
     finished: bool = False
+    #: Fingerprints removed from the seen ones: as many pending requests may not be among them.
+    forgotten: int = 0
 
 
 @dataclass(slots=True)
@@ -62,10 +64,10 @@ class Batch:
 
 
 def encode_value(entry: Entry) -> bytes:
-    """The stored form of a pending request: flags, length of the fingerprint, both, payload."""
+    """The stored form of a request: flags, length of the fingerprint, fingerprint, payload."""
     fingerprint = entry.fingerprint
-    assert entry.payload is not None
-    return bytes((_UNIQUE if entry.unique else 0, len(fingerprint))) + fingerprint + entry.payload
+    head = bytes((_UNIQUE if entry.unique else 0, len(fingerprint)))
+    return head + fingerprint + (entry.payload or b"")
 
 
 def decode_value(value: bytes) -> Entry:

@@ -56,10 +56,10 @@ def reorder(journal: Journal, old: Order, new: Order, locate: Locate | None, fin
         rows.pending.append((new_key, value))
         total += 1
         if len(rows.pending) == _CHUNK:
-            journal.write(rows)
+            journal.write(rows, wait=True)
             rows.pending.clear()
     if rows.pending:
-        journal.write(rows)
+        journal.write(rows, wait=True)
     for slot_id in names:
         prefix = slot_id.to_bytes(8, "big")
         final.removed_slots.append(prefix)

@@ -29,8 +29,8 @@ class Window:
     :param journal: where the rest is; ``None``: there is no rest.
     :param cap: how many requests of stored queues to keep in memory, in all.
     :param unwritten: keys of requests that are not stored yet.
-    :param out: containers of keys that are stored but not pending: leased, or done since the last
-        commit.
+    :param out: containers of keys that are stored but in no queue: leased, set aside, or done since
+        the last commit.
     """
 
     def __init__(
@@ -68,6 +68,8 @@ class Window:
         heap = slot.heap
         if slot.bound is not None and (not heap or heap[0][0] >= slot.bound):
             self._refill(slot)
+            if self._size > self._shrink_at:
+                self._shrink(slot)
             heap = slot.heap
         return heap[0] if heap else None
 
@@ -81,13 +83,15 @@ class Window:
     def note_commit(self) -> None:
         """What was not written before is now, and may be dropped from memory."""
         self._shrink_at = self._cap
+        if self._size > self._cap:
+            self._shrink()
 
     def _refill(self, slot: Slot) -> None:
         assert self._journal is not None
         while slot.bound is not None and (not slot.heap or slot.heap[0][0] >= slot.bound):
-            limit = max(1, min(_READ, self._cap // 8))
+            limit = max(1, min(_READ, self._cap // max(8, len(self._warm) + 1)))
             start = slot.prefix + slot.bound
-            rows = list(self._journal.pending(slot.prefix, start, limit))
+            rows = self._journal.read_pending(slot.prefix, start, limit)
             # What was written since it was pushed is among the rows, or comes after them.
             heap = [item for item in slot.heap if self._must_stay(slot, item)]
             for key, value in rows:
@@ -113,13 +117,17 @@ class Window:
         else:
             self._warm.pop(slot.id, None)
 
-    def _shrink(self) -> None:
-        """Drop far ends of queues that can be read again, longest first, to 3/4 of the cap."""
+    def _shrink(self, wanted: Slot | None = None) -> None:
+        """Drop far ends of queues that can be read again, longest first, to 3/4 of the cap.
+
+        :param wanted: a slot whose first request is asked for right now.
+        """
         target = self._cap * 3 // 4
-        keep = self._fair_share(target)
+        share = self._fair_share(target)
         for slot in list(self._warm.values()):
             if self._size <= target:
                 break
+            keep = max(share, 1) if slot is wanted else share
             if len(slot.heap) > keep:
                 self._trim(slot, keep)
         # If little could be dropped, do not try again at the next request.

@@ -1,0 +1,150 @@
+"""Frontiers of every kind, in places of their own, and short words for what tests do with them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from scrapy_altsched.frontier import Entry, Lease, LocalFrontier, Options, Order, open_frontier
+from scrapy_altsched.frontier.reorder import Locate
+
+OWNER = "spider"
+
+
+class MemoryKind:
+    """Opens frontiers that live in memory: each is a new one."""
+
+    #: Whether what was committed is there again when the frontier is opened again.
+    survives = False
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._opened: list[LocalFrontier] = []
+
+    def open(self, options: Options | None = None) -> LocalFrontier:
+        frontier = self._open(options or Options())
+        self._opened.append(frontier)
+        return frontier
+
+    def _open(self, options: Options) -> LocalFrontier:
+        return open_frontier(None, OWNER, options)
+
+    def verify(self) -> None:
+        """Every frontier that was opened here must agree with itself, then and when resumed."""
+        for frontier in self._opened:
+            assert frontier.counts().unaccounted == 0
+            frontier.close()
+
+
+class DiskKind(MemoryKind):
+    """Opens frontiers with a journal: each goes on where the one before it ended."""
+
+    survives = True
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.path = directory / "job"
+        self._images = 0
+        self._order = Order()
+
+    def _open(self, options: Options, locate: Locate | None = None) -> LocalFrontier:
+        self._order = options.order
+        return open_frontier(self.path, OWNER, options, locate=locate)
+
+    def image(self) -> Path:
+        """A copy of the files as they are, which is what the process's death would leave."""
+        self._images += 1
+        image = self.directory / f"image {self._images}"
+        while not self._copy(image):
+            shutil.rmtree(image, ignore_errors=True)
+        return image
+
+    def _copy(self, image: Path) -> bool:
+        """Copy the files; whether RocksDB, which merges files when it likes, left them alone."""
+        try:
+            before = self._sizes()
+            shutil.copytree(self.path, image)
+            return self._sizes() == before
+        except (shutil.Error, FileNotFoundError):
+            return False
+
+    def _sizes(self) -> dict[Path, int]:
+        return {path: path.stat().st_size for path in self.path.rglob("*") if path.is_file()}
+
+    def crash(self, frontier: LocalFrontier) -> None:
+        """The next frontier that is opened finds the files as they are now."""
+        image = self.image()
+        frontier.abandon()
+        self.path = image
+
+    def verify(self) -> None:
+        super().verify()
+        if self.path.exists():
+            frontier = self._open(Options(order=self._order))
+            assert frontier.check() == []
+            assert frontier.counts().unaccounted == 0
+            frontier.close()
+
+
+class SmallWindowKind(DiskKind):
+    """Like :class:`DiskKind`, with next to nothing of the queue in memory."""
+
+    def _open(self, options: Options, locate: Locate | None = None) -> LocalFrontier:
+        small = Options(options.order, options.max_crashes, 2, options.skip_started)
+        return super()._open(small, locate)
+
+
+#: Whatever is added here has to pass the whole contract.
+KINDS: Mapping[str, type[MemoryKind]] = {
+    "memory": MemoryKind,
+    "disk": DiskKind,
+    "disk with a small window": SmallWindowKind,
+}
+
+
+def page(
+    name: str,
+    slot: str = "",
+    priority: int = 0,
+    *,
+    start: bool = False,
+    unique: bool = True,
+    yielded: bool = False,
+    stored: bool = True,
+) -> Entry:
+    """The entry of the page called *name*; *stored*: not one that lives in memory only."""
+    payload = f"payload of {name}".encode() if stored else None
+    request = None if stored else f"request of {name}"
+    fingerprint = name.encode()
+    return Entry(fingerprint, slot, priority, start, payload, request, unique, yielded)
+
+
+def name_of(lease: Lease) -> str:
+    return lease.entry.fingerprint.decode()
+
+
+def take(frontier: LocalFrontier) -> Lease:
+    """Lease the next request; there must be one."""
+    lease = frontier.lease()
+    assert lease is not None
+    return lease
+
+
+def take_all(frontier: LocalFrontier) -> Iterator[Lease]:
+    """Lease until there is nothing to lease."""
+    while (lease := frontier.lease()) is not None:
+        yield lease
+
+
+def names(leases: Iterator[Lease]) -> list[str]:
+    return [name_of(lease) for lease in leases]
+
+
+def work_off(frontier: LocalFrontier) -> list[str]:
+    """Lease and finish one request after the other until none is left; their names, in order."""
+    done: list[str] = []
+    while (lease := frontier.lease()) is not None:
+        done.append(name_of(lease))
+        frontier.finish(lease)
+    return done

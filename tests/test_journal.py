@@ -1,0 +1,982 @@
+"""What the disk frontier keeps over the death of its process, and of which it says so.
+
+A copy of the job directory, taken while the frontier is open, is what a SIGKILL at that instant
+would leave: all writes have gone to the operating system.  One test kills a real process.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from scrapy_altsched.errors import StoreError
+from scrapy_altsched.frontier import Lease, LocalFrontier, Options, Order, Verdict, changes
+from scrapy_altsched.frontier.journal import Journal
+from scrapy_altsched.frontier.records import Batch, decode_value
+
+from .frontiers import OWNER, DiskKind, name_of, names, page, take, take_all, work_off
+
+FIFO = Options(order=Order("slots", "fifo"))
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[DiskKind]:
+    disk = DiskKind(tmp_path)
+    yield disk
+    disk.verify()
+
+
+def reopen_after_crash(disk: DiskKind, frontier: LocalFrontier) -> LocalFrontier:
+    disk.crash(frontier)
+    return disk.open(FIFO)
+
+
+def dead(disk: DiskKind) -> dict[str, str]:
+    """Name -> reason of the dead requests in a job that is closed."""
+    journal = Journal(disk.path, OWNER)
+    found = {decode_value(value).fingerprint.decode(): why for _, why, value in journal.dead()}
+    journal.close()
+    return found
+
+
+# Reopening after a clean close
+
+
+def test_everything_is_there_again_after_a_close(disk: DiskKind) -> None:
+    frontier = disk.open(FIFO)
+    for name in "abcdef":
+        frontier.add(page(name, priority=-ord(name)))
+    first, second, third = take(frontier), take(frontier), take(frontier)
+    frontier.finish(first)
+    frontier.release(second)
+    frontier.bury(third, "why")
+    frontier.close()
+    frontier = disk.open(FIFO)
+    counts = frontier.counts()
+    assert (counts.accepted, counts.pending, counts.done, counts.dead) == (6, 4, 1, 1)
+    assert all(frontier.add(page(name)) is Verdict.SEEN for name in "abcdef")
+    assert work_off(frontier) == ["b", "d", "e", "f"]
+
+
+def test_a_close_commits_first(disk: DiskKind) -> None:
+    frontier = disk.open()
+    frontier.mark_seen(b"marked")
+    frontier.add(page("a"))
+    frontier.close()
+    frontier = disk.open()
+    assert frontier.mark_seen(b"marked")
+    assert work_off(frontier) == ["a"]
+
+
+def test_a_job_is_resumed_until_it_is_finished(disk: DiskKind) -> None:
+    frontier = disk.open()
+    assert not frontier.resumed
+    frontier.add(page("a"))
+    frontier.close()
+    frontier = disk.open()
+    assert frontier.resumed
+    work_off(frontier)
+    frontier.close(finished=True)
+    frontier = disk.open()
+    assert not frontier.resumed
+    assert frontier.add(page("a")) is Verdict.SEEN
+
+
+def test_a_job_that_died_after_it_was_opened_again_is_resumed(disk: DiskKind) -> None:
+    frontier = disk.open()
+    frontier.close(finished=True)
+    frontier = disk.open(FIFO)
+    assert reopen_after_crash(disk, frontier).resumed
+
+
+def test_the_order_of_equal_priorities_goes_on_over_runs(disk: DiskKind) -> None:
+    for pages in ("abc", "def", "ghi"):
+        frontier = disk.open(FIFO)
+        for name in pages:
+            frontier.add(page(name))
+        frontier.close()
+    assert work_off(disk.open(FIFO)) == list("abcdefghi")
+
+
+def test_commits_are_numbered_over_runs(disk: DiskKind) -> None:
+    numbers = []
+    for run in range(3):
+        frontier = disk.open()
+        numbers.append(frontier.commit_number)
+        frontier.add(page(str(run)))
+        frontier.commit()
+        numbers.append(frontier.commit_number)
+        frontier.close()
+    assert numbers == sorted(set(numbers))
+
+
+def test_notes_are_written_with_the_commit_and_only_when_they_change(disk: DiskKind) -> None:
+    frontier = disk.open(FIFO)
+    assert frontier.note("state") is None
+    assert frontier.changed({"state": b"1"})
+    frontier.commit({"state": b"1"})
+    number = frontier.commit_number
+    assert not frontier.changed({"state": b"1"})
+    frontier.commit({"state": b"1"})
+    assert frontier.commit_number == number
+    frontier = reopen_after_crash(disk, frontier)
+    assert frontier.note("state") == b"1"
+
+
+# Reopening after a crash
+
+
+def test_what_was_not_committed_never_was(disk: DiskKind) -> None:
+    frontier = disk.open(FIFO)
+    frontier.add(page("committed"))
+    frontier.commit()
+    frontier.add(page("lost"))
+    frontier.mark_seen(b"marked")
+    frontier = reopen_after_crash(disk, frontier)
+    counts = frontier.counts()
+    assert (counts.accepted, counts.pending) == (1, 1)
+    assert not frontier.mark_seen(b"marked")
+    assert frontier.add(page("lost")) is Verdict.ADDED
+    assert frontier.add(page("committed")) is Verdict.SEEN
+    assert work_off(frontier) == ["committed", "lost"]
+
+
+def test_what_was_leased_is_pending_again(disk: DiskKind) -> None:
+    frontier = disk.open(FIFO)
+    for name in "abc":
+        frontier.add(page(name))
+    frontier.commit()
+    assert names(take_all(frontier)) == ["a", "b", "c"]
+    frontier.commit()
+    frontier = reopen_after_crash(disk, frontier)
+    assert frontier.counts().pending == 3
+    assert work_off(frontier) == ["a", "b", "c"]
+
+
+def test_what_was_finished_and_committed_stays_done(disk: DiskKind) -> None:
+    frontier = disk.open(FIFO)
+    for name in "ab":
+        frontier.add(page(name))
+    frontier.finish(take(frontier))
+    frontier.commit()
+    frontier.finish(take(frontier))
+    frontier = reopen_after_crash(disk, frontier)
+    counts = frontier.counts()
+    assert (counts.done, counts.pending) == (1, 1)
+    assert work_off(frontier) == ["b"]
+
+
+def test_memory_only_requests_that_ended_with_the_process_are_counted_and_not_seen(
+    disk: DiskKind,
+) -> None:
+    frontier = disk.open(FIFO)
+    for name in "abc":
+        frontier.add(page(name, stored=False))
+    frontier.finish(take(frontier))
+    take(frontier)
+    frontier.commit()
+    frontier = reopen_after_crash(disk, frontier)
+    assert frontier.lost_in_memory == 2
+    assert frontier.counts().memory_only == 0
+    assert frontier.counts().accepted == 1
+    assert frontier.add(page("a")) is Verdict.SEEN
+    assert frontier.add(page("b")) is Verdict.ADDED
+    assert frontier.add(page("c")) is Verdict.ADDED
+    frontier.commit()
+    frontier = reopen_after_crash(disk, frontier)
+    assert frontier.lost_in_memory == 0
+
+
+def test_memory_only_requests_end_with_a_clean_close_too(disk: DiskKind) -> None:
+    frontier = disk.open()
+    frontier.add(page("a", stored=False))
+    frontier.close()
+    frontier = disk.open()
+    assert frontier.lost_in_memory == 1
+    assert frontier.add(page("a")) is Verdict.ADDED
+
+
+def test_a_forgotten_fingerprint_stays_forgotten(disk: DiskKind) -> None:
+    frontier = disk.open(FIFO)
+    frontier.add(page("a"))
+    frontier.forget(b"a")
+    frontier = reopen_after_crash(disk, frontier)
+    assert frontier.check() == []
+    assert frontier.add(page("a")) is Verdict.ADDED
+    assert work_off(frontier) == ["a", "a"]
+
+
+def test_slots_that_are_empty_leave_nothing_behind(disk: DiskKind) -> None:
+    frontier = disk.open(FIFO)
+    for number in range(50):
+        frontier.add(page(str(number), f"slot {number}"))
+    frontier.commit()
+    work_off(frontier)
+    frontier.commit()
+    assert len(frontier._slots) == 0
+    frontier.close()
+    journal = Journal(disk.path, OWNER)
+    assert list(journal.slots()) == []
+    assert list(journal.pending()) == []
+    assert list(journal.leases()) == []
+    journal.close()
+
+
+def test_a_slot_that_was_emptied_by_thousands_can_be_used_again(disk: DiskKind) -> None:
+    frontier = disk.open(FIFO)
+    count = changes._RANGE_DELETE_FROM + 1
+    for number in range(count):
+        frontier.add(page(str(number), "slot"))
+    frontier.commit()
+    leases = list(take_all(frontier))
+    for lease in leases[:-1]:
+        frontier.finish(lease)
+    frontier.commit()
+    # Now the whole range is deleted, while the next request of the slot is not written yet.
+    frontier.finish(leases[-1])
+    frontier.commit()
+    frontier.add(page("again", "slot"))
+    frontier.commit()
+    frontier = reopen_after_crash(disk, frontier)
+    assert work_off(frontier) == ["again"]
+
+
+def test_a_request_that_comes_while_its_slot_is_emptied_is_kept(disk: DiskKind) -> None:
+    frontier = disk.open(FIFO)
+    for number in range(changes._RANGE_DELETE_FROM + 1):
+        frontier.add(page(str(number), "slot"))
+    frontier.commit()
+    leases = list(take_all(frontier))
+    for lease in leases[:-1]:
+        frontier.finish(lease)
+    frontier.commit()
+    frontier.add(page("child", "slot"))
+    frontier.finish(leases[-1])
+    frontier.commit()
+    frontier = reopen_after_crash(disk, frontier)
+    assert work_off(frontier) == ["child"]
+
+
+CRAWLER = """
+import os, signal, sys
+from pathlib import Path
+from scrapy_altsched.frontier import Options, Order
+from tests.frontiers import DiskKind, page, take, take_all
+
+frontier = DiskKind(Path(sys.argv[1])).open(Options(order=Order("slots", "fifo")))
+for name in "abcde":
+    frontier.add(page(name))
+frontier.commit()
+frontier.finish(take(frontier))
+frontier.commit()
+frontier.finish(take(frontier))
+take(frontier)
+frontier.add(page("uncommitted"))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_process_leaves_what_it_had_committed(disk: DiskKind) -> None:
+    died = subprocess.run([sys.executable, "-c", CRAWLER, disk.directory], check=False)
+    assert died.returncode == -signal.SIGKILL
+    frontier = disk.open(FIFO)
+    assert frontier.resumed
+    counts = frontier.counts()
+    assert (counts.accepted, counts.done, counts.pending) == (5, 1, 4)
+    # The finished one whose end was not committed, and the one that was leased, are suspects.
+    assert name_of(take(frontier)) == "b"
+    assert frontier.lease() is None
+
+
+# Batches of bounded size
+
+
+def test_a_commit_writes_at_most_one_batch(disk: DiskKind, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changes, "BATCH", 3)
+    frontier = disk.open(FIFO)
+    for name in "abcd":
+        frontier.add(page(name, yielded=True, unique=False))
+    frontier.close()
+    frontier = disk.open(FIFO)
+    for name in "abcd":
+        assert frontier.add(page(name, yielded=True)) is Verdict.STARTED
+    leases = list(take_all(frontier))
+    for lease in leases[:2]:
+        frontier.finish(lease)
+    for lease in leases[2:]:
+        frontier.release(lease)
+    for number in range(7):
+        frontier.mark_seen(str(number).encode())
+        frontier.add(page(f"added {number}"))
+    total = frontier.uncommitted
+    assert total == 4 + 2 + 2 + 7 + 7
+    notes = {"state": b"only with the last batch"}
+    commits = 0
+    is_last = False
+    while not is_last:
+        before = frontier.uncommitted
+        is_last = frontier.commit(notes)
+        commits += 1
+        assert 0 < before - frontier.uncommitted <= 3
+        assert (frontier.note("state") is not None) == is_last
+    assert commits == math.ceil(total / 3)
+    assert frontier.uncommitted == 0
+
+
+GRAPH = {
+    "root": ["a", "b", "c", "d", "e"],
+    "a": ["a1", "a2", "a3", "b"],
+    "b": ["b1", "b2", "root"],
+    "c": ["a1", "c1"],
+    "a1": ["deep1", "deep2", "deep3", "deep4"],
+    "b1": ["deep4", "deep5"],
+    "deep5": ["deepest"],
+}
+ALL = {"root"} | {child for children in GRAPH.values() for child in children}
+
+
+def crawl_one(frontier: LocalFrontier, lease: Lease, visited: set[str]) -> None:
+    name = name_of(lease)
+    for child in GRAPH.get(name, ()):
+        frontier.add(page(child, slot=child[0]))
+    visited.add(name)
+    frontier.finish(lease)
+
+
+def crawl(frontier: LocalFrontier, visited: set[str]) -> None:
+    while (lease := frontier.lease()) is not None:
+        crawl_one(frontier, lease, visited)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_death_between_any_two_partial_commits_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int, seed: int
+) -> None:
+    monkeypatch.setattr(changes, "BATCH", batch)
+    rng = random.Random(seed)
+    disk = DiskKind(tmp_path)
+    frontier = disk.open(FIFO)
+    frontier.add(page("root", "r"))
+    assert frontier.commit()
+    visited: set[str] = set()
+    images: list[tuple[Path, set[str]]] = []
+    leases: list[Lease] = []
+    while frontier.pending or leases:
+        # Some pages are under way while others, their children among them, are done.
+        while (lease := frontier.lease()) is not None and len(leases) < 3:
+            leases.append(lease)
+        if lease is not None:
+            frontier.release(lease)
+        rng.shuffle(leases)
+        crawl_one(frontier, leases.pop(), visited)
+        if rng.random() < 0.3:
+            for _ in range(rng.randrange(1, 4)):
+                frontier.commit()
+                images.append((disk.image(), set(visited)))
+    complete = False
+    while not complete:
+        complete = frontier.commit()
+        images.append((disk.image(), set(visited)))
+    frontier.close()
+    assert visited == ALL
+    for image, before in images:
+        disk.path = image
+        resumed = disk.open(FIFO)
+        assert resumed.check() == []
+        crawl(resumed, before)
+        assert before == ALL, f"{image} lost pages"
+        assert resumed.check() == []
+        assert resumed.counts().pending == 0
+        resumed.close()
+
+
+# Suspects
+
+
+def crashed(disk: DiskKind, *leased: str, others: str = "") -> LocalFrontier:
+    """A frontier resumed after a crash with the pages *leased* out, and *others* pending."""
+    frontier = disk.open(FIFO)
+    for name in (*leased, *others):
+        frontier.add(page(name))
+    frontier.commit()
+    for name in leased:
+        assert name_of(take(frontier)) == name
+    return reopen_after_crash(disk, frontier)
+
+
+def crash_alone(
+    disk: DiskKind, frontier: LocalFrontier, name: str, options: Options = FIFO
+) -> LocalFrontier:
+    """Lease the suspect *name*, alone, and die; the frontier resumed after it."""
+    lease = take(frontier)
+    assert (name_of(lease), frontier.counts().leased) == (name, 1)
+    disk.crash(frontier)
+    return disk.open(options)
+
+
+def test_each_suspect_is_leased_alone(disk: DiskKind) -> None:
+    frontier = crashed(disk, "a", "b", "c", others="xyz")
+    for name in "abc":
+        lease = take(frontier)
+        assert name_of(lease) == name
+        assert frontier.lease() is None
+        assert frontier.counts().pending > 0
+        frontier.finish(lease)
+    assert names(take_all(frontier)) == ["x", "y", "z"]
+
+
+def test_a_suspect_waits_until_all_others_are_done(disk: DiskKind) -> None:
+    frontier = crashed(disk, "a", others="z")
+    frontier.add(page("urgent", priority=1))
+    urgent = take(frontier)
+    assert name_of(urgent) == "urgent"
+    assert frontier.lease() is None
+    frontier.finish(urgent)
+    assert name_of(take(frontier)) == "a"
+    assert frontier.lease() is None
+
+
+@pytest.mark.parametrize("max_crashes", [1, 2, 3])
+def test_one_that_dies_alone_max_crashes_times_is_buried(disk: DiskKind, max_crashes: int) -> None:
+    options = Options(order=FIFO.order, max_crashes=max_crashes)
+    frontier = crashed(disk, "poison", "innocent")
+    for _ in range(max_crashes):
+        assert frontier.counts().dead == 0
+        frontier = crash_alone(disk, frontier, "poison", options)
+        while (lease := frontier.lease()) is not None and name_of(lease) != "poison":
+            frontier.finish(lease)
+            frontier.commit()
+        if lease is not None:
+            frontier.release(lease)
+            frontier.commit()
+    assert frontier.lease() is None
+    counts = frontier.counts()
+    assert (counts.dead, counts.pending, counts.done) == (1, 0, 1)
+    assert frontier.add(page("poison")) is Verdict.SEEN
+    frontier.close()
+    why = f"the process died {max_crashes} times while it alone was leased"
+    assert dead(disk) == {"poison": why}
+
+
+def test_one_that_died_alone_waits_until_nothing_else_is_pending(disk: DiskKind) -> None:
+    frontier = crashed(disk, "poison", others="xy")
+    frontier = crash_alone(disk, frontier, "poison")
+    leases = list(take_all(frontier))
+    assert [name_of(lease) for lease in leases] == ["x", "y"]
+    assert frontier.counts().pending == 1
+    frontier.add(page("later", "another slot", priority=-5))
+    leases += take_all(frontier)
+    assert frontier.counts().pending == 1
+    for lease in leases:
+        assert frontier.lease() is None
+        frontier.finish(lease)
+    assert names(take_all(frontier)) == ["poison"]
+
+
+def test_innocent_pages_never_accumulate_crashes(disk: DiskKind) -> None:
+    rng = random.Random(1)
+    frontier = disk.open(FIFO)
+    for number in range(60):
+        frontier.add(page(str(number), slot=str(number % 3)))
+    frontier.commit()
+    crashes = 0
+    done: set[str] = set()
+    while frontier.counts().pending:
+        # The process is killed again and again while several pages are under way.
+        leases = []
+        while (lease := frontier.lease()) is not None:
+            if name_of(lease).encode() in frontier._suspects:
+                frontier.finish(lease)
+                frontier.commit()
+                done.add(name_of(lease))
+                continue
+            leases.append(lease)
+            if len(leases) == 4:
+                break
+        for lease in leases[: rng.randrange(3)]:
+            frontier.finish(lease)
+            done.add(name_of(lease))
+        crashes += 1
+        frontier = reopen_after_crash(disk, frontier)
+    assert crashes > 10
+    assert frontier.counts().dead == 0
+    assert frontier.counts().done == len(done) == 60
+
+
+def test_a_suspect_that_was_done_before_the_death_is_not_to_blame(disk: DiskKind) -> None:
+    options = Options(order=FIFO.order, max_crashes=1)
+    frontier = crashed(disk, "suspect", others="xyz")
+    frontier.finish(take(frontier))
+    # Its end is not committed yet, and somebody else is under way when the process dies.
+    assert frontier.is_commit_urgent
+    take(frontier)
+    disk.crash(frontier)
+    frontier = disk.open(options)
+    assert sorted(work_off(frontier)) == ["suspect", "x", "y", "z"]
+    assert frontier.counts().dead == 0
+
+
+def test_what_clears_a_suspect_is_urgent_to_commit(disk: DiskKind) -> None:
+    frontier = crashed(disk, "suspect", others="x")
+    assert not frontier.is_commit_urgent
+    lease = take(frontier)
+    frontier.commit()
+    assert not frontier.is_commit_urgent
+    frontier.finish(lease)
+    assert frontier.is_commit_urgent
+    frontier.commit()
+    assert not frontier.is_commit_urgent
+
+
+def test_a_clean_close_with_leases_out_counts_nothing(disk: DiskKind) -> None:
+    frontier = disk.open(FIFO)
+    for name in "abc":
+        frontier.add(page(name))
+    for _ in range(4):
+        assert names(take_all(frontier)) == ["a", "b", "c"]
+        frontier.close()
+        frontier = disk.open(FIFO)
+
+
+def test_suspects_stay_suspects_over_a_clean_close(disk: DiskKind) -> None:
+    frontier = crashed(disk, "a", "b")
+    for _ in range(4):
+        assert name_of(take(frontier)) == "a"
+        assert frontier.lease() is None
+        frontier.close()
+        frontier = disk.open(FIFO)
+    assert frontier.counts().dead == 0
+    assert work_off(frontier) == ["a", "b"]
+
+
+def test_a_finished_job_suspects_nobody(disk: DiskKind) -> None:
+    frontier = disk.open(FIFO)
+    frontier.add(page("ended with the process", stored=False))
+    frontier.commit()
+    take(frontier)
+    frontier = reopen_after_crash(disk, frontier)
+    frontier.close(finished=True)
+    frontier = disk.open(FIFO)
+    frontier.add(page("ended with the process"))
+    frontier.add(page("another"))
+    assert len(names(take_all(frontier))) == 2
+
+
+def test_a_released_suspect_keeps_its_crashes(disk: DiskKind) -> None:
+    frontier = crashed(disk, "poison")
+    for _ in range(2):
+        frontier = crash_alone(disk, frontier, "poison")
+        frontier.release(take(frontier))
+        frontier.commit()
+        frontier = reopen_after_crash(disk, frontier)
+    frontier = crash_alone(disk, frontier, "poison")
+    assert frontier.lease() is None
+    assert frontier.counts().dead == 1
+
+
+def test_a_released_request_is_no_suspect(disk: DiskKind) -> None:
+    frontier = disk.open(FIFO)
+    for name in "ab":
+        frontier.add(page(name))
+    frontier.commit()
+    frontier.release(take(frontier))
+    frontier.commit()
+    frontier = reopen_after_crash(disk, frontier)
+    assert names(take_all(frontier)) == ["a", "b"]
+
+
+def test_one_that_is_leased_again_after_a_release_is_a_suspect(disk: DiskKind) -> None:
+    frontier = disk.open(FIFO)
+    for name in "ab":
+        frontier.add(page(name))
+    frontier.commit()
+    frontier.release(take(frontier))
+    assert name_of(take(frontier)) == "a"
+    frontier.commit()
+    frontier = reopen_after_crash(disk, frontier)
+    assert names(take_all(frontier)) == ["a"]
+
+
+def test_one_of_two_equal_requests_that_is_still_leased_is_a_suspect(disk: DiskKind) -> None:
+    frontier = disk.open(FIFO)
+    for unique in (True, False):
+        frontier.add(page("a", unique=unique))
+    frontier.add(page("b"))
+    first, second = take(frontier), take(frontier)
+    frontier.finish(first)
+    frontier.commit()
+    frontier = reopen_after_crash(disk, frontier)
+    assert name_of(second) == "a"
+    assert names(take_all(frontier)) == ["a"]
+
+
+def test_a_page_that_killed_the_process_before_it_was_committed_is_known(disk: DiskKind) -> None:
+    frontier = disk.open(FIFO)
+    frontier.add(page("parent"))
+    frontier.commit()
+    parent = take(frontier)
+    frontier.add(page("child"))
+    assert name_of(take(frontier)) == "child"
+    frontier = reopen_after_crash(disk, frontier)
+    parent = take(frontier)
+    assert name_of(parent) == "parent"
+    frontier.add(page("child"))
+    frontier.add(page("sibling"))
+    frontier.finish(parent)
+    assert names(take_all(frontier)) == ["child"]
+
+
+def test_equal_requests_of_a_page_that_died_alone_are_all_leased(disk: DiskKind) -> None:
+    frontier = disk.open(FIFO)
+    for unique in (True, False, False):
+        frontier.add(page("a", unique=unique))
+    frontier.commit()
+    take(frontier)
+    frontier = reopen_after_crash(disk, frontier)
+    frontier = crash_alone(disk, frontier, "a")
+    assert work_off(frontier) == ["a", "a", "a"]
+
+
+def test_equal_requests_of_a_page_that_is_buried_are_leased(disk: DiskKind) -> None:
+    options = Options(order=FIFO.order, max_crashes=1)
+    frontier = disk.open(FIFO)
+    for unique in (True, False):
+        frontier.add(page("a", unique=unique))
+    frontier.commit()
+    take(frontier)
+    frontier = reopen_after_crash(disk, frontier)
+    frontier = crash_alone(disk, frontier, "a", options)
+    assert work_off(frontier) == ["a"]
+    assert frontier.counts().dead == 1
+
+
+def test_a_request_set_aside_is_not_read_from_the_store_again(disk: DiskKind) -> None:
+    small = Options(order=Order("slots", "lifo"), memory_requests=4)
+    frontier = disk.open(FIFO)
+    frontier.add(page("poison"))
+    frontier.commit()
+    take(frontier)
+    frontier = reopen_after_crash(disk, frontier)
+    frontier = crash_alone(disk, frontier, "poison", small)
+    frontier.add(page("held"))
+    frontier.commit()
+    held = take(frontier)
+    # Looked at, and set aside until nothing else is pending ...
+    assert name_of(held) == "held"
+    assert frontier.lease() is None
+    # ... which the head of its queue now passes on its way back, and forth again.
+    for number in range(20):
+        frontier.add(page(str(number)))
+        frontier.commit()
+    leases = list(take_all(frontier))
+    assert sorted(name_of(lease) for lease in leases) == sorted(map(str, range(20)))
+    for lease in [held, *leases]:
+        frontier.finish(lease)
+    assert work_off(frontier) == ["poison"]
+
+
+def test_a_memory_only_request_that_is_buried_is_listed(disk: DiskKind) -> None:
+    frontier = disk.open(FIFO)
+    frontier.add(page("a", stored=False))
+    frontier.bury(take(frontier), "it never works")
+    frontier.close()
+    assert dead(disk) == {"a": "it never works"}
+
+
+# Start requests
+
+
+def start(frontier: LocalFrontier, *pages: str, unique: bool = True) -> list[Verdict]:
+    return [frontier.add(page(name, yielded=True, unique=unique)) for name in pages]
+
+
+ADDED, SEEN, STARTED = Verdict.ADDED, Verdict.SEEN, Verdict.STARTED
+
+
+@pytest.mark.parametrize("unique", [True, False])
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_resumed_unfinished_job_skips_start_requests_that_were_accepted(
+    disk: DiskKind, unique: bool, clean: bool
+) -> None:
+    frontier = disk.open(FIFO)
+    assert start(frontier, "a", "b", unique=unique) == [ADDED, ADDED]
+    frontier.finish(take(frontier))
+    frontier.commit()
+    if clean:
+        frontier.close()
+    else:
+        disk.crash(frontier)
+    frontier = disk.open(FIFO)
+    assert start(frontier, "a", "b", "c", unique=unique) == [STARTED, STARTED, ADDED]
+    assert work_off(frontier) == ["b", "c"]
+    frontier.close()
+    frontier = disk.open(FIFO)
+    assert start(frontier, "a", "b", "c", unique=unique) == [STARTED] * 3
+
+
+def test_a_start_request_whose_acceptance_was_not_committed_is_accepted(disk: DiskKind) -> None:
+    frontier = disk.open(FIFO)
+    assert start(frontier, "a", unique=False) == [ADDED]
+    frontier.commit()
+    assert start(frontier, "b", unique=False) == [ADDED]
+    frontier = reopen_after_crash(disk, frontier)
+    assert start(frontier, "a", "b", unique=False) == [STARTED, ADDED]
+
+
+def test_equal_start_requests_of_one_run_all_pass(disk: DiskKind) -> None:
+    frontier = disk.open(FIFO)
+    assert start(frontier, "a", "a", unique=False) == [ADDED, ADDED]
+    frontier.commit()
+    assert start(frontier, "a", unique=False) == [ADDED]
+    frontier.close()
+    frontier = disk.open(FIFO)
+    assert start(frontier, *"aaaa", unique=False) == [STARTED, STARTED, STARTED, ADDED]
+    frontier.close()
+    frontier = disk.open(FIFO)
+    assert start(frontier, *"aaaaa", unique=False) == [STARTED] * 4 + [ADDED]
+
+
+def test_a_start_request_that_was_refused_was_not_accepted(disk: DiskKind) -> None:
+    frontier = disk.open(FIFO)
+    frontier.add(page("a"))
+    assert start(frontier, "a") == [SEEN]
+    frontier.close()
+    frontier = disk.open(FIFO)
+    assert start(frontier, "a") == [SEEN]
+    assert start(frontier, "a", unique=False) == [ADDED]
+
+
+def test_a_run_that_died_before_it_started_changes_nothing(disk: DiskKind) -> None:
+    frontier = disk.open(FIFO)
+    start(frontier, "a", unique=False)
+    frontier.commit()
+    for _ in range(3):
+        frontier = reopen_after_crash(disk, frontier)
+    assert start(frontier, "a", unique=False) == [STARTED]
+    frontier = reopen_after_crash(disk, frontier)
+    assert start(frontier, "a", unique=False) == [STARTED]
+
+
+def test_a_finished_job_accepts_its_start_requests_again(disk: DiskKind) -> None:
+    frontier = disk.open(FIFO)
+    assert start(frontier, "a", unique=False) == [ADDED]
+    assert start(frontier, "b") == [ADDED]
+    work_off(frontier)
+    frontier.close(finished=True)
+    frontier = disk.open(FIFO)
+    assert start(frontier, "a", unique=False) == [ADDED]
+    assert start(frontier, "b") == [SEEN]
+
+
+def test_one_option_accepts_start_requests_again(disk: DiskKind) -> None:
+    frontier = disk.open(FIFO)
+    start(frontier, "a", unique=False)
+    start(frontier, "b")
+    frontier.close()
+    frontier = disk.open(Options(order=FIFO.order, skip_started=False))
+    assert start(frontier, "a", unique=False) == [ADDED]
+    assert start(frontier, "b") == [SEEN]
+    frontier.close()
+    frontier = disk.open(FIFO)
+    assert start(frontier, "a", unique=False) == [STARTED]
+
+
+def test_requests_that_start_did_not_yield_are_never_skipped(disk: DiskKind) -> None:
+    frontier = disk.open(FIFO)
+    start(frontier, "a", unique=False)
+    frontier.close()
+    frontier = disk.open(FIFO)
+    assert frontier.add(page("a", start=True, unique=False)) is ADDED
+
+
+def test_a_memory_only_start_request_that_ended_with_the_process_comes_again(
+    disk: DiskKind,
+) -> None:
+    def start_in_memory(*pages: str) -> list[Verdict]:
+        return [frontier.add(page(name, yielded=True, stored=False)) for name in pages]
+
+    frontier = disk.open(FIFO)
+    assert start_in_memory("a", "b") == [ADDED, ADDED]
+    frontier.finish(take(frontier))
+    frontier.commit()
+    frontier = reopen_after_crash(disk, frontier)
+    assert start_in_memory("a", "b") == [STARTED, ADDED]
+
+
+# Failures of the store
+
+
+def test_a_transition_whose_read_failed_has_not_happened(disk: DiskKind) -> None:
+    frontier = disk.open(FIFO)
+    frontier.add(page("z"))
+    frontier.close()
+    frontier = disk.open(FIFO)
+    assert frontier._journal is not None
+    frontier._journal._close_database()
+    for unique in (True, False):
+        with pytest.raises(StoreError):
+            start(frontier, "a", unique=unique)
+    with pytest.raises(StoreError):
+        frontier.add(page("b"))
+    with pytest.raises(StoreError):
+        frontier.mark_seen(b"c")
+    with pytest.raises(StoreError):
+        frontier.lease()
+    counts = frontier.counts()
+    assert (counts.accepted, counts.pending, counts.leased) == (1, 1, 0)
+    frontier.recover()
+    assert start(frontier, "a") == [ADDED]
+    assert frontier.add(page("b")) is ADDED
+    assert not frontier.mark_seen(b"c")
+    frontier.commit()
+    frontier = reopen_after_crash(disk, frontier)
+    # One occurrence was accepted, however often it was asked for.
+    assert start(frontier, "a", "a", unique=False) == [STARTED, ADDED]
+
+
+@contextmanager
+def files_no_larger_than(size: int) -> Iterator[None]:
+    """Have the operating system refuse all writes past *size* bytes of a file."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_failed_commit_keeps_all_changes_and_can_be_made_up_for(disk: DiskKind) -> None:
+    frontier = disk.open(FIFO)
+    added = 0
+    with files_no_larger_than(50_000):
+        failure = None
+        while failure is None:
+            for _ in range(50):
+                frontier.add(page(f"{added:04}", yielded=True))
+                added += 1
+            try:
+                frontier.commit({"state": str(added).encode()})
+            except StoreError as error:
+                failure = error
+        assert str(disk.path) in str(failure)
+        committed = frontier.commit_number
+        # The crawl goes on in memory.
+        lease = take(frontier)
+        assert name_of(lease) == "0000"
+        frontier.finish(lease)
+        frontier.release(take(frontier))
+        assert take(frontier).entry.fingerprint == b"0001"
+        assert frontier.add(page("0000")) is SEEN
+    with pytest.raises(StoreError):
+        frontier.commit()
+    frontier.recover()
+    assert frontier.commit_number == committed
+    assert frontier.commit({"state": b"the last"})
+    assert frontier.uncommitted == 0
+    frontier = reopen_after_crash(disk, frontier)
+    assert frontier.note("state") == b"the last"
+    assert frontier.counts().done == 1
+    assert work_off(frontier) == [f"{number:04}" for number in range(1, added)]
+
+
+def test_a_store_that_came_back_older_is_refused_however_often_it_is_tried(disk: DiskKind) -> None:
+    frontier = disk.open(FIFO)
+    frontier.add(page("a"))
+    frontier.commit()
+    old = disk.image() / "frontier"
+    frontier.add(page("b"))
+    frontier.commit()
+    assert frontier._journal is not None
+    frontier._journal._close_database()
+    for file in frontier._journal.path.iterdir():
+        file.unlink()
+    shutil.copytree(old, frontier._journal.path, dirs_exist_ok=True)
+    frontier.add(page("c", unique=False))
+    for _ in range(2):
+        with pytest.raises(StoreError, match="came back at commit"):
+            frontier.recover()
+        with pytest.raises(StoreError):
+            frontier.commit()
+    with pytest.raises(StoreError):
+        frontier.close()
+    # The next run goes on from there, and can have the directory.
+    frontier = disk.open(FIFO)
+    assert work_off(frontier) == ["a"]
+
+
+# The self-check
+
+
+def test_the_check_finds_each_kind_of_disagreement(disk: DiskKind, tmp_path: Path) -> None:
+    def problems(number: int, batch: Batch) -> list[str]:
+        copy = DiskKind(tmp_path / f"copy {number}")
+        copy.directory.mkdir()
+        shutil.copytree(disk.path, copy.path)
+        journal = Journal(copy.path, OWNER)
+        journal.write(batch)
+        journal.close()
+        frontier = copy.open(FIFO)
+        try:
+            return frontier.check()
+        finally:
+            frontier.close()
+
+    frontier = disk.open(FIFO)
+    for name in "abcd":
+        frontier.add(page(name, slot="s"))
+    frontier.finish(take(frontier))
+    frontier.bury(take(frontier), "why")
+    frontier.close()
+    journal = Journal(disk.path, OWNER)
+    counters = journal.counters()
+    [(slot_id, count, name)] = journal.slots()
+    (key, value), _ = journal.pending()
+    journal.close()
+    prefix = slot_id.to_bytes(8, "big")
+    assert problems(0, Batch(counters)) == []
+    damage = [
+        Batch(counters, forgotten=[decode_value(value).fingerprint]),
+        Batch(counters, removed=[key]),
+        Batch(counters, pending=[(key + b"2", value)]),
+        Batch(counters, slots=[(prefix, count + 1, name)]),
+        Batch(counters, slots=[(prefix, 0, name)]),
+        Batch(counters, pending=[(key, b"\x01")]),
+        Batch(replace(counters, accepted=5)),
+        Batch(replace(counters, done=0)),
+        Batch(replace(counters, dead=2)),
+        Batch(counters, dead=[(b"another", b"\0\0\0\0")]),
+    ]
+    for number, batch in enumerate(damage, 1):
+        found = problems(number, batch)
+        assert found, batch
+        assert all(sentence.endswith(".") for sentence in found)
+
+
+def test_requests_that_the_store_lost_are_unaccounted_for(tmp_path: Path) -> None:
+    disk = DiskKind(tmp_path)
+    frontier = disk.open(FIFO)
+    for name in "abc":
+        frontier.add(page(name))
+    frontier.close()
+    journal = Journal(disk.path, OWNER)
+    key, _ = next(journal.pending())
+    journal.write(Batch(journal.counters(), removed=[key]))
+    journal.close()
+    frontier = disk.open(FIFO)
+    assert work_off(frontier) == ["b", "c"]
+    counts = frontier.counts()
+    assert (counts.pending, counts.unaccounted) == (0, 1)
+    assert frontier.check() != []
+    frontier.close()

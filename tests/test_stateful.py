@@ -1,0 +1,346 @@
+"""Any sequence of transitions, commits, crashes and clean ends, against a model in plain lists."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from scrapy_altsched.frontier import Busy, Entry, Lease, Options, Order, Verdict
+
+from .frontiers import DiskKind
+
+MAX_CRASHES = 2
+WINDOW = 4
+
+NAMES = st.sampled_from("abcdefghijkl")
+SLOTS = st.sampled_from(["", "m", "n.example"])
+PRIORITIES = st.sampled_from([0, 0, 0, 1, -1, 300, -(2**70)])
+BUSY = st.dictionaries(SLOTS, st.integers(0, 2))
+
+
+@dataclass(eq=False)
+class Item:
+    name: str
+    slot: str
+    priority: int
+    start: bool
+    number: int
+    stored: bool
+    unique: bool
+
+
+@dataclass
+class Content:
+    """What a process's death would leave of a frontier, had it just committed."""
+
+    pending: list[Item] = field(default_factory=list)
+    leased: list[Item] = field(default_factory=list)
+    #: Name -> the request it was seen with, if it was with one.
+    seen: dict[str, Item | None] = field(default_factory=dict)
+    started: set[tuple[str, int]] = field(default_factory=set)
+    done: int = 0
+    dead: int = 0
+
+    def alive(self) -> list[Item]:
+        return self.pending + self.leased
+
+    def stored(self) -> Content:
+        items = [item for item in self.alive() if item.stored]
+        lost = set(self.alive()) - set(items)
+        seen = {name: item for name, item in self.seen.items() if item not in lost}
+        return Content(items, [], seen, set(self.started), self.done, self.dead)
+
+
+class Model:
+    """A disk frontier's behaviour, with nothing of its making."""
+
+    def __init__(self, order: Order) -> None:
+        self.order = order
+        self.now = Content()
+        self.suspects: dict[str, int] = {}  # name -> how often it died alone
+        self.commit()
+        self.resume()
+
+    def resume(self) -> None:
+        self.now = copy.deepcopy(self.saved)
+        self.started_before = set(self.now.started)
+        self.yields: Counter[str] = Counter()
+        self.aside: list[Item] = []
+        self.alone: Item | None = None
+        self.last: str | None = None
+        self.commit()
+
+    def commit(self) -> None:
+        self.saved = self.now.stored()
+        self.lost = len(self.now.alive()) - len(self.saved.pending)
+        #: Names of leases that are over, which the store does not know yet, with their crashes.
+        self.over: dict[str, int] = {}
+        if not hasattr(self, "alone") or self.alone is None:
+            self.newest_alone: str | None = None
+
+    def crash(self) -> None:
+        for item in self.now.leased:
+            self.suspects.setdefault(item.name, 0)
+        self.suspects = {**self.over, **self.suspects}
+        if self.newest_alone is not None:
+            self.suspects[self.newest_alone] += 1
+        lost = self.lost
+        self.resume()
+        self.lost = lost
+
+    def close(self, finished: bool) -> None:
+        self.commit()
+        lost = self.lost
+        if finished:
+            self.suspects = {}
+            self.saved.started = set()
+        self.resume()
+        self.lost = lost
+
+    def add(self, item: Item, yielded: bool) -> Verdict:
+        now = self.now
+        occurrence = item.name, self.yields[item.name]
+        if yielded and occurrence in self.started_before:
+            self.yields[item.name] += 1
+            return Verdict.STARTED
+        if item.unique and item.name in now.seen:
+            return Verdict.SEEN
+        if item.unique:
+            now.seen[item.name] = item
+        if yielded:
+            self.yields[item.name] += 1
+            now.started.add(occurrence)
+        now.pending.append(item)
+        return Verdict.ADDED
+
+    def place(self, item: Item) -> tuple[int, bool, int]:
+        own_queue = item.start and self.order.start is not None
+        direction = self.order.start if own_queue else self.order.normal
+        return -item.priority, own_queue, item.number if direction == "fifo" else -item.number
+
+    def slot(self, item: Item) -> str:
+        return item.slot if self.order.policy == "slots" else ""
+
+    def choose(self, candidates: list[Item], busy: Busy) -> Item:
+        names = sorted({self.slot(item) for item in candidates})
+        fewest = min(busy.get(name, 0) for name in names) if len(names) > 1 else None
+        free = [name for name in names if fewest is None or busy.get(name, 0) == fewest]
+        later = [name for name in free if self.last is not None and name > self.last]
+        self.last_choice = (later or free)[0]
+        return min((i for i in candidates if self.slot(i) == self.last_choice), key=self.place)
+
+    def lease(self, busy: Busy) -> Item | None:
+        now = self.now
+        if self.alone is not None:
+            return None
+        while candidates := [item for item in now.pending if item not in self.aside]:
+            item = self.choose(candidates, busy)
+            if self.suspects.get(item.name) == 0 and now.leased:
+                return None
+            self.last = self.last_choice
+            if not self.suspects.get(item.name):
+                return self.give(item)
+            self.aside.append(item)
+        while self.aside and not now.leased:
+            item = self.aside.pop(0)
+            if self.suspects.get(item.name, 0) < MAX_CRASHES:
+                return self.give(item)
+            now.pending.remove(item)
+            self.over[item.name] = self.suspects.pop(item.name)
+            now.dead += 1
+        return None
+
+    def give(self, item: Item) -> Item:
+        self.now.pending.remove(item)
+        self.now.leased.append(item)
+        if item.name in self.suspects:
+            self.alone = item
+            self.newest_alone = item.name
+        else:
+            self.over.pop(item.name, None)
+            self.newest_alone = None
+        return item
+
+    def end(self, item: Item, how: str) -> None:
+        now = self.now
+        now.leased.remove(item)
+        if self.alone is item:
+            self.alone = None
+        if how == "release":
+            now.pending.append(item)
+            self.over.setdefault(item.name, self.suspects.get(item.name, 0))
+            return
+        now.done += how == "finish"
+        now.dead += how == "bury"
+        self.over[item.name] = self.suspects.pop(item.name, 0)
+
+
+class Machine(RuleBasedStateMachine):
+    policy_and_direction = "slots/lifo"
+
+    @initialize(start=st.sampled_from(["fifo", "lifo", "none"]))
+    def begin(self, start: str) -> None:
+        order = Order.parse(f"{self.policy_and_direction}/{start}")
+        self.options = Options(order, MAX_CRASHES, WINDOW)
+        self.directory = Path(tempfile.mkdtemp(prefix="altsched-stateful-"))
+        self.disk = DiskKind(self.directory)
+        self.frontier = self.disk.open(self.options)
+        self.model = Model(order)
+        self.leases: dict[Item, Lease] = {}
+        self.number = 0
+
+    # Rules
+
+    @rule(
+        name=NAMES,
+        slot=SLOTS,
+        priority=PRIORITIES,
+        start=st.booleans(),
+        stored=st.sampled_from([True, True, True, False]),
+        unique=st.sampled_from([True, True, True, False]),
+        yielded=st.sampled_from([True, False, False]),
+        times=st.sampled_from([1, 1, 1, 9]),
+    )
+    def add(  # type: ignore[no-untyped-def]
+        self, name, slot, priority, start, stored, unique, yielded, times
+    ) -> None:
+        for time in range(times):
+            self.number += 1
+            named = name if time == 0 else f"{name} {self.number}"
+            item = Item(named, slot, priority, start, self.number, stored, unique)
+            expected = self.model.add(item, yielded and stored)
+            payload = str(self.number).encode() if stored else None
+            entry = Entry(
+                named.encode(), slot, priority, start, payload, item, unique, yielded and stored
+            )
+            assert self.frontier.add(entry) is expected
+
+    @rule(busy=BUSY, times=st.sampled_from([1, 1, 5]))
+    def lease(self, busy: dict[str, int], times: int) -> None:
+        for _ in range(times):
+            self.lease_one(busy)
+
+    def lease_one(self, busy: Busy) -> Item | None:
+        item = self.model.lease(busy)
+        lease = self.frontier.lease(busy)
+        if item is None:
+            assert lease is None
+            return None
+        assert lease is not None
+        assert lease.entry.fingerprint == item.name.encode()
+        assert lease.entry.payload == (str(item.number).encode() if item.stored else None)
+        assert lease.key not in {other.key for other in self.leases.values()}
+        self.leases[item] = lease
+        return item
+
+    @precondition(lambda self: self.leases)
+    @rule(which=st.integers(0, 100), how=st.sampled_from(["finish", "finish", "release", "bury"]))
+    def end(self, which: int, how: str) -> None:
+        item = list(self.leases)[which % len(self.leases)]
+        lease = self.leases.pop(item)
+        self.model.end(item, how)
+        if how == "bury":
+            self.frontier.bury(lease, "why")
+        else:
+            getattr(self.frontier, how)(lease)
+
+    @rule(name=NAMES)
+    def mark_seen(self, name: str) -> None:
+        assert self.frontier.mark_seen(name.encode()) == (name in self.model.now.seen)
+        self.model.now.seen.setdefault(name, None)
+
+    @rule(name=NAMES)
+    def forget(self, name: str) -> None:
+        was_seen = name in self.model.now.seen
+        assert self.frontier.forget(name.encode()) == was_seen
+        if was_seen:
+            del self.model.now.seen[name]
+            self.model.commit()
+
+    @rule()
+    def commit(self) -> None:
+        assert self.frontier.commit()
+        self.model.commit()
+
+    @rule()
+    def check(self) -> None:
+        assert self.frontier.check() == []
+        self.model.commit()
+
+    @rule()
+    def crash(self) -> None:
+        self.disk.crash(self.frontier)
+        self.model.crash()
+        self.reopen(resumed=True)
+
+    @rule(finished=st.sampled_from([False, False, True]))
+    def close(self, finished: bool) -> None:
+        self.frontier.close(finished=finished)
+        self.model.close(finished)
+        self.reopen(resumed=not finished)
+
+    def reopen(self, *, resumed: bool) -> None:
+        self.leases = {}
+        self.frontier = self.disk.open(self.options)
+        assert self.frontier.resumed == resumed
+        assert self.frontier.lost_in_memory == self.model.lost
+        self.model.lost = 0
+
+    # What must always hold
+
+    @invariant()
+    def counts_agree(self) -> None:
+        now = self.model.now
+        counts = self.frontier.counts()
+        found = counts.pending, counts.leased, counts.done, counts.dead, counts.memory_only
+        memory_only = sum(not item.stored for item in now.alive())
+        assert found == (len(now.pending), len(now.leased), now.done, now.dead, memory_only)
+        assert counts.unaccounted == 0
+
+    def teardown(self) -> None:
+        if not hasattr(self, "frontier"):
+            return
+        while self.leases:
+            self.end(0, "finish")
+        while self.lease_one({}) is not None:
+            self.counts_agree()
+            self.end(0, "finish")
+        self.counts_agree()
+        assert self.model.now.pending == []
+        assert self.frontier.check() == []
+        self.frontier.close()
+        shutil.rmtree(self.directory)
+
+
+@pytest.mark.parametrize("policy", ["slots", "one"])
+@pytest.mark.parametrize("direction", ["lifo", "fifo"])
+def test_the_disk_frontier_behaves_as_the_model(policy: str, direction: str) -> None:
+    class OneOrder(Machine):
+        policy_and_direction = f"{policy}/{direction}"
+
+    run_state_machine_as_test(
+        OneOrder,
+        settings=settings(
+            max_examples=12,
+            stateful_step_count=50,
+            deadline=None,
+            print_blob=True,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

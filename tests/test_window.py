@@ -1,0 +1,251 @@
+"""How much of the queue is in memory, and that nobody can tell from the order."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from scrapy_altsched.frontier import Lease, LocalFrontier, Options, Order, open_frontier
+
+from .frontiers import DiskKind, MemoryKind, name_of, page, take, work_off
+
+CAP = 100
+PENDING = 50 * CAP
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[DiskKind]:
+    disk = DiskKind(tmp_path)
+    yield disk
+    disk.verify()
+
+
+def options(direction: str, cap: int = CAP) -> Options:
+    return Options(Order.parse(f"slots/{direction}/fifo"), memory_requests=cap)
+
+
+def assert_small(frontier: LocalFrontier, cap: int = CAP) -> None:
+    in_memory = len(frontier._window)
+    assert in_memory <= cap * 1.25 + frontier.uncommitted
+    assert in_memory == sum(len(slot.heap) for slot in frontier._slots)
+
+
+def fill(frontier: LocalFrontier, slots: int) -> None:
+    for number in range(PENDING):
+        frontier.add(page(str(number), f"slot {number % slots}"))
+        if number % 90 == 0:
+            frontier.commit()
+        assert_small(frontier)
+    frontier.commit()
+
+
+def lease_in_turn(frontier: LocalFrontier, slots: int) -> dict[int, list[int]]:
+    """Lease and finish all; slot -> numbers in the order they came."""
+    order: defaultdict[int, list[int]] = defaultdict(list)
+    for count in range(PENDING):
+        lease = take(frontier)
+        assert_small(frontier)
+        number = int(name_of(lease))
+        order[number % slots].append(number)
+        frontier.finish(lease)
+        if count % 90 == 0:
+            frontier.commit()
+    assert frontier.lease() is None
+    return order
+
+
+@pytest.mark.parametrize("slots", [1, 1_000])
+@pytest.mark.parametrize("direction", ["lifo", "fifo"])
+@pytest.mark.parametrize("resumed", [False, True])
+def test_fifty_times_more_than_fits_is_leased_once_and_in_order(
+    disk: DiskKind, slots: int, direction: str, resumed: bool
+) -> None:
+    frontier = disk.open(options(direction))
+    fill(frontier, slots)
+    if resumed:
+        frontier.close()
+        frontier = disk.open(options(direction))
+        assert len(frontier._window) == 0
+    order = lease_in_turn(frontier, slots)
+    for slot in range(slots):
+        expected = list(range(slot, PENDING, slots))
+        assert order[slot] == (expected[::-1] if direction == "lifo" else expected)
+
+
+def test_the_memory_is_bounded_while_requests_come_and_go(disk: DiskKind) -> None:
+    rng = random.Random(1)
+    frontier = disk.open(options("lifo"))
+    fill(frontier, 300)
+    leased: list[str] = []
+    leases: list[Lease] = []
+    for number in range(PENDING, PENDING + 3_000):
+        frontier.add(page(str(number), f"slot {number % 300}", priority=rng.randrange(-2, 3)))
+        lease = take(frontier)
+        assert_small(frontier)
+        leases.append(lease)
+        if len(leases) == 16:
+            ended = leases.pop(rng.randrange(16))
+            if rng.random() < 0.2:
+                frontier.release(ended)
+            else:
+                leased.append(name_of(ended))
+                frontier.finish(ended)
+        if number % 50 == 0:
+            frontier.commit()
+    for lease in leases:
+        frontier.release(lease)
+    leased += work_off(frontier)
+    assert sorted(map(int, leased)) == list(range(PENDING + 3_000))
+
+
+def test_more_slots_than_requests_that_fit_still_fit(disk: DiskKind) -> None:
+    frontier = disk.open(options("fifo", cap=10))
+    for number in range(500):
+        frontier.add(page(f"{number:03}", f"slot {number:03}"))
+        frontier.add(page(f"{number:03} again", f"slot {number:03}"))
+        frontier.commit()
+        assert_small(frontier, 10)
+    done: list[str] = []
+    while (lease := frontier.lease()) is not None:
+        assert_small(frontier, 10)
+        done.append(name_of(lease))
+        frontier.finish(lease)
+        frontier.commit()
+    assert done[:500] == [f"{number:03}" for number in range(500)]
+    assert done[500:] == [f"{number:03} again" for number in range(500)]
+
+
+def test_what_is_not_committed_stays_in_memory_and_only_that(disk: DiskKind) -> None:
+    frontier = disk.open(options("fifo", cap=20))
+    for number in range(500):
+        frontier.add(page(f"{number:03}"))
+    assert len(frontier._window) == 500
+    frontier.commit()
+    assert_small(frontier, 20)
+    assert work_off(frontier) == [f"{number:03}" for number in range(500)]
+
+
+def test_memory_only_requests_are_never_dropped(disk: DiskKind) -> None:
+    frontier = disk.open(options("fifo", cap=4))
+    for number in range(60):
+        frontier.add(page(f"{number:02}", stored=number % 3 == 0))
+        frontier.commit()
+    assert work_off(frontier) == [f"{number:02}" for number in range(60)]
+
+
+@pytest.mark.parametrize("cap", [1, 2, 3, 7, 8, 9])
+def test_the_smallest_windows_do(disk: DiskKind, cap: int) -> None:
+    frontier = disk.open(options("lifo", cap=cap))
+    for number in range(40):
+        frontier.add(page(f"{number:02}"))
+        frontier.commit()
+    assert work_off(frontier) == [f"{number:02}" for number in range(39, -1, -1)]
+
+
+# With the same operations, a memory frontier gives the same leases
+
+OPERATIONS = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just("add"),
+            st.integers(1, 12),
+            st.sampled_from(["", "a", "b"]),
+            st.sampled_from([0, 0, 0, 1, -1]),
+            st.booleans(),
+            st.sampled_from([True, True, True, False]),
+        ),
+        st.tuples(
+            st.just("lease"), st.integers(1, 8), st.dictionaries(st.sampled_from("ab"), st.just(1))
+        ),
+        st.tuples(st.sampled_from(["finish", "release"]), st.integers(0, 30)),
+        st.tuples(st.just("commit")),
+    ),
+    max_size=60,
+)
+
+
+@settings(
+    deadline=None,
+    max_examples=60,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+@given(
+    operations=OPERATIONS,
+    order=st.sampled_from(
+        ["slots/lifo/fifo", "slots/fifo/lifo", "slots/lifo/none", "one/lifo/fifo", "one/fifo/none"]
+    ),
+    cap=st.integers(1, 9),
+)
+def test_a_small_window_leases_as_a_memory_frontier_does(
+    tmp_path_factory: pytest.TempPathFactory,
+    operations: list[tuple],  # type: ignore[type-arg]
+    order: str,
+    cap: int,
+) -> None:
+    directory = tmp_path_factory.mktemp("window")
+    options = Options(Order.parse(order), memory_requests=cap)
+    frontiers = [MemoryKind(directory).open(options), DiskKind(directory).open(options)]
+    leases: list[tuple[Lease, ...]] = []
+    number = 0
+
+    def lease(busy: dict[str, int]) -> bool:
+        pair = [frontier.lease(busy) for frontier in frontiers]
+        found = [lease and name_of(lease) for lease in pair]
+        assert found[0] == found[1]
+        if pair[0] is not None:
+            leases.append(tuple(pair))  # type: ignore[arg-type]
+        return pair[0] is not None
+
+    for name, *arguments in operations:
+        if name == "add":
+            times, slot, priority, start, stored = arguments
+            for _ in range(times):
+                number += 1
+                for frontier in frontiers:
+                    frontier.add(page(str(number), slot, priority, start=start, stored=stored))
+        elif name == "lease":
+            times, busy = arguments
+            for _ in range(times):
+                lease(busy)
+        elif name == "commit":
+            for frontier in frontiers:
+                assert frontier.check() == []
+        elif leases:
+            pair = leases.pop(arguments[0] % len(leases))
+            for frontier, held in zip(frontiers, pair, strict=True):
+                getattr(frontier, name)(held)
+    while lease({}):
+        pass
+    for frontier in frontiers:
+        frontier.close()
+
+
+# Open files
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+
+
+def test_the_number_of_open_files_does_not_grow_with_slots(tmp_path: Path) -> None:
+    def count_with(slots: int) -> int:
+        before = open_files()
+        frontier = open_frontier(tmp_path / str(slots), "spider", options("fifo"))
+        for number in range(2 * slots):
+            frontier.add(page(str(number), f"{number % slots}.example"))
+        frontier.commit()
+        assert frontier.lease() is not None
+        opened = open_files() - before
+        frontier.close()
+        assert open_files() == before
+        return opened
+
+    assert count_with(2_000) <= count_with(20) + 5
