@@ -6,6 +6,7 @@ import pickle
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -157,7 +158,7 @@ COOKIES = st.dictionaries(TOKEN, TEXT, max_size=2) | st.lists(
 CALLBACK = st.none() | st.sampled_from(METHODS)
 URLS = st.builds("http://{}.example/{}?q={}#f".format, TOKEN, TEXT, TEXT)
 ARGUMENTS: dict[str, st.SearchStrategy[Any]] = {
-    "method": st.sampled_from(["GET", "post", "HEAD", "put"]),
+    "method": st.sampled_from(["GET", "post", "HEAD", ""]),
     "headers": HEADERS | HEADERS.map(lambda headers: list(headers.items())),
     "body": st.binary(max_size=8) | st.from_regex(r"[ -~]{0,8}", fullmatch=True),
     "cookies": COOKIES,
@@ -268,6 +269,17 @@ def test_the_bytes_are_fewer_than_those_of_scrapys_own_queue(request_: Request) 
     assert len(encode_request(request_, SPIDER)) < len(stock_bytes)
 
 
+def test_what_is_as_in_any_request_takes_no_room() -> None:
+    for request in (Request(URL), Request(URL, callback=SPIDER.parse, meta={"depth": 3})):
+        stock_bytes = pickle.dumps(request.to_dict(spider=SPIDER), 4)
+        assert len(encode_request(request, SPIDER)) * 2 < len(stock_bytes)
+
+
+def test_a_method_of_another_spider_of_the_class_becomes_this_ones_as_with_scrapy() -> None:
+    request = Request(URL, callback=CodecSpider().parse)
+    assert ours(request).callback == stock(request).callback == SPIDER.parse
+
+
 # What cannot be encoded
 
 
@@ -281,10 +293,16 @@ def deep_list() -> list[Any]:
 def plain_function(response: Any) -> None: ...
 
 
+class CallableObject:
+    def __call__(self, response: Any) -> None: ...
+
+
 UNSERIALIZABLE: dict[str, Callable[[], dict[str, Any]]] = {
     "lambda": lambda: {"callback": lambda response: None},
     "function": lambda: {"callback": plain_function},
     "no callback": lambda: {"callback": NO_CALLBACK},
+    "partial": lambda: {"callback": partial(SPIDER.parse)},
+    "callable object": lambda: {"callback": CallableObject()},
     "another object's method": lambda: {"callback": OtherSpider().parse_other},
     "a base class's overridden method": lambda: {"callback": SPIDER.overridden()},
     "errback": lambda: {"errback": lambda failure: None},

@@ -170,6 +170,12 @@ def test_a_newer_format_is_told_from_damage_whatever_else_it_says(jobdir: Path) 
     refused(jobdir, JobdirMismatchError, f"format {FORMAT + 5}")
 
 
+def test_a_newer_format_may_keep_its_store_elsewhere(jobdir: Path) -> None:
+    newer_format(jobdir)
+    (jobdir / "frontier").rename(jobdir / "elsewhere")
+    refused(jobdir, JobdirMismatchError, "Upgrade scrapy_altsched")
+
+
 def test_another_spiders_directory_is_refused(jobdir: Path) -> None:
     message = refused(jobdir, JobdirMismatchError, "'spider'", "'another'", owner="another")
     assert "Set another JOBDIR" in message

@@ -551,14 +551,25 @@ def test_a_clean_close_with_leases_out_counts_nothing(disk: DiskKind) -> None:
 
 
 def test_suspects_stay_suspects_over_a_clean_close(disk: DiskKind) -> None:
-    frontier = crashed(disk, "a", "b")
+    frontier = crashed(disk, "a", others="x")
     for _ in range(4):
         assert name_of(take(frontier)) == "a"
         assert frontier.lease() is None
         frontier.close()
         frontier = disk.open(FIFO)
     assert frontier.counts().dead == 0
-    assert work_off(frontier) == ["a", "b"]
+    assert work_off(frontier) == ["a", "x"]
+
+
+def test_crashes_are_remembered_over_a_clean_close(disk: DiskKind) -> None:
+    frontier = crashed(disk, "poison")
+    for _ in range(3):
+        frontier = crash_alone(disk, frontier, "poison")
+        for _ in range(2):
+            frontier.lease()
+            frontier.close()
+            frontier = disk.open(FIFO)
+    assert frontier.counts().dead == 1
 
 
 def test_a_finished_job_suspects_nobody(disk: DiskKind) -> None:
@@ -664,27 +675,23 @@ def test_equal_requests_of_a_page_that_is_buried_are_leased(disk: DiskKind) -> N
 
 def test_a_request_set_aside_is_not_read_from_the_store_again(disk: DiskKind) -> None:
     small = Options(order=Order("slots", "lifo"), memory_requests=4)
-    frontier = disk.open(FIFO)
+    frontier = disk.open(small)
     frontier.add(page("poison"))
+    frontier.add(page("last", priority=-1))
     frontier.commit()
     take(frontier)
     frontier = reopen_after_crash(disk, frontier)
     frontier = crash_alone(disk, frontier, "poison", small)
-    frontier.add(page("held"))
-    frontier.commit()
-    held = take(frontier)
     # Looked at, and set aside until nothing else is pending ...
-    assert name_of(held) == "held"
-    assert frontier.lease() is None
-    # ... which the head of its queue now passes on its way back, and forth again.
+    held = take(frontier)
+    assert name_of(held) == "last"
+    frontier.release(held)
+    # ... it is passed again by the head of its queue, which more urgent requests push back.
     for number in range(20):
         frontier.add(page(str(number)))
         frontier.commit()
-    leases = list(take_all(frontier))
-    assert sorted(name_of(lease) for lease in leases) == sorted(map(str, range(20)))
-    for lease in [held, *leases]:
-        frontier.finish(lease)
-    assert work_off(frontier) == ["poison"]
+    assert work_off(frontier) == [*map(str, range(19, -1, -1)), "last", "poison"]
+    assert frontier.counts().pending == 0
 
 
 def test_a_memory_only_request_that_is_buried_is_listed(disk: DiskKind) -> None:
@@ -693,6 +700,14 @@ def test_a_memory_only_request_that_is_buried_is_listed(disk: DiskKind) -> None:
     frontier.bury(take(frontier), "it never works")
     frontier.close()
     assert dead(disk) == {"a": "it never works"}
+
+
+def test_any_reason_can_be_stored(disk: DiskKind) -> None:
+    frontier = disk.open(FIFO)
+    frontier.add(page("a"))
+    frontier.bury(take(frontier), "it cannot be restored: \ud800 in a URL")
+    frontier.close()
+    assert dead(disk) == {"a": "it cannot be restored: \\ud800 in a URL"}
 
 
 # Start requests

@@ -28,7 +28,7 @@ from .frontiers import DiskKind
 MAX_CRASHES = 2
 WINDOW = 4
 
-NAMES = st.sampled_from("abcdefghijkl")
+NAMES = st.sampled_from("abcdefg")
 SLOTS = st.sampled_from(["", "m", "n.example"])
 PRIORITIES = st.sampled_from([0, 0, 0, 1, -1, 300, -(2**70)])
 BUSY = st.dictionaries(SLOTS, st.integers(0, 2))
@@ -283,8 +283,10 @@ class Machine(RuleBasedStateMachine):
         assert self.frontier.check() == []
         self.model.commit()
 
-    @rule()
-    def crash(self) -> None:
+    @rule(leases=st.integers(0, 3))
+    def crash(self, leases: int) -> None:
+        for _ in range(leases):
+            self.lease_one({})
         self.disk.crash(self.frontier)
         self.model.crash()
         self.reopen(resumed=True)

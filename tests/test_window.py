@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -138,6 +138,29 @@ def test_memory_only_requests_are_never_dropped(disk: DiskKind) -> None:
         frontier.add(page(f"{number:02}", stored=number % 3 == 0))
         frontier.commit()
     assert work_off(frontier) == [f"{number:02}" for number in range(60)]
+
+
+@pytest.mark.parametrize("end", [LocalFrontier.finish, LocalFrontier.release, None])
+def test_what_is_stored_but_not_pending_is_not_read_again(
+    disk: DiskKind, end: Callable[[LocalFrontier, Lease], None] | None
+) -> None:
+    frontier = disk.open(options("lifo", cap=4))
+    frontier.add(page("last", priority=-1))
+    frontier.add(page("first"))
+    frontier.commit()
+    first = take(frontier)
+    for number in range(3):
+        frontier.add(page(str(number)))
+    frontier.commit()
+    if end is not None:
+        end(frontier, first)
+    # More urgent ones, not committed, push the far end of the queue out of memory.
+    for number in range(3, 6):
+        frontier.add(page(str(number)))
+    expected = ["5", "4", "3", "2", "1", "0", "last"]
+    if end is LocalFrontier.release:
+        expected.insert(-1, "first")
+    assert work_off(frontier) == expected
 
 
 @pytest.mark.parametrize("cap", [1, 2, 3, 7, 8, 9])

@@ -119,12 +119,12 @@ class Jobdir:
     def _check_identity(self, identity: Identity | None) -> None:
         if identity is None:
             return
+        self.check(identity)
         if not self.store.is_dir():
             raise JobdirLostError(
                 f"JOBDIR {self.path} names a job, but its store {self.store} is not there. Restore"
                 " it from a copy, or delete the JOBDIR to start the crawl over."
             )
-        self.check(identity)
 
     def check(self, identity: Identity) -> None:
         """Whether *identity*, as found in the store or beside it, is one that we can resume.

@@ -78,7 +78,7 @@ def decode_value(value: bytes) -> Entry:
 
 def encode_dead(why: str, value: bytes) -> bytes:
     """The stored form of a dead request: length of the reason, reason, value as in pending."""
-    reason = why.encode()
+    reason = why.encode("utf-8", "backslashreplace")
     return len(reason).to_bytes(4, "big") + reason + value
 
 
