@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING
 from twisted.python.failure import Failure
 
 from .engine import Engine, Timer
-from .errors import AltschedError, JobdirLostError, StoreError, StoreStalledError
+from .errors import (
+    AltschedError,
+    CommitPostponedError,
+    JobdirLostError,
+    StoreError,
+    StoreStalledError,
+)
 from .frontier import LocalFrontier
 from .settings import Config
 from .signals import frontier_committed, frontier_committing
@@ -31,10 +37,6 @@ logger = logging.getLogger(__name__)
 _LOG_EVERY = 60.0
 #: Seconds after which a full disk is tried again; RocksDB itself takes about five to notice space.
 _RETRY_AFTER = 1.0
-
-
-class PostponedError(AltschedError):
-    """A handler of ``frontier_committing`` could not write out what it holds."""
 
 
 class Committer:
@@ -145,7 +147,7 @@ class Committer:
         self._timer.stop()
         self._closing = True
         if self._committing:
-            raise PostponedError("The crawl was closed from inside a commit.")
+            raise CommitPostponedError("The crawl was closed from inside a commit.")
         while not self._commit(wait=True):
             pass
         if self._syncer is not None:
@@ -212,14 +214,14 @@ class Committer:
         )
         for receiver, result in results:
             if isinstance(result, Failure):
-                raise PostponedError(
+                raise CommitPostponedError(
                     f"The commit was postponed: {receiver}, a handler of frontier_committing,"
                     f" raised {result.getErrorMessage()}."
                 )
             if inspect.isawaitable(result) or hasattr(result, "addCallback"):
                 if inspect.iscoroutine(result):
                     result.close()
-                raise PostponedError(
+                raise CommitPostponedError(
                     f"The commit was postponed: {receiver}, a handler of frontier_committing, is"
                     " asynchronous. Make it a plain function that returns when it has written."
                 )

@@ -108,10 +108,7 @@ class DupeFilter(BaseDupeFilter):
 
     def fingerprint(self, request: Request) -> bytes:
         """The fingerprint of *request*, of at most 255 bytes."""
-        fingerprint = self.fingerprinter.fingerprint(request)
-        if len(fingerprint) > _LONGEST:
-            return hashlib.sha1(fingerprint, usedforsecurity=False).digest()
-        return fingerprint
+        return shorten(self.fingerprinter.fingerprint(request))
 
     def request_seen(self, request: Request) -> bool:
         """Whether the like of *request* was seen; it is from now on.
@@ -167,3 +164,10 @@ class DupeFilter(BaseDupeFilter):
             )
             self.logdupes = False
         spider.crawler.stats.inc_value("dupefilter/filtered")
+
+
+def shorten(fingerprint: bytes) -> bytes:
+    """*fingerprint*, or its hash if it has more than the 255 bytes that a frontier takes."""
+    if len(fingerprint) <= _LONGEST:
+        return fingerprint
+    return hashlib.sha1(fingerprint, usedforsecurity=False).digest()

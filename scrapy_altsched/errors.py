@@ -11,6 +11,7 @@
     │   └── JobdirLostError                  it was deleted or replaced under the crawl
     ├── StoreError                           a read or write of the store failed
     │   └── StoreStalledError                the store asks to write later
+    ├── CommitPostponedError                 a component could not write out what it holds
     ├── CodecError (also a ValueError)       a request cannot be stored, or not be restored
     └── ForkedError                          used from a forked child process
 
@@ -54,6 +55,10 @@ class StoreError(AltschedError):
 
 class StoreStalledError(StoreError):
     """The store has too much to flush and asks for the write to come later."""
+
+
+class CommitPostponedError(AltschedError):
+    """A handler of ``frontier_committing`` could not write out what its component holds."""
 
 
 class CodecError(AltschedError, ValueError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from scrapy.statscollectors import StatsCollector
 
     from .errors import AltschedError
-    from .frontier import Counts, Lease
+    from .frontier import Counts, Entry
 
 logger = logging.getLogger(__name__)
 #: For messages in Scrapy's own words, so that what filters them by name goes on to.
@@ -82,14 +83,23 @@ class Reports:
             extra={"spider": self._spider},
         )
 
-    def buried(self, lease: Lease, error: AltschedError) -> None:
-        """A stored request cannot be restored."""
+    def stock_jobdir(self) -> None:
+        """The job directory holds a crawl of Scrapy's own scheduler."""
         self._log(
             logging.WARNING,
-            "A stored request (fingerprint %(fingerprint)s) cannot be restored: %(error)s. It is"
-            " kept among the dead ones and not crawled.",
-            fingerprint=lease.entry.fingerprint.hex(),
-            error=error,
+            "JOBDIR %(jobdir)s holds a crawl of Scrapy's own scheduler (requests.queue,"
+            " requests.seen), which is not taken over: this crawl begins anew. Finish that one with"
+            " Scrapy's own SCHEDULER first, or give this one a JOBDIR of its own.",
+            jobdir=self._jobdir,
+        )
+
+    def buried(self, entry: Entry, url: str | None, why: str) -> None:
+        """A request is dead."""
+        self._log(
+            logging.WARNING,
+            "The request %(name)s is kept among the dead ones and not crawled: %(why)s.",
+            name=url or f"with fingerprint {entry.fingerprint.hex()}",
+            why=why,
         )
 
     def end(self, counts: Counts, *, finished: bool) -> None:
@@ -139,3 +149,10 @@ class Reports:
 
     def _log(self, level: int, message: str, **values: Any) -> None:
         logger.log(level, message, values, extra={"spider": self._spider})
+
+
+def holds_stock_crawl(jobdir: str) -> bool:
+    """Whether Scrapy's own scheduler or dupefilter left anything in *jobdir*."""
+    seen = Path(jobdir, "requests.seen")
+    queued = Path(jobdir, "requests.queue").rglob("*")
+    return (seen.is_file() and seen.stat().st_size > 0) or any(path.is_file() for path in queued)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -12,12 +13,12 @@ from scrapy.utils.misc import build_from_crawler, load_object
 
 from .codec import decode_request, encode_request
 from .committer import Committer
-from .dupefilter import DupeFilter
+from .dupefilter import DupeFilter, shorten
 from .engine import Engine, StartWatch, fingerprinter_of, keep_spider_state
 from .errors import AltschedError, CodecError, StoreError
 from .feeds import warn_of_unsafe_feeds
-from .frontier import Entry, Lease, LocalFrontier, Verdict, open_frontier
-from .reports import Reports
+from .frontier import Busy, Entry, Lease, LocalFrontier, Verdict, open_frontier
+from .reports import Reports, holds_stock_crawl
 from .settings import Config
 from .spiderstate import FILE, STATE, SpiderStateCheckpoint
 
@@ -180,6 +181,8 @@ class Scheduler(BaseScheduler):
             notes=self._notes,
         )
         if jobdir is not None:
+            if frontier.run == 1 and holds_stock_crawl(jobdir):
+                self._reports.stock_jobdir()
             self._reports.resumption(frontier.pending, frontier.lost_in_memory)
             self._committer.start()
 
@@ -228,7 +231,7 @@ class Scheduler(BaseScheduler):
                 self.df.log(request, self.spider)
                 return False
             unique = False
-            fingerprint = self._fingerprinter.fingerprint(request)
+            fingerprint = shorten(self._fingerprinter.fingerprint(request))
         entry = _RequestEntry(fingerprint, request, unique, yielded, self._complete)
         try:
             verdict = frontier.add(entry)
@@ -260,7 +263,7 @@ class Scheduler(BaseScheduler):
             self._committer.commit_if_due()
         busy = self._engine.active_downloads() if self._by_slot and frontier.pending else {}
         try:
-            while (lease := frontier.lease(busy)) is not None:
+            while (lease := self._lease(frontier, busy)) is not None:
                 request = self._take(lease)
                 if request is not None:
                     return request
@@ -288,16 +291,17 @@ class Scheduler(BaseScheduler):
         return memory_only if in_memory else counts.pending - memory_only
 
     def checkpoint(self) -> bool:
-        """Commit now; whether everything accepted until now survives the process's death.
+        """Commit now; whether everything that was accepted survives the process's death.
 
         For feeders: acknowledge what you fed after this is true, or on ``frontier_committed``.
+        Requests that cannot be serialized never survive it and are not asked about.
         """
         while self._frontier is not None and self._frontier.changed(self._notes()):
             before = self._frontier.commit_number
             self._committer.commit()
             if self._frontier.commit_number == before:
                 return False
-        return not self._held
+        return self._on_disk and not self._held
 
     # What the frontier and the committer ask for
 
@@ -350,6 +354,12 @@ class Scheduler(BaseScheduler):
         self._reap()
         return bool(self._leases)
 
+    def _lease(self, frontier: LocalFrontier, busy: Busy) -> Lease | None:
+        lease = frontier.lease(busy)
+        while frontier.buried:
+            self._report_buried(*frontier.buried.pop())
+        return lease
+
     def _take(self, lease: Lease) -> Request | None:
         """The request of *lease*; ``None``: it cannot be restored, and is dead now."""
         entry = lease.entry
@@ -361,12 +371,20 @@ class Scheduler(BaseScheduler):
             try:
                 request = decode_request(entry.payload, self.spider)
             except CodecError as error:
-                frontier = self._frontier
-                assert frontier is not None
-                frontier.bury(lease, f"it cannot be restored: {error}")
-                self._reports.buried(lease, error)
+                assert self._frontier is not None
+                why = f"it cannot be restored: {error}"
+                self._frontier.bury(lease, why)
+                self._reports.buried(lease.entry, None, why)
                 return None
             self.stats.inc_value("scheduler/dequeued/disk")
         self.stats.inc_value("scheduler/dequeued")
         self._leases[lease.key] = request, lease
         return request
+
+    def _report_buried(self, entry: Entry, why: str) -> None:
+        """A request was put aside that killed the process again and again."""
+        url: str | None = None
+        if entry.payload is not None:
+            with suppress(CodecError):
+                url = decode_request(entry.payload, self.spider).url
+        self._reports.buried(entry, url, why)

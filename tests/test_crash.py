@@ -231,3 +231,21 @@ def test_redirects_and_retries_of_start_requests_pass_on_resume(
         assert crawl.run(KILL_AT=2, KILL_ON="reached", **retry) == KILLED
         assert crawl.run(**retry) == 0
         assert crawl.item_paths() == ["/target" if status == 301 else "/0"]
+
+
+def test_a_page_that_kills_the_process_is_found_among_innocents_and_put_aside(
+    tmp_path: Path,
+) -> None:
+    graph = {"/0": Page([f"/{number}" for number in range(1, 17)])}
+    graph |= {f"/{number}": Page() for number in range(1, 17)}
+    with Site(graph) as site:
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0", poison="/7")
+        kills = 0
+        while crawl.run() == KILLED:
+            kills += 1
+        # Once among the others, then alone for as often as ALTSCHED_MAX_CRASHES says.
+        assert kills == 4
+        assert crawl.stat("altsched/dead") == 1
+        assert f"The request {site.url}/7 is kept among the dead ones" in crawl.log
+        assert set(site.hits) == set(graph)
+        assert set(crawl.item_paths()) == set(graph) - {"/7"}

@@ -85,6 +85,8 @@ class LocalFrontier:
         self.resumed = False
         #: Requests that lived in memory only and ended with an earlier run.
         self.lost_in_memory = 0
+        #: Requests that :meth:`lease` has buried, and why; for its caller to report and to empty.
+        self.buried: list[tuple[Entry, str]] = []
         #: Leases that could not be recorded: a crash will not be laid at their door.
         self.unrecorded_leases = 0
         if journal is not None:
@@ -184,7 +186,9 @@ class LocalFrontier:
                 return self._hand_out_alone(lease)
             self._pending -= 1
             self._leases[lease.key] = lease
-            self.bury(lease, f"the process died {suspect.crashes} times while it alone was leased")
+            why = f"the process died {suspect.crashes} times while it alone was leased"
+            self.bury(lease, why)
+            self.buried.append((lease.entry, why))
         return None
 
     def finish(self, lease: Lease) -> None:
@@ -238,6 +242,11 @@ class LocalFrontier:
     def uncommitted(self) -> int:
         """How many changes wait for a commit."""
         return len(self._changes)
+
+    @property
+    def run(self) -> int:
+        """How often the job was opened, this time included; 0 without a journal."""
+        return self._live.run
 
     @property
     def commit_number(self) -> int:

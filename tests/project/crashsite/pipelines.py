@@ -14,7 +14,7 @@ class StuckPipeline:
         pipeline.stuck_on = crawler.settings["STUCK_ON"]
         return pipeline
 
-    def process_item(self, item):
+    def process_item(self, item, spider=None):
         if self.stuck_on and item["url"].endswith(self.stuck_on):
             print("stuck", flush=True)
             return Deferred()

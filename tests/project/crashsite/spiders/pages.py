@@ -19,6 +19,8 @@ class PagesSpider(Spider):
         yield Request(self.url)
 
     def parse(self, response):
+        if response.url.endswith(getattr(self, "poison", "none")):
+            os.kill(os.getpid(), signal.SIGKILL)
         self.state_count()
         yield {"url": response.url}
         yield from response.follow_all(css="a")
