@@ -102,8 +102,14 @@ class Engine:
 
     @property
     def interactive(self) -> bool:
-        """Whether this is ``scrapy shell``: no crawl to resume, whatever JOBDIR says."""
-        return not getattr(self._slot, "close_if_idle", True)
+        """Whether this is a look at some pages and no crawl to resume, whatever JOBDIR says.
+
+        ``scrapy shell`` does not close when it is idle; ``parse``, ``fetch``, ``view`` and ``check``
+        put a ``start()`` of their own in place of the spider's.
+        """
+        start = getattr(getattr(self._crawler, "spidercls", None), "start", None)
+        is_replaced = str(getattr(start, "__module__", "")).startswith("scrapy.commands.")
+        return is_replaced or not getattr(self._slot, "close_if_idle", True)
 
     def watch_start(self) -> StartWatch:
         """Put a watch between ``Spider.start()`` and the engine."""
@@ -182,9 +188,10 @@ class Timer:
 
 
 def keep_spider_state(crawler: Crawler) -> None:
-    """Have Scrapy's SpiderState leave its file alone in a crawl that failed to open.
+    """Have Scrapy's SpiderState leave its file alone, where the job in JOBDIR was not opened.
 
-    It would truncate the file: it opens it for writing before it finds that there is no state.
+    It would take the file's place for newer than what was committed, or truncate it: it opens it
+    for writing before it finds that there is no state.
     """
     extensions = getattr(crawler, "extensions", None)
     for extension in getattr(extensions, "middlewares", ()):

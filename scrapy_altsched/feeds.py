@@ -172,10 +172,10 @@ def _count_quotes(file: IO[bytes]) -> int:
     return sum(chunk.count(b'"') for chunk in iter(lambda: file.read(_CHUNK), b""))
 
 
-def _read_header(path: Path, options: dict[str, Any]) -> list[str]:
+def _read_header(path: Path, options: dict[str, Any]) -> list[str] | None:
     encoding = options.get("encoding") or "utf-8"
     with path.open(encoding=encoding, errors="replace", newline="") as file:
-        return next(csv.reader(file, _csv_dialect(options)))
+        return next(csv.reader(file, _csv_dialect(options))) or None
 
 
 def _csv_dialect(options: dict[str, Any]) -> csv.Dialect:

@@ -135,7 +135,10 @@ class Scheduler(BaseScheduler):
 
     def _open(self, spider: Spider) -> None:
         self._engine = Engine(self.crawler)
-        jobdir = None if self._engine.interactive else self.jobdir
+        jobdir = self.jobdir
+        if self._engine.interactive:
+            jobdir = None
+            keep_spider_state(self.crawler)
         settings = self.crawler.settings
         given = {
             "SCHEDULER_DISK_QUEUE": self.dqclass,

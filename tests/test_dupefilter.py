@@ -22,7 +22,7 @@ from scrapy.utils.misc import build_from_crawler
 from scrapy.utils.test import get_crawler
 
 from scrapy_altsched import DupeFilter
-from scrapy_altsched.errors import AltschedError, ConfigError, JobdirError, JobdirLockedError
+from scrapy_altsched.errors import ConfigError, JobdirError, JobdirLockedError, JobdirLostError
 from scrapy_altsched.frontier import Entry, open_frontier
 
 OURS = "scrapy_altsched.DupeFilter"
@@ -294,15 +294,16 @@ def test_opening_twice_and_closing_twice_does_no_harm(tmp_path: Path) -> None:
     dupefilter.close("finished")
 
 
-def test_a_shared_frontier_is_the_schedulers_to_close() -> None:
-    frontier = open_frontier(None, "spider")
-    frontier.add(Entry(DupeFilter().fingerprint(Request("http://example.com/a"))))
+def test_a_shared_frontier_is_the_schedulers_to_close(tmp_path: Path) -> None:
+    frontier = open_frontier(tmp_path, "spider")
+    frontier.mark_seen(DupeFilter().fingerprint(Request("http://example.com/a")))
     dupefilter = DupeFilter()
     dupefilter.share(frontier)
     dupefilter.open()
     assert mark(dupefilter, "a", "b") == [True, False]
     dupefilter.close("finished")
-    assert frontier.mark_seen(b"x") is False
+    assert frontier.mark_seen(b"x") is False, "it is open"
+    frontier.close()
     assert dupefilter.open() is None
     assert mark(dupefilter, "a") == [False], "the frontier of another crawl must not be found"
 
@@ -349,7 +350,7 @@ def test_a_commit_that_fails_costs_no_answer_and_is_reported(
     (record,) = caplog.records
     assert record.levelno == logging.ERROR
     assert "was deleted" in record.getMessage()
-    with pytest.raises(AltschedError):
+    with pytest.raises(JobdirLostError):
         dupefilter.close("finished")
 
 

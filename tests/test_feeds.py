@@ -148,6 +148,7 @@ def test_in_every_encoding_that_is_taken_no_other_character_has_the_bytes_of_the
         ('a,b\r\n1,"x""', "a,b\r\n"),
         ('a,b\r\n1,"x""\r\n"', "a,b\r\n"),
         ('a,b\r\n1,"x""y"\r', "a,b\r\n"),
+        ('a,b\r\n"\nx', "a,b\r\n"),
         ('"a\n', ""),
         ("a", ""),
         ("", ""),
@@ -352,6 +353,13 @@ def test_rows_of_a_resumed_job_keep_to_the_columns_of_the_header(tmp_path: Path)
             {"name": "second", "price, gross": "2"},
             {"name": "third", "price, gross": ""},
         ]
+
+
+def test_an_empty_first_line_is_no_header(tmp_path: Path) -> None:
+    stop_in_the_middle(tmp_path, CSV)
+    (tmp_path / "items.csv").write_bytes(b"\r\n")
+    stop_in_the_middle(tmp_path, CSV, {"a": 1, "b": 2})
+    assert (tmp_path / "items.csv").read_bytes() == b"\r\n1,2\r\n"
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -233,6 +234,21 @@ def test_slots_that_are_empty_leave_nothing_behind(disk: DiskKind) -> None:
     journal.close()
 
 
+def test_what_is_committed_leaves_the_list_of_changes(disk: DiskKind) -> None:
+    frontier = disk.open(FIFO)
+    for name in "abc":
+        frontier.add(page(name, yielded=True))
+    frontier.add(page("in memory", stored=False))
+    frontier.mark_seen(b"marked")
+    frontier.finish(take(frontier))
+    frontier.release(take(frontier))
+    frontier.commit()
+    left = frontier._changes
+    assert left.seen == {b"in memory"}
+    assert [*left.adds, *left.endings, *left.marks, *left.claims, *left.skips] == []
+    assert left.released == {}
+
+
 def test_a_slot_that_was_emptied_by_thousands_can_be_used_again(disk: DiskKind) -> None:
     frontier = disk.open(FIFO)
     count = changes._RANGE_DELETE_FROM + 1
@@ -402,6 +418,30 @@ def test_a_death_between_any_two_partial_commits_loses_nothing(
         resumed.close()
 
 
+def test_a_dead_request_is_not_lost_between_its_parents_commit_and_its_own(
+    disk: DiskKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frontier = disk.open(FIFO)
+    frontier.add(page("parent"))
+    frontier.commit()
+    parent = take(frontier)
+    for name in "abc":
+        frontier.add(page(name))
+    frontier.finish(parent)
+    frontier.finish(take(frontier))
+    frontier.finish(take(frontier))
+    frontier.bury(take(frontier), "why")
+    monkeypatch.setattr(changes, "BATCH", 1)
+    done = False
+    while not done:
+        done = frontier.commit()
+        image = DiskKind(disk.directory / f"after {frontier.commit_number}")
+        shutil.copytree(disk.image(), image.path)
+        resumed = image.open(FIFO)
+        assert resumed.counts().dead or resumed.counts().pending
+        image.verify()
+
+
 # Suspects
 
 
@@ -515,7 +555,11 @@ def test_innocent_pages_never_accumulate_crashes(disk: DiskKind) -> None:
     assert frontier.counts().done == len(done) == 60
 
 
-def test_a_suspect_that_was_done_before_the_death_is_not_to_blame(disk: DiskKind) -> None:
+@pytest.mark.parametrize("clock", ["runs", "stands still", "went back"])
+def test_a_suspect_that_was_done_before_the_death_is_not_to_blame(
+    disk: DiskKind, monkeypatch: pytest.MonkeyPatch, clock: str
+) -> None:
+    set_clock(monkeypatch, clock)
     options = Options(order=FIFO.order, max_crashes=1)
     frontier = crashed(disk, "suspect", others="xyz")
     frontier.finish(take(frontier))
@@ -526,6 +570,24 @@ def test_a_suspect_that_was_done_before_the_death_is_not_to_blame(disk: DiskKind
     frontier = disk.open(options)
     assert sorted(work_off(frontier)) == ["suspect", "x", "y", "z"]
     assert frontier.counts().dead == 0
+
+
+@pytest.mark.parametrize("clock", ["stands still", "went back"])
+def test_a_suspect_that_died_alone_is_to_blame_whatever_the_clock_does(
+    disk: DiskKind, monkeypatch: pytest.MonkeyPatch, clock: str
+) -> None:
+    frontier = crashed(disk, "poison")
+    set_clock(monkeypatch, clock)
+    frontier = crash_alone(disk, frontier, "poison", Options(order=FIFO.order, max_crashes=1))
+    assert frontier.lease() is None
+    assert frontier.counts().dead == 1
+
+
+def set_clock(monkeypatch: pytest.MonkeyPatch, clock: str) -> None:
+    now = time.time()
+    if clock != "runs":
+        shown = now if clock == "stands still" else now - 1e6
+        monkeypatch.setattr(time, "time", lambda: shown)
 
 
 def test_what_clears_a_suspect_is_urgent_to_commit(disk: DiskKind) -> None:
@@ -595,6 +657,16 @@ def test_a_released_suspect_keeps_its_crashes(disk: DiskKind) -> None:
     frontier = crash_alone(disk, frontier, "poison")
     assert frontier.lease() is None
     assert frontier.counts().dead == 1
+
+
+def test_a_suspect_that_is_done_after_a_release_is_none_any_more(disk: DiskKind) -> None:
+    frontier = crashed(disk, "a", others="x")
+    frontier.release(take(frontier))
+    frontier.finish(take(frontier))
+    frontier.commit()
+    frontier = reopen_after_crash(disk, frontier)
+    frontier.add(page("a", unique=False))
+    assert names(take_all(frontier)) == ["x", "a"]
 
 
 def test_a_released_request_is_no_suspect(disk: DiskKind) -> None:

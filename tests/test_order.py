@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import sys
+import tracemalloc
 
 import pytest
 from hypothesis import example, given, settings
@@ -59,6 +61,33 @@ def test_neighbours_keep_their_order_wherever_the_length_changes() -> None:
     numbers = sorted({edge + offset for edge in edges for offset in (-1, 0, 1)})
     encoded = [encode_int(number) for number in numbers]
     assert encoded == sorted(set(encoded))
+
+
+@pytest.mark.parametrize(
+    ("number", "encoded"),
+    [
+        (0, "80"),
+        (1, "8101"),
+        (255, "81ff"),
+        (256, "820100"),
+        (-1, "7f"),
+        (-2, "7efe"),
+        (-257, "7dfeff"),
+        ((1 << 8 * 0x7D) - 1, "fd" + 0x7D * "ff"),
+        (1 << 8 * 0x7D, "ff" + "000000000000007e" + "01" + 0x7D * "00"),
+    ],
+)
+def test_ints_are_encoded_as_in_the_job_directories_that_are_out_there(
+    number: int, encoded: str
+) -> None:
+    assert encode_int(number).hex() == encoded
+
+
+def test_keys_are_encoded_as_in_the_job_directories_that_are_out_there() -> None:
+    order = Order("slots", "lifo", "fifo")
+    assert order.encode(5, False, 7).hex() == "7efb" + "00" + "fffffffffffffff8"
+    assert order.encode(0, True, 7).hex() == "80" + "01" + "0000000000000007"
+    assert str(order) == "slots/lifo/fifo"
 
 
 @QUICK
@@ -165,7 +194,7 @@ def test_a_thousand_slots_are_chosen_as_the_rule_says() -> None:
 def test_a_slot_is_forgotten_only_when_nothing_of_it_is_left() -> None:
     slots = Slots()
     slot = slots.get("a")
-    first_id = slot.id
+    first_id = slot.prefix
     slots.increase(slot)
     assert not slots.drop_if_empty(slot)
     slots.decrease(slot)
@@ -173,8 +202,22 @@ def test_a_slot_is_forgotten_only_when_nothing_of_it_is_left() -> None:
     assert not slots.drop_if_empty(slot)
     slot.leased, slot.stored = 0, 1
     assert not slots.drop_if_empty(slot)
-    assert slots.of_key(slot.prefix + b"any order key") is slot
+    assert slots.get("a") is slot
     slot.stored = 0
     assert slots.drop_if_empty(slot)
     assert len(slots) == 0
-    assert slots.get("a").id != first_id
+    assert slots.get("a").prefix != first_id
+
+
+def test_a_slot_takes_at_most_300_bytes_of_memory() -> None:
+    names = [f"host{number}.example.org" for number in range(20_000)]
+    slots = Slots()
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    for name in names:
+        slot = slots.get(name)
+        slot.bound = b""
+        slots.increase(slot)
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (after - before) / len(names) + sys.getsizeof(names[-1]) <= 300

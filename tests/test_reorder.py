@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator
 from importlib import import_module
@@ -86,7 +87,10 @@ def test_the_order_is_as_if_it_had_always_been_so(disk: DiskKind, old: str, new:
     frontier = disk.open(options(old))
     fill(frontier)
     frontier.close()
+    before = frontier.commit_number
     frontier = open_frontier(disk.path, OWNER, options(new), locate=locate)
+    # No batch is larger than a chunk, and one more makes it all true.
+    assert frontier.commit_number == before + math.ceil(REQUESTS / CHUNK) + 1
     assert frontier.check() == []
     assert frontier.counts().pending == REQUESTS
     assert work_off(frontier) == order_if_always(new)

@@ -34,7 +34,7 @@ def options(direction: str, cap: int = CAP) -> Options:
 def assert_small(frontier: LocalFrontier, cap: int = CAP) -> None:
     in_memory = len(frontier._window)
     assert in_memory <= cap * 1.25 + frontier.uncommitted
-    assert in_memory == sum(len(slot.heap) for slot in frontier._slots)
+    assert in_memory == sum(len(slot.heap or ()) for slot in frontier._slots)
 
 
 def fill(frontier: LocalFrontier, slots: int) -> None:
@@ -61,7 +61,7 @@ def lease_in_turn(frontier: LocalFrontier, slots: int) -> dict[int, list[int]]:
     return order
 
 
-@pytest.mark.parametrize("slots", [1, 1_000])
+@pytest.mark.parametrize("slots", [1, 50, 1_000])
 @pytest.mark.parametrize("direction", ["lifo", "fifo"])
 @pytest.mark.parametrize("resumed", [False, True])
 def test_fifty_times_more_than_fits_is_leased_once_and_in_order(
@@ -122,7 +122,7 @@ def test_more_slots_than_requests_that_fit_still_fit(disk: DiskKind) -> None:
     assert done[500:] == [f"{number:03} again" for number in range(500)]
 
 
-def test_what_is_not_committed_stays_in_memory_and_only_that(disk: DiskKind) -> None:
+def test_what_is_not_committed_stays_in_memory(disk: DiskKind) -> None:
     frontier = disk.open(options("fifo", cap=20))
     for number in range(500):
         frontier.add(page(f"{number:03}"))
@@ -130,6 +130,35 @@ def test_what_is_not_committed_stays_in_memory_and_only_that(disk: DiskKind) -> 
     frontier.commit()
     assert_small(frontier, 20)
     assert work_off(frontier) == [f"{number:03}" for number in range(500)]
+
+
+def test_what_is_committed_makes_room_for_what_is_not(disk: DiskKind) -> None:
+    frontier = disk.open(options("fifo", cap=20))
+    for number in range(500):
+        frontier.add(page(f"uncommitted {number}"))
+    work_off(frontier)
+    for number in range(20):
+        frontier.add(page(f"first {number:02}"))
+    frontier.commit()
+    assert len(frontier._window) == 20
+    for number in range(15):
+        frontier.add(page(f"second {number:02}"))
+        assert len(frontier._window) <= 15 + frontier.uncommitted
+    expected = [f"first {number:02}" for number in range(20)]
+    assert work_off(frontier) == expected + [f"second {number:02}" for number in range(15)]
+
+
+def test_room_is_not_made_with_the_request_that_is_asked_for(disk: DiskKind) -> None:
+    frontier = disk.open(options("fifo", cap=4))
+    frontier.add(page("a1", "a"))
+    frontier.add(page("a2", "a", stored=False))
+    for slot in "bcde":
+        frontier.add(page(slot, slot))
+    frontier.commit()
+    frontier.add(page("f", "f"))
+    # All the room is taken, and the first of the first slot is in the store only.
+    assert len(frontier._window) == 4
+    assert work_off(frontier) == ["a1", "b", "c", "d", "e", "f", "a2"]
 
 
 def test_memory_only_requests_are_never_dropped(disk: DiskKind) -> None:

@@ -13,7 +13,7 @@ from itertools import islice
 from types import MappingProxyType
 
 from .contract import Entry
-from .order import Slot, Slots
+from .order import Slot
 from .records import Batch, Counters, LeaseRecord, encode_dead, encode_value
 
 #: Most changes in one batch: RocksDB's write holds the interpreter's lock, 26 ms at this size
@@ -43,7 +43,7 @@ class Ending:
 class Changes:
     """Changes that no commit has written yet.
 
-    :ivar adds: key -> entry, in the order they were accepted.
+    :ivar adds: key -> slot and entry, in the order they were accepted.
     :ivar endings: key -> ending, in the order they came.
     :ivar seen: fingerprints that are seen and not stored as such.
     :ivar marks: of these, the ones without a request.
@@ -53,7 +53,7 @@ class Changes:
     """
 
     def __init__(self) -> None:
-        self.adds: dict[bytes, Entry] = {}
+        self.adds: dict[bytes, tuple[Slot, Entry]] = {}
         self.endings: dict[bytes, Ending] = {}
         self.seen: set[bytes] = set()
         self.marks: list[bytes] = []
@@ -86,7 +86,6 @@ class Changes:
         self,
         base: Counters,
         run: int,
-        slots: Slots,
         held: Iterable[bytes],
         notes: Mapping[str, bytes],
     ) -> Draft:
@@ -98,13 +97,13 @@ class Changes:
         """
         draft = Draft(Batch(replace(base)), self.seen)
         draft.adds = dict(islice(self.adds.items(), BATCH))
-        draft.endings = dict(islice(self.endings.items(), BATCH - len(draft)))
+        draft.endings = self._next_endings(BATCH - len(draft))
         draft.marks = self.marks[: BATCH - len(draft)]
         draft.skips = self.skips[: BATCH - len(draft)]
         draft.released = dict(islice(self.released.items(), BATCH - len(draft)))
         draft.is_last = len(draft) == len(self)
-        for key, entry in draft.adds.items():
-            draft.add(key, entry, slots.of_key(key), run)
+        for key, (slot, entry) in draft.adds.items():
+            draft.add(key, entry, slot, run)
         for key, ending in draft.endings.items():
             draft.end(key, ending, run)
         draft.count_slots()
@@ -115,6 +114,17 @@ class Changes:
         if draft.is_last:
             draft.batch.notes.update(self.new_notes(notes))
         return draft
+
+    def _next_endings(self, room: int) -> dict[bytes, Ending]:
+        """As many endings as there is *room* for.
+
+        If that is not all, dead requests that are not stored come first: the parent that would
+        bring them back may be among the others.
+        """
+        endings: Iterable[tuple[bytes, Ending]] = self.endings.items()
+        if 0 < room < len(self.endings):
+            endings = sorted(endings, key=lambda item: item[1].stored or item[1].why is None)
+        return dict(islice(endings, room))
 
     def settle(self, draft: Draft) -> None:
         """Forget what *draft* has written."""
@@ -147,7 +157,7 @@ class Draft:
     def __init__(self, batch: Batch, unwritten: Container[bytes]) -> None:
         self.batch = batch
         self._unwritten = unwritten
-        self.adds: dict[bytes, Entry] = {}
+        self.adds: dict[bytes, tuple[Slot, Entry]] = {}
         self.endings: dict[bytes, Ending] = {}
         self.marks: list[bytes] = []
         self.skips: list[bytes] = []

@@ -132,7 +132,7 @@ class Journal:
         self.jobdir = Jobdir(path, owner)
         self.path = self.jobdir.store
         self._db: Rdict | None = None
-        self._reader: tuple[int, RdictIter] | None = None
+        self._reader: RdictIter | None = None
         try:
             if not self.path.exists():
                 self._create()
@@ -328,9 +328,9 @@ class Journal:
         One iterator serves all reads between two commits: making one costs more than a seek.
         """
         with _translated("Reading", self.path):
-            if self._reader is None or self._reader[0] != self.commit_number:
-                self._reader = self.commit_number, self._cf["pending"].iter()
-            rows = self._reader[1]
+            if self._reader is None:
+                self._reader = self._cf["pending"].iter()
+            rows = self._reader
             rows.seek(start)
             found: list[tuple[bytes, bytes]] = []
             while len(found) < limit and rows.valid():
@@ -378,6 +378,8 @@ class Journal:
         number = self.commit_number + 1
         with _translated("Writing to", self.path):
             self._rdict.write(self._encode(batch, number), None if wait else self._prompt)
+        # It would go on to see, and to hold back from deletion, what was there before.
+        self._reader = None
         self.commit_number = number
 
     def _encode(self, batch: Batch, number: int) -> WriteBatch:

@@ -146,7 +146,7 @@ class LocalFrontier:
         if entry.payload is None:
             live.memory_only += 1
         elif journal is not None:
-            self._changes.adds[slot.prefix + order_key] = entry
+            self._changes.adds[slot.prefix + order_key] = slot, entry
         self._put(slot, order_key, entry)
         return Verdict.ADDED
 
@@ -287,7 +287,7 @@ class LocalFrontier:
             memory_only=live.memory_only,
         )
         held = (lease.entry.fingerprint for lease in self._leases.values())
-        draft = self._changes.prepare(base, live.run, self._slots, held, notes)
+        draft = self._changes.prepare(base, live.run, held, notes)
         self._journal.write(draft.batch, wait=wait)
         self._changes.settle(draft)
         self._saved = draft.batch.counters

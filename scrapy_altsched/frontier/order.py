@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from sortedcontainers import SortedDict
+from sortedcontainers import SortedList
 
 from .contract import Busy, Entry
 
@@ -97,7 +97,8 @@ def decode_int(data: bytes) -> int:
 class Slot:
     """The requests of one download slot.
 
-    :ivar heap: ``(order key, entry)`` of those in memory, a :mod:`heapq`.
+    :ivar prefix: its id, 8 bytes; the beginning of its requests' keys.
+    :ivar heap: ``(order key, entry)`` of those in memory, a :mod:`heapq`; ``None``: none is.
     :ivar bound: everything stored below this order key is in memory or leased, everything from
         it on is only in the store; ``None``: nothing is only in the store.
     :ivar count: requests pending, in memory or not.
@@ -106,13 +107,12 @@ class Slot:
     :ivar removed: requests that were deleted from the store under this id.
     """
 
-    __slots__ = ("bound", "count", "heap", "id", "leased", "name", "prefix", "removed", "stored")
+    __slots__ = ("bound", "count", "heap", "leased", "name", "prefix", "removed", "stored")
 
     def __init__(self, slot_id: int, name: str) -> None:
-        self.id = slot_id
         self.name = name
         self.prefix = slot_id.to_bytes(8, "big")
-        self.heap: list[tuple[bytes, Entry]] = []
+        self.heap: list[tuple[bytes, Entry]] | None = None
         self.bound: bytes | None = None
         self.count = 0
         self.leased = 0
@@ -125,8 +125,7 @@ class Slots:
 
     def __init__(self) -> None:
         self._by_name: dict[str, Slot] = {}
-        self._by_prefix: dict[bytes, Slot] = {}
-        self._pending: SortedDict[str, Slot] = SortedDict()
+        self._pending: SortedList[str] = SortedList()
         self._last: str | None = None
         self.next_id = 1
 
@@ -142,37 +141,32 @@ class Slots:
         if slot is None:
             slot = Slot(self.next_id, name)
             self.next_id += 1
-            self._by_name[name] = self._by_prefix[slot.prefix] = slot
+            self._by_name[name] = slot
         return slot
-
-    def of_key(self, key: bytes) -> Slot:
-        """The slot that a request's full key belongs to."""
-        return self._by_prefix[key[:8]]
 
     def load(self, slot: Slot) -> None:
         """Take over a stored slot."""
-        self._by_name[slot.name] = self._by_prefix[slot.prefix] = slot
+        self._by_name[slot.name] = slot
         if slot.count:
-            self._pending[slot.name] = slot
+            self._pending.add(slot.name)
 
     def increase(self, slot: Slot) -> None:
         """One more request of *slot* is pending."""
         slot.count += 1
         if slot.count == 1:
-            self._pending[slot.name] = slot
+            self._pending.add(slot.name)
 
     def decrease(self, slot: Slot, by: int = 1) -> None:
         """*by* requests of *slot* are no longer pending."""
         slot.count -= by
         if not slot.count:
-            del self._pending[slot.name]
+            self._pending.remove(slot.name)
 
     def drop_if_empty(self, slot: Slot) -> bool:
         """Forget *slot* if nothing of it is pending, leased or stored; whether it was."""
         if slot.count or slot.leased or slot.stored:
             return False
         self._by_name.pop(slot.name, None)
-        self._by_prefix.pop(slot.prefix, None)
         return True
 
     def choose(self, busy: Busy) -> Slot | None:
@@ -182,17 +176,17 @@ class Slots:
         """
         pending = self._pending
         if len(pending) < 2:
-            return pending.peekitem(0)[1] if pending else None
+            return self._by_name[pending[0]] if pending else None
         best: str | None = None
         fewest = 0
         for name in self._rotation():
             active = busy.get(name, 0)
             if not active:
-                return pending[name]
+                return self._by_name[name]
             if best is None or active < fewest:
                 best, fewest = name, active
         assert best is not None
-        return pending[best]
+        return self._by_name[best]
 
     def take(self, slot: Slot) -> None:
         """A request of *slot* was leased: the next slot in the round has its turn."""

@@ -44,7 +44,7 @@ class Window:
         self._cap = cap
         self._unwritten = unwritten
         self._out = out
-        self._warm: dict[int, Slot] = {}
+        self._warm: set[Slot] = set()
         self._size = 0
         self._shrink_at = cap
 
@@ -53,9 +53,11 @@ class Window:
 
     def push(self, slot: Slot, order_key: bytes, entry: Entry) -> None:
         """Put a request that is pending into memory."""
-        if not slot.heap:
-            self._warm[slot.id] = slot
-        heappush(slot.heap, (order_key, entry))
+        heap = slot.heap
+        if heap is None:
+            heap = slot.heap = []
+            self._warm.add(slot)
+        heappush(heap, (order_key, entry))
         self._size += 1
         if self._size > self._shrink_at and self._journal is not None:
             self._shrink()
@@ -75,10 +77,12 @@ class Window:
 
     def pop(self, slot: Slot) -> None:
         """Take away what :meth:`front` answered."""
-        heappop(slot.heap)
+        heap = slot.heap
+        assert heap is not None, "nothing is at the front"
+        heappop(heap)
         self._size -= 1
-        if not slot.heap:
-            del self._warm[slot.id]
+        if not heap:
+            self._replace(slot, heap)
 
     def note_commit(self) -> None:
         """What was not written before is now, and may be dropped from memory."""
@@ -92,30 +96,26 @@ class Window:
             limit = max(1, min(_READ, self._cap // max(8, len(self._warm) + 1)))
             start = slot.prefix + slot.bound
             rows = self._journal.read_pending(slot.prefix, start, limit)
-            # What was written since it was pushed is among the rows, or comes after them.
-            heap = [item for item in slot.heap if self._must_stay(slot, item)]
+            # All in the heap is past the bound: what is stored is among the rows, or comes later.
+            heap = [item for item in slot.heap or () if self._must_stay(slot, *item)]
             for key, value in rows:
                 if not any(key in keys for keys in self._out):
                     heappush(heap, (key[8:], decode_value(value)))
             slot.bound = rows[-1][0][8:] + b"\0" if len(rows) == limit else None
             self._replace(slot, heap)
 
-    def _must_stay(self, slot: Slot, item: tuple[bytes, Entry]) -> bool:
-        """Whether *item* cannot be read from the store (below the bound counts as cannot)."""
-        order_key, entry = item
-        return (
-            (slot.bound is not None and order_key < slot.bound)
-            or entry.payload is None
-            or slot.prefix + order_key in self._unwritten
-        )
+    def _must_stay(self, slot: Slot, order_key: bytes, entry: Entry) -> bool:
+        """Whether a request is in memory only, for good or until the next commit."""
+        return entry.payload is None or slot.prefix + order_key in self._unwritten
 
     def _replace(self, slot: Slot, heap: list[tuple[bytes, Entry]]) -> None:
-        self._size += len(heap) - len(slot.heap)
-        slot.heap = heap
+        self._size += len(heap) - len(slot.heap or ())
+        # A hundred thousand slots must not have an empty list each.
+        slot.heap = heap or None
         if heap:
-            self._warm[slot.id] = slot
+            self._warm.add(slot)
         else:
-            self._warm.pop(slot.id, None)
+            self._warm.discard(slot)
 
     def _shrink(self, wanted: Slot | None = None) -> None:
         """Drop far ends of queues that can be read again, longest first, to 3/4 of the cap.
@@ -124,18 +124,18 @@ class Window:
         """
         target = self._cap * 3 // 4
         share = self._fair_share(target)
-        for slot in list(self._warm.values()):
+        for slot in list(self._warm):
             if self._size <= target:
                 break
             keep = max(share, 1) if slot is wanted else share
-            if len(slot.heap) > keep:
+            if len(slot.heap or ()) > keep:
                 self._trim(slot, keep)
         # If little could be dropped, do not try again at the next request.
         self._shrink_at = max(self._cap, self._size + self._cap // 4)
 
     def _fair_share(self, target: int) -> int:
         """The length such that all slots, cut to it, come to at most *target* requests."""
-        lengths = sorted(len(slot.heap) for slot in self._warm.values())
+        lengths = sorted(len(slot.heap or ()) for slot in self._warm)
         left = target
         for position, length in enumerate(lengths):
             slots = len(lengths) - position
@@ -145,11 +145,11 @@ class Window:
         return target
 
     def _trim(self, slot: Slot, keep: int) -> None:
-        heap = sorted(slot.heap, key=_order_key)
+        heap = sorted(slot.heap or (), key=_order_key)
         stay = heap[:keep]
         dropped: bytes | None = None
         for order_key, entry in heap[keep:]:
-            if entry.payload is None or slot.prefix + order_key in self._unwritten:
+            if self._must_stay(slot, order_key, entry):
                 stay.append((order_key, entry))
             elif dropped is None:
                 dropped = order_key
