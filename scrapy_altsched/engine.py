@@ -104,8 +104,8 @@ class Engine:
     def interactive(self) -> bool:
         """Whether this is a look at some pages and no crawl to resume, whatever JOBDIR says.
 
-        ``scrapy shell`` does not close when it is idle; ``parse``, ``fetch``, ``view`` and ``check``
-        put a ``start()`` of their own in place of the spider's.
+        ``scrapy shell`` does not close when it is idle; ``parse``, ``fetch``, ``view`` and
+        ``check`` put a ``start()`` of their own in place of the spider's.
         """
         start = getattr(getattr(self._crawler, "spidercls", None), "start", None)
         is_replaced = str(getattr(start, "__module__", "")).startswith("scrapy.commands.")

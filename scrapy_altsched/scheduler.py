@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from scrapy.core.scheduler import BaseScheduler

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -43,8 +44,10 @@ STEPS = st.lists(
         st.tuples(st.just("download"), st.integers(0, 20)),
         st.tuples(st.just("end"), st.integers(0, 20)),
     ),
-    max_size=120,
+    max_size=200,
 )
+#: How often each of the differential tests is run; ALTSCHED_EXAMPLES=500 makes 2,000 in all.
+EXAMPLES = int(os.environ.get("ALTSCHED_EXAMPLES", "60"))
 
 
 @pytest.mark.parametrize("on_disk", [False, True])
@@ -54,7 +57,7 @@ STEPS = st.lists(
     normal=st.sampled_from(["lifo", "fifo"]),
     start=st.sampled_from(["lifo", "fifo", None]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 def test_every_answer_is_that_of_scrapys_own_scheduler(
     on_disk: bool, policy: str, steps: list[Any], normal: str, start: str | None
 ) -> None:
