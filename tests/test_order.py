@@ -76,6 +76,7 @@ def test_neighbours_keep_their_order_wherever_the_length_changes() -> None:
         ((1 << 8 * 0x7D) - 1, "fd" + 0x7D * "ff"),
         (1 << 8 * 0x7D, "ff" + "000000000000007e" + "01" + 0x7D * "00"),
     ],
+    ids=lambda value: str(value)[:12],
 )
 def test_ints_are_encoded_as_in_the_job_directories_that_are_out_there(
     number: int, encoded: str

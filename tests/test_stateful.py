@@ -21,7 +21,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from scrapy_altsched.frontier import Busy, Entry, Lease, Options, Order, Verdict
+from scrapy_altsched.frontier import Busy, Entry, Lease, Options, Order, Verdict, changes
 
 from .frontiers import DiskKind
 
@@ -194,8 +194,9 @@ class Model:
 class Machine(RuleBasedStateMachine):
     policy_and_direction = "slots/lifo"
 
-    @initialize(start=st.sampled_from(["fifo", "lifo", "none"]))
-    def begin(self, start: str) -> None:
+    @initialize(start=st.sampled_from(["fifo", "lifo", "none"]), batch=st.sampled_from([3, 5_000]))
+    def begin(self, start: str, batch: int) -> None:
+        changes.BATCH = batch
         order = Order.parse(f"{self.policy_and_direction}/{start}")
         self.options = Options(order, MAX_CRASHES, WINDOW)
         self.directory = Path(tempfile.mkdtemp(prefix="altsched-stateful-"))
@@ -275,7 +276,8 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def commit(self) -> None:
-        assert self.frontier.commit()
+        while not self.frontier.commit():
+            pass
         self.model.commit()
 
     @rule()
@@ -332,7 +334,11 @@ class Machine(RuleBasedStateMachine):
 
 @pytest.mark.parametrize("policy", ["slots", "one"])
 @pytest.mark.parametrize("direction", ["lifo", "fifo"])
-def test_the_disk_frontier_behaves_as_the_model(policy: str, direction: str) -> None:
+def test_the_disk_frontier_behaves_as_the_model(
+    policy: str, direction: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes, "BATCH", changes.BATCH)  # each example sets its own
+
     class OneOrder(Machine):
         policy_and_direction = f"{policy}/{direction}"
 
