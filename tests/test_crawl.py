@@ -12,6 +12,9 @@ import pytest
 from .crawls import STOCK, Crawl, listing
 from .sites import Page, Site, random_graph
 
+#: Page by page: the next one is fetched when all that the last one led to is scheduled.
+ONE_BY_ONE = {"CONCURRENT_REQUESTS": 1, "SCRAPER_SLOT_MAX_ACTIVE_SIZE": 1}
+
 
 @pytest.mark.parametrize("spider", ["pages", "async"])
 def test_without_a_crash_a_crawl_fetches_exactly_what_stock_fetches(
@@ -37,7 +40,7 @@ def test_without_a_crash_a_crawl_fetches_in_the_order_of_stock(tmp_path: Path) -
         (tmp_path / name).mkdir()
         with Site(graph) as site:
             crawl = Crawl(tmp_path / name, "pages", f"{site.url}/0")
-            assert crawl.run(CONCURRENT_REQUESTS=1, **settings) == 0
+            assert crawl.run(**ONE_BY_ONE, **settings) == 0
             orders.append(site.order)
     assert orders[0] == orders[1]
 
@@ -72,7 +75,7 @@ def test_unserializable_requests_are_crawled_in_order(tmp_path: Path) -> None:
     with Site(pages) as site:
         crawl = Crawl(tmp_path, "order", site.url)
         one = "scrapy.pqueues.ScrapyPriorityQueue"
-        assert crawl.run(CONCURRENT_REQUESTS=1, SCHEDULER_PRIORITY_QUEUE=one) == 0
+        assert crawl.run(**ONE_BY_ONE, SCHEDULER_PRIORITY_QUEUE=one) == 0
         assert site.order == ["/start", "/5", "/3", "/1", "/6", "/2", "/0", "/4"]
         assert crawl.log.count("Unable to serialize request") == 1
         assert crawl.stat("scheduler/unserializable") == 3

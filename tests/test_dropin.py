@@ -27,7 +27,7 @@ from scrapy_altsched.frontier import Entry, LocalFrontier, Verdict, open_frontie
 from .crawls import STOCK, Crawl
 from .engines import ONE, OURS, SLOTS, StandIn
 from .sites import Page, Site, random_graph
-from .test_neighbours import Outcome, both, once, pair, run_with
+from .test_neighbours import ONE_BY_ONE, Outcome, both, once, pair, run_with
 
 STOCK_SCHEDULER = "scrapy.core.scheduler.Scheduler"
 #: Whatever is asked of ours is asked of Scrapy's own too: the test says what is so with both.
@@ -211,7 +211,7 @@ def test_a_crawl_with_a_subclass_is_that_of_the_same_subclass_of_scrapys_own(
         "pages",
         Site(graph),
         SCHEDULER="crashsite.schedulers.Choosy",
-        CONCURRENT_REQUESTS=1,
+        **ONE_BY_ONE,
     )
     stock = run_with(
         STOCK,
@@ -219,7 +219,7 @@ def test_a_crawl_with_a_subclass_is_that_of_the_same_subclass_of_scrapys_own(
         "pages",
         Site(graph),
         SCHEDULER="crashsite.schedulers.StockChoosy",
-        CONCURRENT_REQUESTS=1,
+        **ONE_BY_ONE,
     )
     assert ours.order == stock.order
     assert ours.stats == stock.stats
@@ -252,6 +252,7 @@ def test_the_telnet_consoles_status_is_as_with_scrapys_own(tmp_path: Path) -> No
         tmp_path,
         "pages",
         random_graph(20, 3, 23),
+        in_order=True,
         EXTENSIONS='{"crashsite.observers.Status": 1}',
     ):
         lines = [json.loads(line) for line in outcome.crawl.output.splitlines()]
@@ -261,14 +262,12 @@ def test_the_telnet_consoles_status_is_as_with_scrapys_own(tmp_path: Path) -> No
             queues = [value for name, value in line.items() if "dqs" in name or "mqs" in name]
             assert len(queues) == 2
             assert sum(queues) == line["pending"]
+            line.pop("time()-engine.start_time")
         assert max(line["pending"] for line in lines) > 3
         shown.append(lines)
     assert {line.pop("scheduler") for line in shown[0]} == {"scrapy_altsched.scheduler"}
     assert {line.pop("scheduler") for line in shown[1]} == {"scrapy.core.scheduler"}
-    # How far a download has come is chance; what is shown of it is not.
-    for ours, stock in zip(*shown, strict=True):
-        assert list(ours) == list(stock)
-        assert [type(value) for value in ours.values()] == [type(value) for value in stock.values()]
+    assert shown[0] == shown[1]
 
 
 if importlib.util.find_spec("scrapy.extensions.remote_control") is not None:  # new in Scrapy 2.19

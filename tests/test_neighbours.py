@@ -24,6 +24,9 @@ FIFO = {
     "SCHEDULER_DISK_QUEUE": "scrapy.squeues.PickleFifoDiskQueue",
     "SCHEDULER_MEMORY_QUEUE": "scrapy.squeues.FifoMemoryQueue",
 }
+#: Page by page: the next one is fetched when all that the last one led to is scheduled.  Without
+#: the second setting the order is chance with Scrapy's own classes too.
+ONE_BY_ONE = {"CONCURRENT_REQUESTS": 1, "SCRAPER_SLOT_MAX_ACTIVE_SIZE": 1}
 #: Stats that differ between two equal crawls, and those that only one of the two has.
 _OWN_STATS = re.compile(
     r"altsched/|feedexport/|log_count/|memusage/|elapsed_|start_time|finish_time"
@@ -149,7 +152,7 @@ def pair(
     :param arguments: those of :func:`run_with`.
     """
     if in_order:
-        arguments["CONCURRENT_REQUESTS"] = 1
+        arguments.update(ONE_BY_ONE)
     ours = run_with({}, directory / "ours", spider, kind(pages), **arguments)
     theirs = run_with(stock, directory / "stock", spider, kind(pages), **arguments)
     assert ours.hits == theirs.hits

@@ -192,14 +192,15 @@ class Model:
 
 
 class Machine(RuleBasedStateMachine):
-    policy_and_direction = "slots/lifo"
+    policy_and_direction: str
+    base: Path
 
     @initialize(start=st.sampled_from(["fifo", "lifo", "none"]), batch=st.sampled_from([3, 5_000]))
     def begin(self, start: str, batch: int) -> None:
         changes.BATCH = batch
         order = Order.parse(f"{self.policy_and_direction}/{start}")
         self.options = Options(order, MAX_CRASHES, WINDOW)
-        self.directory = Path(tempfile.mkdtemp(prefix="altsched-stateful-"))
+        self.directory = Path(tempfile.mkdtemp(dir=self.base))
         self.disk = DiskKind(self.directory)
         self.frontier = self.disk.open(self.options)
         self.model = Model(order)
@@ -335,12 +336,13 @@ class Machine(RuleBasedStateMachine):
 @pytest.mark.parametrize("policy", ["slots", "one"])
 @pytest.mark.parametrize("direction", ["lifo", "fifo"])
 def test_the_disk_frontier_behaves_as_the_model(
-    policy: str, direction: str, monkeypatch: pytest.MonkeyPatch
+    policy: str, direction: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(changes, "BATCH", changes.BATCH)  # each example sets its own
 
     class OneOrder(Machine):
         policy_and_direction = f"{policy}/{direction}"
+        base = tmp_path
 
     run_state_machine_as_test(
         OneOrder,
