@@ -192,6 +192,26 @@ def test_what_is_stored_but_not_pending_is_not_read_again(
     assert work_off(frontier) == expected
 
 
+def test_what_stays_in_memory_while_more_is_read_keeps_its_order(disk: DiskKind) -> None:
+    frontier = disk.open(options("fifo", cap=4))
+    for number in range(9):
+        frontier.add(page(f"stored {number}"))
+    frontier.commit()
+    first = take(frontier)
+    for number in range(9):
+        frontier.add(page(f"urgent {number}", priority=1))
+    frontier.commit()
+    frontier.release(first)
+    assert name_of(take(frontier)) == "urgent 0"
+    for number in range(9):
+        frontier.add(page(f"uncommitted {number}", start=True))
+    assert work_off(frontier) == [
+        *(f"urgent {number}" for number in range(1, 9)),
+        *(f"stored {number}" for number in range(9)),
+        *(f"uncommitted {number}" for number in range(9)),
+    ]
+
+
 @pytest.mark.parametrize("cap", [1, 2, 3, 7, 8, 9])
 def test_the_smallest_windows_do(disk: DiskKind, cap: int) -> None:
     frontier = disk.open(options("lifo", cap=cap))
@@ -278,6 +298,40 @@ def test_a_small_window_leases_as_a_memory_frontier_does(
         pass
     for frontier in frontiers:
         frontier.close()
+
+
+@pytest.mark.parametrize("order", ["one/fifo/fifo", "one/lifo/fifo", "slots/fifo/lifo"])
+@pytest.mark.parametrize("cap", [3, 8, 20])
+def test_a_small_window_leases_as_a_memory_frontier_does_for_long(
+    disk: DiskKind, tmp_path: Path, order: str, cap: int
+) -> None:
+    rng = random.Random(f"{order} {cap}")
+    options = Options(Order.parse(order), memory_requests=cap)
+    memory, stored = MemoryKind(tmp_path).open(options), disk.open(options)
+    leases: list[tuple[Lease, Lease]] = []
+    number = 0
+    for _ in range(1_500):
+        operation = rng.choice(["add", "lease", "lease", "finish", "finish", "release", "commit"])
+        for _ in range(rng.choice([1, 1, 2, 5, 12])):
+            if operation == "add":
+                number += 1
+                slot, priority = rng.choice("ab"), rng.choice([0, 0, 0, 1, -1])
+                start, in_store = rng.random() < 0.3, rng.random() < 0.9
+                for frontier in (memory, stored):
+                    frontier.add(page(str(number), slot, priority, start=start, stored=in_store))
+            elif operation == "lease" and memory.pending:
+                one, other = take(memory), take(stored)
+                assert name_of(one) == name_of(other)
+                leases.append((one, other))
+            elif operation in ("finish", "release") and leases:
+                one, other = leases.pop(rng.randrange(len(leases)))
+                getattr(memory, operation)(one)
+                getattr(stored, operation)(other)
+        if operation == "commit":
+            stored.commit()
+    assert memory.counts() == stored.counts()
+    assert work_off(memory) == work_off(stored)
+    assert number > 1_000
 
 
 # Open files

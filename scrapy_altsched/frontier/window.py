@@ -12,7 +12,7 @@ The cap is on all requests together, not on each slot's: a hundred thousand slot
 from __future__ import annotations
 
 from collections.abc import Container
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from .contract import Entry
 from .journal import Journal
@@ -100,7 +100,8 @@ class Window:
             heap = [item for item in slot.heap or () if self._must_stay(slot, *item)]
             for key, value in rows:
                 if not any(key in keys for keys in self._out):
-                    heappush(heap, (key[8:], decode_value(value)))
+                    heap.append((key[8:], decode_value(value)))
+            heapify(heap)
             slot.bound = rows[-1][0][8:] + b"\0" if len(rows) == limit else None
             self._replace(slot, heap)
 
