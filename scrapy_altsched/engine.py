@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 import scrapy
 from scrapy import Request, signals
 from scrapy.core.engine import ExecutionEngine
+from scrapy.crawler import Crawler
 from scrapy.extensions.spiderstate import SpiderState
 from scrapy.utils.defer import deferred_from_coro
 from scrapy.utils.reactor import is_reactor_installed
@@ -28,7 +29,7 @@ from .errors import UnsupportedScrapyError
 
 if TYPE_CHECKING:
     from scrapy import Spider
-    from scrapy.crawler import Crawler
+    from scrapy.settings import Settings
 
 logger = logging.getLogger(__name__)
 
@@ -197,6 +198,16 @@ def keep_spider_state(crawler: Crawler) -> None:
     for extension in getattr(extensions, "middlewares", ()):
         if isinstance(extension, SpiderState):
             crawler.signals.disconnect(extension.spider_closed, signals.spider_closed)
+
+
+def prepare_crawler(spider_class: type[Spider], settings: Settings) -> Crawler:
+    """A crawler that shall not crawl, with its addons, fingerprinter and every setting in place.
+
+    Scrapy does this at the beginning of ``Crawler.crawl()``, and offers no other way to have it.
+    """
+    crawler = Crawler(spider_class, settings, init_reactor=True)
+    crawler._apply_settings()
+    return crawler
 
 
 def current_scheduler(crawler: Crawler) -> Any:

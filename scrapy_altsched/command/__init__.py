@@ -1,0 +1,76 @@
+"""``scrapy altsched ...``: START HERE to add a subcommand.
+
+A subcommand is a module of this folder, named as the user types it, with
+
+* a docstring whose first line is its help,
+* ``add_arguments(parser)``, which fills in an :class:`argparse.ArgumentParser`,
+* ``run(arguments, project)``, which does it and returns the exit code: 0, or 1 for an answer that
+  the user must act on, as of a check that found something;
+
+and a line in :data:`SUBCOMMANDS`.  It prints through :mod:`rich`, answers on standard output,
+progress on standard error.  It raises :class:`~scrapy_altsched.errors.AltschedError` for what
+cannot be done (printed as one sentence, exit code 1) and :class:`scrapy.exceptions.UsageError` for
+arguments that make no sense (exit code 2).
+
+Scrapy finds :class:`Command` by the entry point ``scrapy.commands`` in ``setup.cfg``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib import import_module
+from typing import Any, ClassVar
+
+from scrapy.commands import ScrapyCommand
+from scrapy.exceptions import UsageError
+
+from ..errors import AltschedError
+from .project import Project
+
+#: Modules of this folder, in the order in which they are listed to the user.
+SUBCOMMANDS: tuple[str, ...] = ()
+
+
+class Command(ScrapyCommand):
+    """The command ``altsched``: looks into jobs, and after the rules for URLs."""
+
+    requires_project = False
+    default_settings: ClassVar = {"LOG_LEVEL": "WARNING"}  # it is the answer that is asked for
+    requires_crawler_process = False  # new in Scrapy 2.14; one that is not started does no harm
+
+    def syntax(self) -> str:
+        return "SUBCOMMAND ..."
+
+    def short_desc(self) -> str:
+        return "Look into jobs of scrapy_altsched, mend them, and try out rules for URLs"
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        choices = parser.add_subparsers(
+            title="Subcommands",
+            dest="subcommand",
+            metavar="SUBCOMMAND",
+            required=True,
+            prog="scrapy altsched",
+        )
+        for name in SUBCOMMANDS:
+            module = import_module(f".{name}", __name__)
+            summary = (module.__doc__ or "").partition("\n")[0]
+            subparser = choices.add_parser(name, help=summary, description=summary)
+            module.add_arguments(subparser)
+            # Here and not in the parent, so that `-s` may stand where people write it: at the end.
+            super().add_options(subparser)
+
+    def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
+        if args:
+            raise UsageError(f"unrecognized arguments: {' '.join(args)}", print_help=False)
+        super().process_options(args, opts)
+
+    def run(self, args: list[str], opts: Any) -> None:  # noqa: ARG002  (Scrapy's interface)
+        assert self.settings is not None
+        try:
+            module = import_module(f".{opts.subcommand}", __name__)
+            self.exitcode = module.run(opts, Project(self.settings))
+        except AltschedError as error:
+            print(f"scrapy altsched {opts.subcommand}: {error}", file=sys.stderr)
+            self.exitcode = 1
