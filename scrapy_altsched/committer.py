@@ -19,6 +19,7 @@ from .engine import Engine, Timer
 from .errors import (
     AltschedError,
     CommitPostponedError,
+    ForkedError,
     JobdirLostError,
     StoreError,
     StoreStalledError,
@@ -91,6 +92,8 @@ class Committer:
         """Commit now what can be committed in one batch; whether nothing is left.
 
         A failure is logged and counted, and the commit tried again later.
+
+        :raises ForkedError: it was asked for in a forked child.
         """
         if self._committing:
             return False
@@ -101,6 +104,8 @@ class Committer:
             self._crawler.stats.inc_value("altsched/commit/stalled")
             self._due_at = time.monotonic() + 0.1
             return False
+        except ForkedError:
+            raise
         except AltschedError as error:
             self.note_failure(error)
             return False
@@ -108,8 +113,9 @@ class Committer:
             self._committing = False
 
     def _commit(self, *, wait: bool = False) -> bool:
-        self._settle()
         frontier = self._frontier
+        frontier.check_owner()
+        self._settle()
         if self._reopen:
             frontier.recover()
             self._reopen = False

@@ -23,6 +23,12 @@ _UNFINISHED = (
     "The job in %(jobdir)s is not finished: %(done)d requests done, %(pending)d pending, %(dead)d"
     " dead. Resume it with: scrapy crawl %(spider)s -s JOBDIR=%(jobdir)s"
 )
+#: Why start requests are refused by a job that was finished, and by one that was not.
+_SEEN = {
+    "why": "were seen by earlier runs, which finished the job",
+    "or": ", or yield start requests with dont_filter=True.",
+}
+_STARTED = {"why": "had been accepted by earlier runs, which crawled all there was", "or": "."}
 
 
 class Reports:
@@ -134,6 +140,20 @@ class Reports:
                 count=counts.unaccounted,
                 jobdir=self._jobdir,
             )
+
+    def nothing_to_do(self, refused: int, *, was_finished: bool) -> None:
+        """A run of a job ended without a request: nothing was pending, no start request was new.
+
+        :param refused: how many start requests there were.
+        """
+        self._log(
+            logging.WARNING,
+            "This run crawled nothing: no request was pending in JOBDIR %(jobdir)s, and all"
+            " %(refused)d start requests %(why)s. To crawl it all again, set another JOBDIR%(or)s",
+            jobdir=self._jobdir,
+            refused=refused,
+            **(_SEEN if was_finished else _STARTED),
+        )
 
     def unsaved(self, changes: int, error: AltschedError) -> None:
         """The crawl ended and its last changes could not be saved."""

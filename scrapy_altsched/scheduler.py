@@ -113,6 +113,7 @@ class Scheduler(BaseScheduler):
         self._leases: dict[bytes, tuple[Request, Lease]] = {}
         #: Entries that wait for the store to be readable again, to know whether they were seen.
         self._held: list[Entry] = []
+        self._refused_starts = 0
         #: Whether this crawl goes on with a job that earlier runs left unfinished.
         self.resumed = False
 
@@ -168,6 +169,7 @@ class Scheduler(BaseScheduler):
             self.df.share(frontier)
         self._frontier = frontier
         self.resumed = frontier.resumed
+        self._at_open = frontier.counts()
         self.dqdir = str(frontier.path) if frontier.path is not None else None
         self.mqs = _Queue(lambda: self._count_queue(in_memory=True), self.next_request)
         self.dqs: _Queue | None = None
@@ -193,6 +195,7 @@ class Scheduler(BaseScheduler):
         """Commit everything, say in one line what state the job is in, and close."""
         frontier = self._frontier
         if frontier is not None:
+            frontier.check_owner()
             try:
                 self._close(frontier, reason)
             except AltschedError as error:
@@ -218,6 +221,9 @@ class Scheduler(BaseScheduler):
             self._committer.stop()
             frontier.abandon()
         self._reports.end(counts, finished=finished)
+        had_nothing = not self._at_open.pending and counts.accepted == self._at_open.accepted
+        if self._on_disk and self._refused_starts and had_nothing:
+            self._reports.nothing_to_do(self._refused_starts, was_finished=not self.resumed)
 
     # The path of every request
 
@@ -231,6 +237,7 @@ class Scheduler(BaseScheduler):
             fingerprint = self.df.fingerprint(request)  # type: ignore[attr-defined]
         else:
             if unique and self.df.request_seen(request):
+                self._refused_starts += yielded
                 self.df.log(request, self.spider)
                 return False
             unique = False
@@ -243,19 +250,24 @@ class Scheduler(BaseScheduler):
             self._held.append(entry)
             self._committer.note_failure(error)
             return True
+        if verdict is Verdict.ADDED:
+            self._commit_added()
+            return True
+        self._refused_starts += yielded
         if verdict is Verdict.SEEN:
             self.df.log(request, self.spider)
-            return False
-        if verdict is Verdict.STARTED:
+        else:
             self.stats.inc_value("altsched/start/skipped")
-            return False
-        if self._on_disk:
-            if not self._any_leased():
-                # It has no parent that would bring it back: not a second without a commit.
-                self._committer.commit()
-            else:
-                self._committer.commit_if_due()
-        return True
+        return False
+
+    def _commit_added(self) -> None:
+        if not self._on_disk:
+            return
+        if not self._any_leased():
+            # It has no parent that would bring it back: not a second without a commit.
+            self._committer.commit()
+        else:
+            self._committer.commit_if_due()
 
     def next_request(self) -> Request | None:
         """The next request, or ``None``: nothing is pending, or nothing is ready yet."""
@@ -298,7 +310,11 @@ class Scheduler(BaseScheduler):
 
         For feeders: acknowledge what you fed after this is true, or on ``frontier_committed``.
         Requests that cannot be serialized never survive it and are not asked about.
+
+        :raises ForkedError: it was asked for in a forked child.
         """
+        if self._frontier is not None:
+            self._frontier.check_owner()
         while self._frontier is not None and self._frontier.changed(self._notes()):
             before = self._frontier.commit_number
             self._committer.commit()

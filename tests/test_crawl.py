@@ -70,6 +70,30 @@ def test_a_finished_job_runs_again_as_stock_does(tmp_path: Path) -> None:
         assert "altsched/start/skipped" not in crawl.log
 
 
+def test_a_finished_job_whose_start_requests_were_all_seen_says_that_nothing_was_crawled(
+    tmp_path: Path,
+) -> None:
+    with Site({"/0": Page(["/1"]), "/1": Page()}) as site:
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        assert crawl.run() == 0
+        assert "This run crawled nothing" not in crawl.log
+        assert crawl.run() == 0
+        assert site.hits.total() == 2
+        assert "WARNING: This run crawled nothing" in crawl.log
+        assert "all 1 start requests were seen by earlier runs, which finished the job" in crawl.log
+        assert "or yield start requests with dont_filter=True" in crawl.log
+
+
+def test_a_job_that_died_when_all_was_done_says_that_nothing_was_left(tmp_path: Path) -> None:
+    with Site({"/0": Page(["/1"]), "/1": Page()}) as site:
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        assert crawl.run(KILL_ON="idle", KILL_AT=1, ALTSCHED_COMMIT_EVERY=1) < 0
+        assert crawl.run() == 0
+        assert site.hits.total() == 2
+        assert "all 1 start requests had been accepted by earlier runs" in crawl.log
+        assert "is finished" in crawl.log
+
+
 def test_unserializable_requests_are_crawled_in_order(tmp_path: Path) -> None:
     pages = {"/start": Page(), **{f"/{number}": Page() for number in range(7)}}
     with Site(pages) as site:

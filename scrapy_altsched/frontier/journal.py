@@ -22,10 +22,12 @@ https://github.com/facebook/rocksdb/wiki/Atomic-flush.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import logging
 import os
 import shutil
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
@@ -121,6 +123,23 @@ def _family_options(name: str, cache: Cache) -> Options:
     return options
 
 
+#: Journals of this process that are open.
+_journals: weakref.WeakSet[Journal] = weakref.WeakSet()
+
+
+def _leave_alone_in_child() -> None:
+    """Never let a forked child free what RocksDB gave us, not even when its interpreter ends.
+
+    Each object of rocksdict flushes the store when it is freed.  A child has none of RocksDB's
+    threads: it would write to its parent's files, and then wait for those threads for ever.
+    """
+    for journal in _journals:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(journal))
+
+
+os.register_at_fork(after_in_child=_leave_alone_in_child)
+
+
 class Journal:
     """An open store, and the job directory around it.
 
@@ -133,6 +152,7 @@ class Journal:
         self.path = self.jobdir.store
         self._db: Rdict | None = None
         self._reader: RdictIter | None = None
+        _journals.add(self)
         try:
             if not self.path.exists():
                 self._create()

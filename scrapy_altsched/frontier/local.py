@@ -125,7 +125,7 @@ class LocalFrontier:
     # Transitions
 
     def add(self, entry: Entry) -> Verdict:
-        self._check_owner()
+        self.check_owner()
         fingerprint = entry.fingerprint
         journal = self._journal
         if entry.yielded and journal is not None and self._is_started(journal, entry):
@@ -151,7 +151,7 @@ class LocalFrontier:
         return Verdict.ADDED
 
     def mark_seen(self, fingerprint: bytes) -> bool:
-        self._check_owner()
+        self.check_owner()
         if self._has_seen(fingerprint):
             return True
         self._changes.seen.add(fingerprint)
@@ -160,7 +160,7 @@ class LocalFrontier:
         return False
 
     def lease(self, busy: Busy = _IDLE, /) -> Lease | None:
-        self._check_owner()
+        self.check_owner()
         if self._alone is not None:
             return None
         while (slot := self._slots.choose(busy)) is not None:
@@ -208,11 +208,11 @@ class LocalFrontier:
 
     def reclaim(self) -> int:
         """Nothing: leases of one process end with it, and the next one finds them pending."""
-        self._check_owner()
+        self.check_owner()
         return 0
 
     def forget(self, fingerprint: bytes) -> bool:
-        self._check_owner()
+        self.check_owner()
         if not self._has_seen(fingerprint):
             return False
         if self._journal is not None:
@@ -225,7 +225,7 @@ class LocalFrontier:
         return True
 
     def counts(self) -> Counts:
-        self._check_owner()
+        self.check_owner()
         live = self._live
         return Counts(
             live.accepted, self._pending, len(self._leases), live.done, live.dead, live.memory_only
@@ -276,7 +276,7 @@ class LocalFrontier:
         )
 
     def commit(self, notes: Mapping[str, bytes] = NO_NOTES, *, wait: bool = False) -> bool:
-        self._check_owner()
+        self.check_owner()
         if self._journal is None or not self.changed(notes):
             return True
         live = self._live
@@ -312,12 +312,12 @@ class LocalFrontier:
         :raises StoreError: it does not open, or is not as the last commit left it.
         :raises JobdirLostError: the job directory is gone.
         """
-        self._check_owner()
+        self.check_owner()
         if self._journal is not None:
             self._journal.reopen()
 
     def check(self) -> list[str]:
-        self._check_owner()
+        self.check_owner()
         if self._journal is None:
             return []
         while not self.commit():
@@ -325,7 +325,7 @@ class LocalFrontier:
         return audit(self._journal)
 
     def close(self, *, finished: bool = False) -> None:
-        self._check_owner()
+        self.check_owner()
         if self._closed:
             return
         try:
@@ -339,7 +339,7 @@ class LocalFrontier:
 
     def abandon(self) -> None:
         """Free every resource without committing; may be called at any time."""
-        self._check_owner()
+        self.check_owner()
         self._closed = True
         if self._journal is not None:
             with suppress(StoreError):
@@ -355,15 +355,19 @@ class LocalFrontier:
             batch.leases += [(fingerprint, None) for fingerprint in self._suspects]
         return batch
 
-    # Parts of transitions
+    def check_owner(self) -> None:
+        """See that this is the process that opened the frontier.
 
-    def _check_owner(self) -> None:
+        :raises ForkedError: it is a forked child.
+        """
         if os.getpid() != self._pid:
             raise ForkedError(
                 f"The frontier of process {self._pid} was used in process {os.getpid()}, forked"
                 " from it. Schedule requests in the crawl's own process only; in the child, end"
                 " with os._exit()."
             )
+
+    # Parts of transitions
 
     def _has_seen(self, fingerprint: bytes) -> bool:
         if fingerprint in self._changes.seen:
@@ -424,7 +428,7 @@ class LocalFrontier:
         return self._hand_out(lease, new_lease(crashes, alone=True))
 
     def _drop_lease(self, lease: Lease) -> Slot:
-        self._check_owner()
+        self.check_owner()
         del self._leases[lease.key]
         if self._alone is lease:
             self._alone = None

@@ -1,0 +1,80 @@
+"""Spiders that end, or that somebody ends, in the middle of their work."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+
+from scrapy import Request
+from scrapy.exceptions import CloseSpider
+
+from scrapy_altsched.errors import ForkedError
+from scrapy_altsched.signals import frontier_committed, frontier_committing
+
+from .pages import PagesSpider
+
+
+class TroubledSpider(PagesSpider):
+    """Does something terrible at its n-th page (argument ``at``), if it is told to (``action``)."""
+
+    name = "troubled"
+    action = ""
+    at = "0"
+
+    @classmethod
+    def from_crawler(cls, crawler, *args, **kwargs):
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        spider.visited = 0
+        if spider.action == "committing":
+            crawler.signals.connect(spider.fail, frontier_committing)
+        if spider.action == "committed":
+            crawler.signals.connect(spider.fail, frontier_committed)
+        return spider
+
+    def fail(self):
+        print("failed", flush=True)
+        raise RuntimeError("a handler of the test fails")
+
+    def parse(self, response):
+        self.visited += 1
+        yield {"url": response.url}
+        if self.visited == int(self.at):
+            getattr(self, f"end_by_{self.action}", lambda: None)()
+        yield from response.follow_all(css="a")
+
+    def end_by_exit(self):
+        os._exit(7)
+
+    def end_by_close(self):
+        raise CloseSpider("enough")
+
+    def end_by_memory(self):
+        raise MemoryError
+
+    def end_by_error(self):
+        raise RuntimeError("this page cannot be parsed")
+
+    def end_by_fork(self):
+        child = os.fork()
+        if not child:
+            self.use_in_child()
+            os._exit(0)
+        os.waitpid(child, 0)
+
+    def end_by_worker(self):
+        worker = multiprocessing.get_context("fork").Process(target=self.use_in_child)
+        worker.start()
+        worker.join()
+
+    def use_in_child(self):
+        scheduler = self.crawler.engine._slot.scheduler
+        for verb in (
+            lambda: scheduler.enqueue_request(Request("http://127.0.0.1:1/")),
+            scheduler.next_request,
+            scheduler.checkpoint,
+            lambda: scheduler.close("finished"),
+        ):
+            try:
+                verb()
+            except ForkedError:
+                print("refused", flush=True)
