@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from scrapy.core.scheduler import BaseScheduler
 from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.misc import build_from_crawler, load_object
 
-from .codec import decode_request, encode_request
+from .codec import decode_request, encode_request, is_as_encoded
 from .committer import Committer
 from .dupefilter import DupeFilter, shorten
 from .engine import Engine, StartWatch, fingerprinter_of, keep_spider_state
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 logger = logging.getLogger(__name__)
+
+#: What ``sys.getrefcount`` says of an object that only one local variable refers to.
+_OURS = 2
 
 
 class _RequestEntry(Entry):
@@ -333,7 +337,6 @@ class Scheduler(BaseScheduler):
         if self._on_disk:
             try:
                 entry.payload = encode_request(request, self.spider)
-                entry.request = None
             except CodecError as error:
                 self._reports.unserializable(request, error)
         self.stats.inc_value(
@@ -388,7 +391,7 @@ class Scheduler(BaseScheduler):
             self.stats.inc_value("scheduler/dequeued/memory")
         else:
             try:
-                request = decode_request(entry.payload, self.spider)
+                request = self._restore(entry, entry.payload)
             except CodecError as error:
                 assert self._frontier is not None
                 why = f"it cannot be restored: {error}"
@@ -399,6 +402,21 @@ class Scheduler(BaseScheduler):
         self.stats.inc_value("scheduler/dequeued")
         self._leases[lease.key] = request, lease
         return request
+
+    def _restore(self, entry: Entry, payload: bytes) -> Request:
+        """The request of *entry*: a copy as it was when it was added.
+
+        If nobody else can see it, the object itself is as good, and saves the making of another.
+        """
+        request: Request | None = entry.request
+        entry.request = None
+        if (
+            request is not None
+            and sys.getrefcount(request) == _OURS
+            and is_as_encoded(request, payload, self.spider)
+        ):
+            return request
+        return decode_request(payload, self.spider)
 
     def _report_buried(self, entry: Entry, why: str) -> None:
         """A request was put aside that killed the process again and again."""

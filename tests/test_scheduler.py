@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 import tempfile
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,36 @@ def test_the_spider_gets_copies_with_a_jobdir(tmp_path: Path) -> None:
     assert copy is not request
     assert copy.meta["list"] == [1]
     stand_in.scheduler.close("finished")
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_what_nobody_else_holds_is_handed_out_as_it_was_added(
+    tmp_path: Path, changed: bool
+) -> None:
+    stand_in = StandIn({**OURS, "JOBDIR": str(tmp_path / "job")})
+    request: Request | None = page(1, meta={"depth": 1})
+    assert request is not None
+    stand_in.scheduler.enqueue_request(request)
+    seen_as = weakref.ref(request)
+    if changed:
+        request.meta["depth"] = 2
+    request = None
+    taken = stand_in.next()
+    assert taken is not None
+    assert taken.meta["depth"] == 1
+    assert (taken is seen_as()) is not changed
+    stand_in.scheduler.close("shutdown")
+
+
+def test_a_request_that_somebody_holds_on_to_is_handed_out_as_a_copy(tmp_path: Path) -> None:
+    stand_in = StandIn({**OURS, "JOBDIR": str(tmp_path / "job")})
+    request = page(1, dont_filter=True)
+    for _ in range(2):
+        stand_in.scheduler.enqueue_request(request)
+    taken = [stand_in.next(), stand_in.next()]
+    assert None not in taken
+    assert len({id(request), *map(id, taken)}) == 3
+    stand_in.scheduler.close("shutdown")
 
 
 def test_own_leases_do_not_count_as_pending() -> None:
