@@ -73,7 +73,7 @@ def top_level(modules: set[str]) -> set[str]:
 
 
 PURE = [name for name in SOURCES if name.startswith(f"{PACKAGE}.frontier")]
-PURE += [name for name in SOURCES if name == f"{PACKAGE}.canonical"]
+PURE += [name for name in SOURCES if name.startswith(f"{PACKAGE}.canonical")]
 
 
 def test_the_sources_are_found() -> None:

@@ -1,0 +1,278 @@
+"""What the rules that match a URL change in it.
+
+Which rules these are is decided once, before any change.  A flag is what the last of them says;
+what is ignored, kept and removed adds up.  The parts of a URL are then gone through from left to
+right: scheme, port, ``www.``, path parameters, segments, case, trailing slash, query, fragment.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, unquote_plus, unquote_to_bytes, urlencode
+
+from w3lib.url import canonicalize_url, parse_qsl_to_bytes, parse_url, safe_url_string
+
+from .globs import Globs
+from .patterns import join, split
+from .rule import Rule
+
+_DEFAULT_PORTS = {"http": ":80", "https": ":443", "ftp": ":21"}
+_WWW = re.compile(r"(?:www[0-9]*\.)+(?=[^.]+\.)")
+_ESCAPES = re.compile("(?:%[0-9A-F]{2})+")
+_FORM = "application/x-www-form-urlencoded"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One change, by one key of one rule.
+
+    :ivar rule: index of the rule.
+    :ivar what: the key.
+    :ivar before: the whole URL before it (or the body, for the keys of the body).
+    :ivar after: the same after it.
+    """
+
+    rule: int
+    what: str
+    before: str
+    after: str
+
+
+class Changes:
+    """What some rules change together, in whatever URL they match.
+
+    :param rules: index and rule, in the order in which they apply.
+    """
+
+    def __init__(self, rules: Sequence[tuple[int, Rule]]) -> None:
+        self.rules = tuple(index for index, _ in rules)
+        self.headers = tuple(sorted({name for _, rule in rules for name in rule.count_headers}))
+        self._flags: dict[str, tuple[int, Any]] = {}
+        for index, rule in rules:
+            for name in _FLAGS:
+                value = getattr(rule, name)
+                if value is not None:
+                    self._flags[name] = (index, value)
+        self._path_params = _globs(rules, "ignore_path_params")
+        self._segments = [(i, rule.remove_segments) for i, rule in rules if rule.remove_segments]
+        self._params = [
+            (index, key, Globs(names))
+            for index, rule in rules
+            for key, names in (
+                ("keep_params", rule.keep_params),
+                ("ignore_params", rule.ignore_params or None),
+            )
+            if names is not None
+        ]
+        self._body_fields = _globs(rules, "ignore_body_fields")
+
+    def apply_to_url(self, canonical: str, given: str) -> tuple[str, list[Step]]:
+        """The new form of a URL, and how it came to be.
+
+        :param canonical: the URL as w3lib writes it, with its fragment.
+        :param given: the URL as it was given, for the order of its query.
+        """
+        walk = _Walk(canonical)
+        self._change_host(walk)
+        self._change_path(walk)
+        self._change_query(walk, given)
+        index, keep = self._flags.get("keep_fragment", (0, False))
+        if walk.hidden_fragment and (
+            keep is True or (keep == "hashbang" and walk.hidden_fragment.startswith("!"))
+        ):
+            walk.set(index, "keep_fragment", fragment=walk.hidden_fragment)
+        return walk.url(), walk.steps
+
+    def _on(self, name: str) -> int | None:
+        """The index of the rule by which a flag is set, or ``None`` if it is not."""
+        index, value = self._flags.get(name, (None, None))
+        return index if value else None
+
+    def _change_host(self, walk: _Walk) -> None:
+        is_web = walk.scheme in {"http", "https"}
+        scheme_rule = self._on("ignore_scheme")
+        port_rule = self._on("ignore_default_port")
+        if port_rule is not None:
+            ports = {_DEFAULT_PORTS.get(walk.scheme)}
+            if is_web and scheme_rule is not None:
+                ports = {":80", ":443"}  # else https://a:80 would be one thing now and another then
+            name, colon, port = walk.netloc.rpartition(":")
+            if colon + port in ports:
+                walk.set(port_rule, "ignore_default_port", netloc=name)
+        if is_web and scheme_rule is not None:
+            walk.set(scheme_rule, "ignore_scheme", scheme="https")
+        www_rule = self._on("ignore_www")
+        if www_rule is not None:
+            user, at, host = walk.netloc.rpartition("@")
+            www = _WWW.match(host)
+            if www is not None:
+                walk.set(www_rule, "ignore_www", netloc=user + at + host[www.end() :])
+
+    def _change_path(self, walk: _Walk) -> None:
+        for index, names in self._path_params:
+            if ";" in walk.path:
+                path = "/".join(_without(part, names) for part in walk.path.split("/"))
+                walk.set(index, "ignore_path_params", path=_canonical(path))
+        for index, positions in self._segments:
+            segments = walk.path.split("/")[1:]
+            gone = {at + len(segments) if at < 0 else at for at in positions}
+            kept = [segment for at, segment in enumerate(segments) if at not in gone]
+            path = "".join(f"/{segment}" for segment in kept)
+            walk.set(index, "remove_segments", path=_canonical(path))
+        case_rule = self._on("ignore_path_case")
+        if case_rule is not None:
+            walk.set(case_rule, "ignore_path_case", path=_lower(walk.path))
+        slash_rule = self._on("ignore_trailing_slash")
+        if slash_rule is not None:
+            walk.set(slash_rule, "ignore_trailing_slash", path=walk.path.rstrip("/") or "/")
+
+    def _change_query(self, walk: _Walk, given: str) -> None:
+        if not walk.query:
+            return
+        index, is_sorted = self._flags.get("sort_query", (0, True))
+        if not is_sorted:
+            query = parse_url(safe_url_string(given)).query
+            walk.set(index, "sort_query", query=_encode(parse_qsl_to_bytes(query, True)))
+        for index, key, names in self._params:
+            if walk.query:
+                keep = key == "keep_params"
+                fields = walk.query.split("&")
+                kept = [item for item in fields if (_name(item) in names) is keep]
+                if len(kept) < len(fields):
+                    walk.set(index, key, query="&".join(kept))
+
+    def apply_to_body(self, body: bytes, content_type: str) -> tuple[bytes, list[Step]]:
+        """The new form of a body, and how it came to be.
+
+        :param content_type: value of the request's header; "" if it has none.
+        """
+        steps: list[Step] = []
+        index = self._on("ignore_body")
+        if index is not None:
+            steps.append(Step(index, "ignore_body", _text(body), ""))
+            return b"", steps
+        for index, names in self._body_fields:
+            changed = _without_fields(body, content_type, names)
+            if changed != body:
+                steps.append(Step(index, "ignore_body_fields", _text(body), _text(changed)))
+                body = changed
+        return body, steps
+
+
+_FLAGS = (
+    "sort_query",
+    "keep_fragment",
+    "ignore_path_case",
+    "ignore_trailing_slash",
+    "ignore_www",
+    "ignore_scheme",
+    "ignore_default_port",
+    "ignore_body",
+)
+
+
+class _Walk:
+    """A URL on its way from one form to the other."""
+
+    def __init__(self, url: str) -> None:
+        self.scheme, self.netloc, self.path, self.query, self.hidden_fragment = split(url)
+        self.fragment = ""
+        self.steps: list[Step] = []
+
+    def url(self) -> str:
+        return join(self.scheme, self.netloc, self.path, self.query, self.fragment)
+
+    def set(self, rule: int, what: str, **parts: str) -> None:
+        """Give parts a new value, and note it if it is another."""
+        before = self.url()
+        for name, value in parts.items():
+            setattr(self, name, value)
+        after = self.url()
+        if after != before:
+            self.steps.append(Step(rule, what, before, after))
+
+
+def _globs(rules: Iterable[tuple[int, Rule]], key: str) -> list[tuple[int, Globs]]:
+    return [(index, Globs(getattr(rule, key))) for index, rule in rules if getattr(rule, key)]
+
+
+def _name(field: str) -> str:
+    """The decoded name of a field of a query."""
+    name = field.partition("=")[0]
+    return unquote_plus(name) if "%" in name or "+" in name else name
+
+
+def _encode(fields: list[tuple[bytes, bytes]]) -> str:
+    """A query as w3lib writes it, in the order of its fields."""
+    return urlencode(fields)
+
+
+def _canonical(path: str) -> str:
+    """A path as w3lib writes it: what was taken out may have made `..` of a segment."""
+    return split(canonicalize_url(f"http://h{path}"))[2]
+
+
+def _without(segment: str, names: Globs) -> str:
+    """A segment of a path without those of its parameters."""
+    name, *params = segment.split(";")
+    kept = [param for param in params if _name(param.replace("+", "%2B")) not in names]
+    return ";".join([name, *kept])
+
+
+def _lower(path: str) -> str:
+    """A path in lower case, but for the letters of percent escapes; what they encode is lowered."""
+
+    def lower(found: re.Match[str]) -> str:
+        escaped = found.group()
+        try:
+            text = unquote_to_bytes(escaped).decode()
+        except UnicodeDecodeError:
+            return escaped
+        return quote(text.lower(), safe="") if not text.isascii() else escaped
+
+    parts, end = [], 0
+    for found in _ESCAPES.finditer(path):
+        parts += [path[end : found.start()].lower(), lower(found)]
+        end = found.end()
+    return "".join([*parts, path[end:].lower()])
+
+
+def _text(body: bytes) -> str:
+    return body.decode("utf-8", "backslashreplace")
+
+
+def _without_fields(body: bytes, content_type: str, names: Globs) -> bytes:
+    """A JSON or form body as data, without those fields; any other body as it is."""
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind == _FORM:
+        fields = parse_qsl_to_bytes(body.decode("latin-1"), True)
+        return _encode(sorted(item for item in fields if _decode(item[0]) not in names)).encode()
+    if kind == "application/json" or kind.endswith("+json") or (not kind and body[:1] in b"{["):
+        try:
+            data = json.loads(body)
+            _remove(data, "", names.__contains__)
+            return json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
+        except (ValueError, RecursionError):
+            return body
+    return body
+
+
+def _decode(name: bytes) -> str:
+    return name.decode("utf-8", "replace")
+
+
+def _remove(data: Any, path: str, is_ignored: Callable[[str], bool]) -> None:
+    """Take fields out of JSON data; that of an object inside is named by its path, with dots."""
+    if isinstance(data, dict):
+        for key in list(data):
+            if is_ignored(f"{path}{key}"):
+                del data[key]
+            else:
+                _remove(data[key], f"{path}{key}.", is_ignored)
+    elif isinstance(data, list):
+        for position, item in enumerate(data):
+            _remove(item, f"{path}{position}.", is_ignored)

@@ -1,0 +1,105 @@
+"""Rules of duplicate-url-discarder, in our terms.
+
+Their format, and what each processor does, are those of version 0.3.0
+(https://github.com/zytedata/duplicate-url-discarder).  One thing differs: names of parameters are
+compared decoded, so that ``%75tm_source`` is ``utm_source``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import unquote_plus
+
+from ..errors import ConfigError
+from .globs import literal
+from .rule import Rule, nearest
+
+_KEYS = ("urlPattern", "processor", "args", "order")
+
+
+def is_foreign(data: Mapping[str, Any]) -> bool:
+    """Whether a rule is written in the form of duplicate-url-discarder."""
+    return "processor" in data or "urlPattern" in data
+
+
+def read_rule(data: Mapping[str, Any], place: str) -> Rule:
+    """Translate one of their rules.
+
+    :param place: where it stands, for messages.
+    :raises ConfigError: it has a processor, an argument or a key that is not known.
+    """
+    for key in data:
+        if key not in _KEYS:
+            raise ConfigError(f"{place}: there is no key {key!r}. {nearest(key, _KEYS)}")
+    for key in ("urlPattern", "processor", "order"):
+        if key not in data:
+            raise ConfigError(
+                f"{place}: the rule has no {key!r}, which duplicate-url-discarder needs."
+            )
+    pattern, processor = data["urlPattern"], data["processor"]
+    if not isinstance(pattern, Mapping):
+        raise ConfigError(f"{place}: urlPattern = {pattern!r} must hold include and exclude.")
+    for key in pattern:
+        if key not in {"include", "exclude"}:
+            raise ConfigError(
+                f"{place}: urlPattern has no key {key!r}. {nearest(key, ('include', 'exclude'))}"
+            )
+    if not isinstance(processor, str) or processor not in _PROCESSORS:
+        raise ConfigError(
+            f"{place}: there is no processor {processor!r}. {nearest(processor, _PROCESSORS)}"
+        )
+    arguments = data.get("args") or ()
+    try:
+        if isinstance(arguments, str) or not isinstance(arguments, (list, tuple)):
+            raise ValueError("must be a list")
+        effect = _PROCESSORS[processor](tuple(arguments))
+    except ValueError as error:
+        raise ConfigError(f"{place}: args = {arguments!r} cannot be used: {error}.") from None
+    include = [item for item in pattern.get("include") or () if item]
+    exclude = list(pattern.get("exclude") or ())
+    # Those without a pattern stand back where one with a pattern matches.
+    given = {
+        "include": include,
+        "exclude": exclude,
+        "order": data["order"],
+        "fallback": not include,
+    }
+    return Rule.from_dict({**given, **effect}, place, may_do_nothing=True)
+
+
+def _parameters(arguments: tuple[Any, ...]) -> list[str]:
+    for name in arguments:
+        if not isinstance(name, str):
+            raise ValueError(f"{name!r} is not the name of a parameter")
+    return [literal(unquote_plus(name)) for name in arguments]
+
+
+def _query_removal(arguments: tuple[Any, ...]) -> dict[str, Any]:
+    return {"ignore_params": _parameters(arguments)} if arguments else {}
+
+
+def _query_removal_except(arguments: tuple[Any, ...]) -> dict[str, Any]:
+    return {"keep_params": _parameters(arguments)}
+
+
+def _subpath_removal(arguments: tuple[Any, ...]) -> dict[str, Any]:
+    for position in arguments:
+        if not isinstance(position, int) or isinstance(position, bool):
+            raise ValueError(f"{position!r} is not a whole number")
+    positions = [position for position in arguments if position >= 0]  # no others are there for it
+    return {"remove_segments": positions} if positions else {}
+
+
+def _normalizer(arguments: tuple[Any, ...]) -> dict[str, Any]:
+    if arguments:
+        raise ValueError("the processor normalizer takes none")
+    return {"ignore_www": True, "ignore_trailing_slash": True}
+
+
+_PROCESSORS: dict[str, Callable[[tuple[Any, ...]], dict[str, Any]]] = {
+    "queryRemoval": _query_removal,
+    "queryRemovalExcept": _query_removal_except,
+    "subpathRemoval": _subpath_removal,
+    "normalizer": _normalizer,
+}

@@ -1,0 +1,73 @@
+"""Names with wildcards, as of query parameters and form fields.
+
+``*`` stands for any characters, ``?`` for one.  Brackets stand for themselves, since names such as
+``ids[]`` and ``filter[color]`` are common.  A backslash takes the meaning from ``*``, ``?``, a
+bracket and itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_SPECIAL = "*?[]\\"
+_MEMO_LIMIT = 10_000  # names
+
+
+def check_glob(glob: str) -> None:
+    """Raise ValueError, with the reason, if a glob cannot be meant."""
+    if not glob:
+        raise ValueError("an empty name matches nothing")
+    _to_regex(glob)
+
+
+def literal(name: str) -> str:
+    """The glob that matches a name and nothing else."""
+    return re.sub(r"[*?\[\]\\]", r"\\\g<0>", name)
+
+
+def _to_regex(glob: str) -> str:
+    parts, is_open, position = [], False, 0
+    while position < len(glob):
+        char = glob[position]
+        if char == "\\":
+            position += 1
+            if glob[position : position + 1] not in tuple(_SPECIAL):
+                raise ValueError(
+                    f"{glob!r} has a backslash before none of the characters {_SPECIAL}"
+                )
+            parts.append(re.escape(glob[position]))
+        elif char in "[]":
+            if is_open == (char == "["):
+                raise ValueError(
+                    f"{glob!r} has a bracket without its other half: write \\{char} if it is meant"
+                )
+            is_open = char == "["
+            if is_open and re.match(r"\[(?:[!^]|\w-\w)", glob[position:]):
+                raise ValueError(
+                    f"{glob!r} looks like a set of characters, but brackets stand for themselves:"
+                    " list the names, or use * or ?"
+                )
+            parts.append(re.escape(char))
+        else:
+            parts.append({"*": ".*", "?": "."}.get(char) or re.escape(char))
+        position += 1
+    if is_open:
+        raise ValueError(f"{glob!r} has a bracket without its other half: write \\[ if it is meant")
+    return "".join(parts)
+
+
+class Globs:
+    """A set of globs that names are looked up in."""
+
+    def __init__(self, globs: Iterable[str]) -> None:
+        self._match = re.compile("|".join(map(_to_regex, globs)), re.DOTALL).fullmatch
+        self._memo: dict[str, bool] = {}
+
+    def __contains__(self, name: str) -> bool:
+        found = self._memo.get(name)
+        if found is None:
+            if len(self._memo) >= _MEMO_LIMIT:
+                self._memo.clear()
+            found = self._memo[name] = self._match(name) is not None
+        return found

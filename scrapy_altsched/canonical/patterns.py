@@ -1,0 +1,244 @@
+"""Which rules match a URL, by url-matcher's patterns.
+
+What a pattern means is url-matcher's own: a host, with its subdomains if nothing follows it; the
+beginning of a path, with ``*`` as wildcard and ``|`` for the end; parameters of the query; the
+beginning of a fragment.  What is added here is the look-up, which its own does by trying every
+pattern of a registered domain: a thousand rules must cost nothing where they do not match.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from urllib.parse import parse_qs, quote
+
+from url_matcher import Patterns, patterns
+from url_matcher.matcher import PatternsMatcher
+from w3lib.url import canonicalize_url
+
+_MEMO_LIMIT = 10_000  # hosts
+_PLAIN_NETLOC = re.compile(r"[a-z0-9._-]+(?::[0-9]+)?").fullmatch
+_PORT = re.compile(r":[0-9]*$")
+
+
+def split(url: str) -> tuple[str, str, str, str, str]:
+    """Scheme, netloc, path with its parameters, query and fragment of a canonical URL."""
+    scheme, _, rest = url.partition("://")
+    rest, _, fragment = rest.partition("#")
+    rest, _, query = rest.partition("?")
+    netloc, slash, path = rest.partition("/")
+    return scheme, netloc, slash + path, query, fragment
+
+
+def join(scheme: str, netloc: str, path: str, query: str = "", fragment: str = "") -> str:
+    """The reverse of :func:`split`."""
+    url = f"{scheme}://{netloc}{path}"
+    if query:
+        url = f"{url}?{query}"
+    return f"{url}#{fragment}" if fragment else url
+
+
+@lru_cache(10_000)  # each is asked for twice, by the check and by the index
+def compile_patterns(include: tuple[str, ...], exclude: tuple[str, ...]) -> PatternsMatcher:
+    """A matcher for canonical URLs.
+
+    :raises ValueError: a pattern cannot be meant, or all of them together never match.
+    """
+    included = [_normalize(pattern, "include") for pattern in include]
+    excluded = [_normalize(pattern, "exclude") for pattern in exclude]
+    with _without_network():
+        matcher = PatternsMatcher(None, Patterns(included, excluded))
+    if exclude and not include:
+        if any(_covers_everything(parsed) for parsed in map(patterns.pattern_parse, excluded)):
+            raise ValueError("exclude leaves no URL at all")
+        return matcher
+    for position, pattern in enumerate(included):
+        if not any(matcher.match(url) for url in _witnesses(pattern)):
+            because = " (exclude takes away all that it matches)" if exclude else ""
+            raise ValueError(f"the pattern {include[position]!r} never matches a URL{because}")
+    return matcher
+
+
+@contextmanager
+def _without_network() -> Iterator[None]:
+    """Keep url-matcher from asking for a pattern's registered domain.
+
+    It asks tldextract, which fetches a list from the network; :class:`Index` has no use for it.
+    """
+    names = vars(patterns)
+    get_domain = names.get("get_domain")
+    names["get_domain"] = str
+    try:
+        yield
+    finally:
+        names["get_domain"] = get_domain
+
+
+def _covers_everything(parsed: patterns.ParseTuple) -> bool:
+    scheme, netloc, path, query, fragment = parsed
+    return not (scheme or netloc or query or fragment or path.rstrip("*") not in {"", "/"})
+
+
+def _normalize(pattern: str, key: str) -> str:
+    """The pattern that matches, in their canonical form, the URLs that this one is meant for."""
+    bad = f"the {key} pattern {pattern!r}"
+    if not pattern.strip():
+        raise ValueError(f"{bad} is empty: leave it out for every URL")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            parsed = patterns.pattern_parse(re.sub(r"\{\w*\}", "*", pattern.strip()))
+            scheme, netloc, path, query, fragment = parsed
+            if netloc:
+                netloc = split(canonicalize_url(f"http://{netloc}/"))[1]
+            elif key == "include":
+                raise ValueError(f"{bad} has no host: write it as example.com/path")
+            if "*" in netloc:
+                raise ValueError(
+                    f"{bad} has a wildcard in its host, where there is none: example.com also"
+                    " stands for all its subdomains if nothing follows it"
+                )
+            path = _canonical_part(path, "http://h{}", path)
+            fragment = _canonical_part(fragment, "http://h/#{}", "")
+    except (ValueError, Warning) as error:
+        if str(error).startswith(bad):
+            raise
+        raise ValueError(f"{bad} cannot be read: {error}") from None
+    if any("*" in name for name in parse_qs(query, keep_blank_values=True)):
+        raise ValueError(f"{bad} has a wildcard in the name of a parameter: only values have them")
+    text = f"{scheme}://{netloc}" if scheme else netloc
+    text += path
+    if query:
+        text += f"?{query}"
+    return f"{text}#{fragment}" if fragment else text
+
+
+def _canonical_part(text: str, template: str, default: str) -> str:
+    """A path or a fragment of a pattern as w3lib writes it; a ``|`` at its end stays."""
+    if not text:
+        return default
+    body, end = (text[:-1], "|") if text.endswith("|") else (text, "")
+    url = canonicalize_url(template.format(body), keep_fragments=True)
+    return split(url)[4 if "#" in template else 2] + end
+
+
+def _witnesses(pattern: str) -> Iterator[str]:
+    """URLs of which a pattern should match at least one, unless it never matches."""
+    scheme, netloc, path, query, fragment = patterns.pattern_parse(pattern)
+    hosts = [netloc] if path or query or fragment else [netloc, f"zq.{netloc}"]
+    needed = "&".join(
+        f"{quote(name)}={quote(values[0].replace('*', ''))}"
+        for name, values in parse_qs(query, keep_blank_values=True).items()
+    )
+    for more in ("", "zq", "7", "/zq7/"):
+        for given_scheme in [scheme] if scheme else ["https", "http"]:
+            for host in hosts:
+                for given_query in (needed, f"{needed}&zq=7"):
+                    for given_fragment in (_example(fragment, ""), _example(fragment, "zq")):
+                        url = join(
+                            given_scheme,
+                            host,
+                            _example(path or "/", more),
+                            given_query,
+                            given_fragment,
+                        )
+                        try:
+                            yield canonicalize_url(url, keep_fragments=True)
+                        except ValueError:
+                            continue
+
+
+def _example(pattern: str, more: str) -> str:
+    """A path or a fragment that a pattern for it should match."""
+    if pattern.endswith("|"):
+        return pattern[:-1].replace("*", more)
+    return pattern.replace("*", more) + more
+
+
+class _Host:
+    """The patterns of one host, by the letters that their paths begin with."""
+
+    def __init__(self) -> None:
+        self._by_beginning: dict[str, set[int]] = {}
+        self._lengths: list[int] = []
+
+    def add(self, beginning: str, number: int) -> None:
+        self._by_beginning.setdefault(beginning, set()).add(number)
+        self._lengths = sorted({len(known) for known in self._by_beginning})
+
+    def candidates(self, path: str) -> Iterator[set[int]]:
+        for length in self._lengths:
+            found = self._by_beginning.get(path[:length])
+            if found is not None:
+                yield found
+
+
+class Index:
+    """All patterns, so that those that may match a URL are found in one look-up.
+
+    :param matchers: one for each rule; the answers are their positions.
+    """
+
+    def __init__(self, matchers: Sequence[PatternsMatcher]) -> None:
+        self._matchers = matchers
+        self._everywhere: list[int] = []
+        self._hosts: dict[str, _Host] = {}
+        #: By netloc, as it is written in a URL; bounded, and emptied together.
+        self._concerned: dict[str, bool] = {}
+        self._hosts_of: dict[str, tuple[_Host, ...]] = {}
+        for number, matcher in enumerate(matchers):
+            if not matcher.patterns.include:
+                self._everywhere.append(number)
+            for pattern in matcher.patterns.include:
+                _, netloc, path, _, _ = patterns.pattern_parse(pattern)
+                host = self._hosts.setdefault(_PORT.sub("", netloc), _Host())
+                beginning, star, _ = path.partition("*")
+                host.add((beginning if star else beginning.removesuffix("|")).lower(), number)
+
+    def concern(self, netloc: str) -> bool:
+        """Whether a URL with this netloc may be matched."""
+        try:
+            return self._concerned[netloc]
+        except KeyError:
+            return self._look_up(netloc)
+
+    def match(self, url: str) -> list[int]:
+        """The numbers of the matchers that match a canonical URL, ascending."""
+        scheme, netloc, path, query, fragment = split(url)
+        # A colon in it: there is no host, and the :// is part of something else.
+        if ":" in scheme or not self.concern(netloc):
+            return []
+        numbers = set(self._everywhere)
+        hosts = self._hosts_of[netloc]
+        if hosts:
+            path_in_lower_case = path.lower()
+            for host in hosts:
+                numbers.update(*host.candidates(path_in_lower_case))
+        if "@" in netloc:
+            url = join(scheme, netloc.rpartition("@")[2], path, query, fragment)
+        try:
+            return [number for number in sorted(numbers) if self._matchers[number].match(url)]
+        except ValueError:  # a URL that w3lib takes and the standard library, in there, does not
+            return []
+
+    def _look_up(self, netloc: str) -> bool:
+        host = netloc.rpartition("@")[2].lower()
+        if not _PLAIN_NETLOC(host):
+            try:
+                host = split(canonicalize_url(f"http://{host}/"))[1]
+            except ValueError:
+                host = ""  # such a URL has no canonical form that could be matched
+        name, found = _PORT.sub("", host), []
+        while name:
+            if name in self._hosts:
+                found.append(self._hosts[name])
+            name = name.partition(".")[2]
+        if len(self._concerned) >= _MEMO_LIMIT:
+            self._concerned.clear()
+            self._hosts_of.clear()
+        self._hosts_of[netloc] = tuple(found)
+        self._concerned[netloc] = bool(host) and bool(found or self._everywhere)
+        return self._concerned[netloc]

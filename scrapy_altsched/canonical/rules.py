@@ -1,0 +1,159 @@
+"""All rules of a crawl, and what they make of a URL."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from w3lib.url import canonicalize_url
+
+from .changes import Changes, Step
+from .patterns import Index, compile_patterns
+from .rule import Rule
+from .sources import Source, read_rules
+
+#: Part of the digest: a new number says that the same rules mean something else now.
+VERSION = 1
+_MEMO_LIMIT = 10_000  # sets of rules that match together
+
+
+@dataclass(frozen=True, slots=True)
+class Canonical:
+    """What a request is compared by.
+
+    :ivar url: without a rule that matches, as :func:`w3lib.url.canonicalize_url` writes it; the
+        URL as it is if that takes none such.
+    :ivar body: what counts of the body.
+    :ivar headers: names of the headers that count, in lower case, sorted.
+    :ivar steps: which rule changed what, in the order in which it was done.
+    :ivar rules: indexes of the rules that matched, in the order in which they apply.
+    """
+
+    url: str
+    body: bytes = b""
+    headers: tuple[str, ...] = ()
+    steps: tuple[Step, ...] = ()
+    rules: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A rule among the others.
+
+    :ivar place: where it is written.
+    :ivar source: number of the source that it is from.
+    """
+
+    rule: Rule
+    place: str
+    source: int
+
+
+class Rules:
+    """All rules of a crawl; they never change.
+
+    :ivar digest: a hash of what they mean: of their order and effects, not of their names and
+        places; "" without rules.
+    """
+
+    __slots__ = ("_changes", "_entries", "_index", "_rank", "concern", "digest")
+
+    def __init__(self, entries: Sequence[_Entry] = ()) -> None:
+        self._entries = tuple(entries)
+        self._index = Index([compile_patterns(e.rule.include, e.rule.exclude) for e in entries])
+        #: ``concern(netloc)``: whether a rule may match a URL with that netloc, as it is written
+        #: in the URL.  The one question that each request of a crawl asks: a look into a dict.
+        self.concern = self._index.concern
+        in_order = sorted(range(len(entries)), key=lambda index: (entries[index].rule.order, index))
+        self._rank = {index: rank for rank, index in enumerate(in_order)}
+        #: Indexes of rules that match together -> what they change.
+        self._changes: dict[tuple[int, ...], Changes] = {}
+        self.digest = _digest([entries[index] for index in in_order])
+
+    @classmethod
+    def load(cls, source: Source, *, name: str = "ALTSCHED_URL_RULES") -> Rules:
+        """Read and check rules.
+
+        :param source: a list of dicts, the path of a JSON or TOML file, a list with both, or JSON
+            text; ``None`` and "": no rules.
+        :param name: what messages call the source.
+        :raises ConfigError: a file cannot be read, or a rule not be meant.
+        """
+        return cls().extended(source, name=name)
+
+    def extended(self, source: Source, *, name: str) -> Rules:
+        """These rules and, after them, those of another source, as :meth:`load` takes it.
+
+        :raises ConfigError: as :meth:`load`.
+        """
+        number = self._entries[-1].source + 1 if self._entries else 0
+        more = [_Entry(rule, place, number) for place, rule in read_rules(source, name)]
+        return Rules([*self._entries, *more])
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __getitem__(self, index: int) -> Rule:
+        return self._entries[index].rule
+
+    def label(self, index: int) -> str:
+        """What to call a rule in front of its author: its name, or else its place."""
+        entry = self._entries[index]
+        return entry.rule.name or entry.place
+
+    def canonicalize(self, url: str, *, body: bytes = b"", content_type: str = "") -> Canonical:
+        """What a request for a URL is compared by.  No URL and no body makes it raise.
+
+        :param body: the request's.
+        :param content_type: value of the header of that name; "" if the request has none.
+        """
+        try:
+            whole = canonicalize_url(url, keep_fragments=True)
+        except Exception:  # whatever it is that w3lib cannot take
+            return Canonical(url, body)
+        matching = self._matching(whole)
+        if not matching:
+            return Canonical(whole.partition("#")[0], body)
+        changes = self._changes.get(matching)
+        if changes is None:
+            if len(self._changes) >= _MEMO_LIMIT:
+                self._changes.clear()
+            changes = Changes([(index, self._entries[index].rule) for index in matching])
+            self._changes[matching] = changes
+        new, steps = changes.apply_to_url(whole, url)
+        if body:
+            body, more = changes.apply_to_body(body, content_type)
+            steps += more
+        return Canonical(new, body, changes.headers, tuple(steps), matching)
+
+    def _matching(self, url: str) -> tuple[int, ...]:
+        """The indexes of the rules that apply to a canonical URL, in their order."""
+        found = self._index.match(url)
+        if not found:
+            return ()
+        named = {
+            entry.source
+            for entry in (self._entries[index] for index in found)
+            if entry.rule.include and not entry.rule.fallback
+        }
+        kept = [
+            index
+            for index in found
+            if not (self._entries[index].rule.fallback and self._entries[index].source in named)
+        ]
+        return tuple(sorted(kept, key=self._rank.__getitem__))
+
+
+def _digest(entries: Sequence[_Entry]) -> str:
+    if not entries:
+        return ""
+    sources = {number: at for at, number in enumerate(sorted({e.source for e in entries}))}
+    meaning = []
+    for entry in entries:
+        data = asdict(entry.rule)
+        for key in ("name", "preset", "order"):
+            del data[key]
+        meaning.append([data, sources[entry.source] if entry.rule.fallback else None])
+    return hashlib.sha1(json.dumps([VERSION, meaning], sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,125 @@
+"""Reads rules from where they are written: a setting, or files that it names."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from ..errors import ConfigError
+from . import discarder
+from .rule import Rule, nearest
+from .toml import tomllib
+
+#: A path, rules as dicts, or a list of both; text that begins with ``[`` is JSON.
+Source: TypeAlias = (
+    "str | os.PathLike[str] | Sequence[Mapping[str, Any] | str | os.PathLike[str]] | None"
+)
+
+
+def read_rules(source: Source, name: str) -> Iterator[tuple[str, Rule]]:
+    """Every rule of a source, checked, with the place where it stands.
+
+    :param name: what messages call the source.
+    :raises ConfigError: a file cannot be read, or a rule not be meant.
+    """
+    for place, data in _entries(source, name):
+        if not isinstance(data, Mapping):
+            raise ConfigError(f"{place}: {data!r} is no rule: it must be a dict.")
+        if discarder.is_foreign(data):
+            yield place, discarder.read_rule(data, place)
+        else:
+            yield place, Rule.from_dict(data, place)
+
+
+def _entries(source: Any, name: str) -> Iterator[tuple[str, Any]]:
+    if source is None or source == "":
+        return
+    if isinstance(source, str) and source.lstrip().startswith("["):
+        yield from _json_entries(source, name)
+    elif isinstance(source, (str, os.PathLike)):
+        yield from _file_entries(Path(source), name)
+    elif isinstance(source, (list, tuple)):
+        for position, item in enumerate(source):
+            if isinstance(item, (str, os.PathLike)):
+                yield from _file_entries(Path(item), name)
+            else:
+                yield f"{name}[{position}]", item
+    else:
+        hint = " Put it into a list." if isinstance(source, Mapping) else ""
+        raise ConfigError(
+            f"{name} = {source!r} cannot be used: it must be a list of rules, or the path of a"
+            f" file with rules.{hint}"
+        )
+
+
+def _file_entries(path: Path, name: str) -> Iterator[tuple[str, Any]]:
+    readers = {".json": _json_entries, ".toml": _toml_entries}
+    reader = readers.get(path.suffix.lower())
+    if reader is None:
+        raise ConfigError(
+            f"{name}: {str(path)!r} cannot be used: a file with rules ends in .json or .toml."
+        )
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise ConfigError(
+            f"{name}: the file {str(path)!r} cannot be read: {error.strerror}."
+            f" (Looked for from {Path.cwd()}.)"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{name}: the file {str(path)!r} is not UTF-8: byte {error.start} is not."
+        ) from None
+    yield from reader(text, str(path))
+
+
+def _json_entries(text: str, name: str) -> Iterator[tuple[str, Any]]:
+    decoder = json.JSONDecoder()
+    try:
+        rules = decoder.decode(text)
+    except json.JSONDecodeError as error:
+        raise ConfigError(
+            f"{name}, line {error.lineno}, column {error.colno}: not JSON: {error.msg}."
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{name}: not JSON that can be read: {error}.") from None
+    if not isinstance(rules, list):
+        raise ConfigError(f"{name}: a JSON file with rules must hold a list of them.")
+    # Once more, one by one, for the line that each begins at.
+    position = text.index("[") + 1
+    for number, rule in enumerate(rules):
+        position = _skip(text, position)
+        line = text.count("\n", 0, position) + 1
+        yield f"{name}[{number}], line {line}", rule
+        position = decoder.raw_decode(text, position)[1]
+
+
+def _skip(text: str, position: int) -> int:
+    found = re.compile(r"[\s,]*").match(text, position)
+    return found.end() if found is not None else position
+
+
+def _toml_entries(text: str, name: str) -> Iterator[tuple[str, Any]]:
+    try:
+        document = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{name}: not TOML: {error}.") from None
+    for key in document:
+        if key != "rules":
+            raise ConfigError(f"{name}: there is no table {key!r}. {nearest(key, ['rules'])}.")
+    rules = document.get("rules", [])
+    if not isinstance(rules, list):
+        raise ConfigError(f"{name}: each rule must be a table of its own, below [[rules]].")
+    heads = [
+        number
+        for number, line in enumerate(text.splitlines(), 1)
+        if re.match(r"\s*\[\[\s*rules\s*\]\]", line)
+    ]
+    for position, rule in enumerate(rules):
+        # As many heads as rules, unless they are written inline, or one stands inside of a text.
+        where = f", line {heads[position]}" if len(heads) == len(rules) else ""
+        yield f"{name}[{position}]{where}", rule
