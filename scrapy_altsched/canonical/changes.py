@@ -22,7 +22,7 @@ from .rule import Rule
 
 _DEFAULT_PORTS = {"http": ":80", "https": ":443", "ftp": ":21"}
 _WWW = re.compile(r"(?:www[0-9]*\.)+(?=[^.]+\.)")
-_ESCAPES = re.compile("(?:%[0-9A-F]{2})+")
+_ESCAPES = re.compile("(?:%[0-9A-Fa-f]{2})+")
 _FORM = "application/x-www-form-urlencoded"
 
 
@@ -116,13 +116,16 @@ class Changes:
         for index, names in self._path_params:
             if ";" in walk.path:
                 path = "/".join(_without(part, names) for part in walk.path.split("/"))
-                walk.set(index, "ignore_path_params", path=_canonical(path))
+                if path != walk.path:
+                    path = _canonical(walk.scheme, path)
+                    walk.set(index, "ignore_path_params", path=path)
         for index, positions in self._segments:
             segments = walk.path.split("/")[1:]
             gone = {at + len(segments) if at < 0 else at for at in positions}
             kept = [segment for at, segment in enumerate(segments) if at not in gone]
-            path = "".join(f"/{segment}" for segment in kept)
-            walk.set(index, "remove_segments", path=_canonical(path))
+            if len(kept) < len(segments):
+                path = _canonical(walk.scheme, "".join(f"/{segment}" for segment in kept))
+                walk.set(index, "remove_segments", path=path)
         case_rule = self._on("ignore_path_case")
         if case_rule is not None:
             walk.set(case_rule, "ignore_path_case", path=_lower(walk.path))
@@ -211,9 +214,9 @@ def _encode(fields: list[tuple[bytes, bytes]]) -> str:
     return urlencode(fields)
 
 
-def _canonical(path: str) -> str:
-    """A path as w3lib writes it: what was taken out may have made `..` of a segment."""
-    return split(canonicalize_url(f"http://h{path}"))[2]
+def _canonical(scheme: str, path: str) -> str:
+    """A path as w3lib writes it: what was taken out may have made ``..`` of a segment."""
+    return split(canonicalize_url(f"{scheme}://h{path}"))[2]
 
 
 def _without(segment: str, names: Globs) -> str:
@@ -231,8 +234,8 @@ def _lower(path: str) -> str:
         try:
             text = unquote_to_bytes(escaped).decode()
         except UnicodeDecodeError:
-            return escaped
-        return quote(text.lower(), safe="") if not text.isascii() else escaped
+            return escaped.upper()
+        return escaped.upper() if text.isascii() else quote(text.lower(), safe="")
 
     parts, end = [], 0
     for found in _ESCAPES.finditer(path):
@@ -251,7 +254,11 @@ def _without_fields(body: bytes, content_type: str, names: Globs) -> bytes:
     if kind == _FORM:
         fields = parse_qsl_to_bytes(body.decode("latin-1"), True)
         return _encode(sorted(item for item in fields if _decode(item[0]) not in names)).encode()
-    if kind == "application/json" or kind.endswith("+json") or (not kind and body[:1] in b"{["):
+    if (
+        kind == "application/json"
+        or kind.endswith("+json")
+        or (not kind and body.lstrip()[:1] in (b"{", b"["))
+    ):
         try:
             data = json.loads(body)
             _remove(data, "", names.__contains__)

@@ -23,7 +23,7 @@ def is_foreign(data: Mapping[str, Any]) -> bool:
     return "processor" in data or "urlPattern" in data
 
 
-def read_rule(data: Mapping[str, Any], place: str) -> Rule:
+def read_foreign(data: Mapping[str, Any], place: str) -> Rule:
     """Translate one of their rules.
 
     :param place: where it stands, for messages.

@@ -61,7 +61,8 @@ class Globs:
     """A set of globs that names are looked up in."""
 
     def __init__(self, globs: Iterable[str]) -> None:
-        self._match = re.compile("|".join(map(_to_regex, globs)), re.DOTALL).fullmatch
+        regex = "|".join(map(_to_regex, globs)) or r"(?!)"  # no globs: nothing, not even ""
+        self._match = re.compile(regex, re.DOTALL).fullmatch
         self._memo: dict[str, bool] = {}
 
     def __contains__(self, name: str) -> bool:

@@ -21,6 +21,9 @@ from w3lib.url import canonicalize_url
 
 _MEMO_LIMIT = 10_000  # hosts
 _PLAIN_NETLOC = re.compile(r"[a-z0-9._-]+(?::[0-9]+)?").fullmatch
+#: Of Scrapy's download handlers; a pattern without a scheme is for any.
+_SCHEMES = ("http", "https", "ftp", "s3")
+_HOST = re.compile(r"(?:(?:[a-z0-9_-]+\.)*[a-z0-9_-]+\.?|\[[0-9a-f:.]+\])(?::[0-9]+)?").fullmatch
 _PORT = re.compile(r":[0-9]*$")
 
 
@@ -96,11 +99,21 @@ def _normalize(pattern: str, key: str) -> str:
                 netloc = split(canonicalize_url(f"http://{netloc}/"))[1]
             elif key == "include":
                 raise ValueError(f"{bad} has no host: write it as example.com/path")
+            elif scheme:
+                raise ValueError(f"{bad} has a scheme, but no host")
+            if scheme and scheme not in _SCHEMES:
+                raise ValueError(
+                    f"{bad} has none of the schemes {', '.join(_SCHEMES)}: leave it out for any"
+                )
+            if netloc in {"http", "https"}:
+                raise ValueError(f"{bad} has no host: after the scheme stands ://")
             if "*" in netloc:
                 raise ValueError(
                     f"{bad} has a wildcard in its host, where there is none: example.com also"
                     " stands for all its subdomains if nothing follows it"
                 )
+            if netloc and not _HOST(netloc):
+                raise ValueError(f"{bad} never matches: {netloc!r} is no host")
             path = _canonical_part(path, "http://h{}", path)
             fragment = _canonical_part(fragment, "http://h/#{}", "")
     except (ValueError, Warning) as error:

@@ -24,7 +24,7 @@ def _list(value: Any, kind: type, what: str) -> tuple[Any, ...]:
     items = [value] if isinstance(value, kind) else value
     if isinstance(items, (str, bytes, Mapping)) or not isinstance(items, Iterable):
         raise ValueError(f"must be {what}")
-    items = sorted(items) if isinstance(items, (set, frozenset)) else list(items)
+    items = sorted(items, key=repr) if isinstance(items, (set, frozenset)) else list(items)
     for item in items:
         if not isinstance(item, kind) or isinstance(item, bool):
             raise ValueError(f"must be {what}, and {item!r} is none")
@@ -112,7 +112,7 @@ def _preset(value: Any) -> tuple[str, ...]:
     names = _some(_list(value, str, "the name of a preset or a list of names"))
     for name in names:
         if name not in presets():
-            raise ValueError(f"names no preset: {name!r}. {nearest(name, presets())}")
+            raise ValueError(f"{name!r} is no preset. {nearest(name, presets())}".rstrip("."))
     return names
 
 
@@ -204,7 +204,7 @@ _ACTIONS = {item.name for item in fields(Rule) if item.metadata["acts"]}
 def nearest(name: object, names: Iterable[str]) -> str:
     """A sentence that says which of the names is meant."""
     near = difflib.get_close_matches(str(name), list(names), 1, 0)[0]
-    return f"The nearest is {near!r}"
+    return f"The nearest is {near!r}."
 
 
 @cache

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ..errors import ConfigError
-from . import discarder
+from .discarder import is_foreign, read_foreign
 from .rule import Rule, nearest
 from .toml import tomllib
 
@@ -29,8 +29,8 @@ def read_rules(source: Source, name: str) -> Iterator[tuple[str, Rule]]:
     for place, data in _entries(source, name):
         if not isinstance(data, Mapping):
             raise ConfigError(f"{place}: {data!r} is no rule: it must be a dict.")
-        if discarder.is_foreign(data):
-            yield place, discarder.read_rule(data, place)
+        if is_foreign(data):
+            yield place, read_foreign(data, place)
         else:
             yield place, Rule.from_dict(data, place)
 
@@ -110,7 +110,7 @@ def _toml_entries(text: str, name: str) -> Iterator[tuple[str, Any]]:
         raise ConfigError(f"{name}: not TOML: {error}.") from None
     for key in document:
         if key != "rules":
-            raise ConfigError(f"{name}: there is no table {key!r}. {nearest(key, ['rules'])}.")
+            raise ConfigError(f"{name}: there is no table {key!r}. {nearest(key, ['rules'])}")
     rules = document.get("rules", [])
     if not isinstance(rules, list):
         raise ConfigError(f"{name}: each rule must be a table of its own, below [[rules]].")
