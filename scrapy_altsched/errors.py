@@ -13,6 +13,7 @@
     │   └── StoreStalledError                the store asks to write later
     ├── CommitPostponedError                 a component could not write out what it holds
     ├── CodecError (also a ValueError)       a request cannot be stored, or not be restored
+    ├── InputError                           a file that a command was given cannot be used
     └── ForkedError                          used from a forked child process
 
 A message says what happened, to which setting, file or URL, and what to do.
@@ -63,6 +64,10 @@ class CommitPostponedError(AltschedError):
 
 class CodecError(AltschedError, ValueError):
     """A request cannot be turned into bytes, or bytes not into a request."""
+
+
+class InputError(AltschedError):
+    """A file that a command was given cannot be read, or its content not be meant."""
 
 
 class ForkedError(AltschedError):

@@ -19,9 +19,12 @@ from w3lib.url import canonicalize_url
 
 from example_project.example_project.site import load_graph
 from scrapy_altsched.canonical import Rule, Rules, patterns
+from scrapy_altsched.canonical.discarder import PROCESSORS
 from scrapy_altsched.canonical.patterns import Index, compile_patterns
-from scrapy_altsched.canonical.rule import presets
+from scrapy_altsched.canonical.rule import KEYS, presets
 from scrapy_altsched.errors import ConfigError
+
+from .test_docs import code_blocks, first_column, literals, rows, section
 
 
 def canonical(url: str, *rules: Mapping[str, Any]) -> str:
@@ -823,3 +826,64 @@ def test_a_bad_rule_of_duplicate_url_discarder_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=rf"^ALTSCHED_URL_RULES\[0\]: .*{message}"):
         Rules.load([{**foreign("queryRemoval", "a"), **change}])
+
+
+# The documentation
+
+
+def readme_rules(tmp_path: Path) -> Rules:
+    (code,) = code_blocks("README.rst", "toml")
+    path = tmp_path / "rules.toml"
+    path.write_text(code)
+    return Rules.load(path)
+
+
+def test_the_examples_in_the_readme_are_true(tmp_path: Path) -> None:
+    rules = readme_rules(tmp_path)
+    table = rows(section("README.rst", "Pages that have several URLs"))
+    assert len(table) >= 9
+    used = set()
+    for one, other, same in table:
+        found = [rules.canonicalize(literals(cell)[0]) for cell in (one, other)]
+        assert (found[0].url == found[1].url) is (same.astext() == "yes"), one.astext()
+        used |= {rule for item in found for rule in item.rules}
+    # The last one is for bodies and headers.
+    assert used == set(range(len(rules) - 1))
+    url = "https://api.example/query"
+    bodies = [b'{"q": 1, "timestamp": 2}', b'{"timestamp": 3, "q": 1}']
+    first, second = [
+        rules.canonicalize(url, body=body, content_type="application/json") for body in bodies
+    ]
+    assert first.body == second.body != b""
+    assert first.headers == ("accept-language",)
+
+
+def test_every_key_is_documented_and_the_other_way_round() -> None:
+    assert first_column("fingerprints.rst", "The keys") == [field.name for field in fields(Rule)]
+
+
+def test_every_preset_is_documented_with_all_of_its_names() -> None:
+    table = rows(section("fingerprints.rst", "Presets"))
+    documented = {literals(row[0])[0]: literals(row[1]) for row in table}
+    assert documented == {
+        name: [item for names in preset.values() for item in names]
+        for name, preset in presets().items()
+    }
+
+
+def test_every_processor_of_duplicate_url_discarder_is_documented() -> None:
+    table = rows(section("fingerprints.rst", "Rules of duplicate-url-discarder"))
+    assert [literals(row[0])[0] for row in table] == list(PROCESSORS)
+    for processor, (_, effect) in zip(PROCESSORS, table, strict=True):
+        arguments = () if processor == "normalizer" else (1,) if "sub" in processor else ("a",)
+        keys = PROCESSORS[processor](arguments)
+        assert list(keys) == [text for text in literals(effect) if text in KEYS]
+
+
+def test_every_example_of_rules_in_the_reference_can_be_loaded(tmp_path: Path) -> None:
+    blocks = code_blocks("fingerprints.rst", "toml")
+    assert blocks
+    for code in blocks:
+        path = tmp_path / "rules.toml"
+        path.write_text(code)
+        assert len(Rules.load(path)) == code.count("[[rules]]")

@@ -28,6 +28,7 @@ from scrapy.utils.test import get_crawler
 
 import scrapy_altsched
 from scrapy_altsched import DupeFilter, Scheduler, signals
+from scrapy_altsched.command import SUBCOMMANDS
 from scrapy_altsched.errors import AltschedError
 from scrapy_altsched.feeds import FileStorage
 from scrapy_altsched.settings import PREFIX, Config
@@ -324,7 +325,8 @@ def test_every_file_of_the_project_that_is_named_exists(name: str) -> None:
     for path in re.findall(r"``((?:[\w-]+/)*\w+\.(?:py|rst|cfg|toml))(?:::\w+)?``", TEXTS[name]):
         # A module of the package, a test, or a path from the project's folder.
         places = [PACKAGE / path, ROOT / "tests" / path, ROOT / path]
-        assert path == "settings.py" or any(place.is_file() for place in places), path
+        is_users = path in {"settings.py", "rules.toml"}
+        assert is_users or any(place.is_file() for place in places), path
 
 
 def test_every_test_that_is_named_exists() -> None:
@@ -405,7 +407,10 @@ def test_every_command_exists() -> None:
         elif program == "pip":
             assert (verb, arguments) == ("install", [SETUP["metadata"]["name"]])
         elif program == "scrapy":
-            assert importlib.util.find_spec(f"scrapy.commands.{verb}") is not None
+            if verb == "altsched":
+                assert arguments[0] in SUBCOMMANDS
+            else:
+                assert importlib.util.find_spec(f"scrapy.commands.{verb}") is not None
             for name in re.findall(r"-s (\w+)=", shlex.join(arguments)):
                 assert name in Settings() or name in FIELDS
         else:

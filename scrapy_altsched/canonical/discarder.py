@@ -45,15 +45,15 @@ def read_foreign(data: Mapping[str, Any], place: str) -> Rule:
             raise ConfigError(
                 f"{place}: urlPattern has no key {key!r}. {nearest(key, ('include', 'exclude'))}"
             )
-    if not isinstance(processor, str) or processor not in _PROCESSORS:
+    if not isinstance(processor, str) or processor not in PROCESSORS:
         raise ConfigError(
-            f"{place}: there is no processor {processor!r}. {nearest(processor, _PROCESSORS)}"
+            f"{place}: there is no processor {processor!r}. {nearest(processor, PROCESSORS)}"
         )
     arguments = data.get("args") or ()
     try:
         if isinstance(arguments, str) or not isinstance(arguments, (list, tuple)):
             raise ValueError("must be a list")
-        effect = _PROCESSORS[processor](tuple(arguments))
+        effect = PROCESSORS[processor](tuple(arguments))
     except ValueError as error:
         raise ConfigError(f"{place}: args = {arguments!r} cannot be used: {error}.") from None
     include = [item for item in pattern.get("include") or () if item]
@@ -97,7 +97,7 @@ def _normalizer(arguments: tuple[Any, ...]) -> dict[str, Any]:
     return {"ignore_www": True, "ignore_trailing_slash": True}
 
 
-_PROCESSORS: dict[str, Callable[[tuple[Any, ...]], dict[str, Any]]] = {
+PROCESSORS: dict[str, Callable[[tuple[Any, ...]], dict[str, Any]]] = {
     "queryRemoval": _query_removal,
     "queryRemovalExcept": _query_removal_except,
     "subpathRemoval": _subpath_removal,
