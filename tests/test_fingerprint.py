@@ -1,0 +1,417 @@
+"""Our fingerprints beside Scrapy's.
+
+``ALTSCHED_COMPARISONS`` says how many comparisons each of the two large tests makes at least; by
+default it is small enough for every run of the suite.  A million::
+
+    ALTSCHED_COMPARISONS=1000000 python -m pytest -n 0 -s tests/test_fingerprint.py -k beside_scrapy
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import string
+from collections.abc import Callable, Iterator
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scrapy import FormRequest, Request
+from scrapy.http import JsonRequest
+from scrapy.utils.request import fingerprint as scrapy_fingerprint
+
+from scrapy_altsched import fingerprint as module
+from scrapy_altsched.fingerprint import fingerprint
+
+COMPARISONS = int(os.environ.get("ALTSCHED_COMPARISONS", "10000"))
+LINKS = Path(__file__).parent.parent / "example_project" / "data" / "python-docs-links.jsonl.gz"
+
+
+class RawRequest(Request):
+    """A request whose URL nobody has made safe; Scrapy's own requests do."""
+
+    def __init__(self, url: str, **arguments: Any) -> None:
+        super().__init__("http://example.com", **arguments)
+        self.raw = url
+
+    @property
+    def url(self) -> str:
+        return self.raw
+
+
+@cache
+def recorded_urls() -> list[str]:
+    """Every different link of a documentation site, in an order of no meaning."""
+    found: set[str] = set()
+    with gzip.open(LINKS, "rt", encoding="utf-8") as file:
+        for line in file:
+            found.update(json.loads(line)[1])
+    urls = sorted(found)
+    random.Random(1).shuffle(urls)
+    return urls
+
+
+def outcome(make: Callable[..., bytes], request: Request, arguments: dict[str, Any]) -> Any:
+    try:
+        return make(request, **arguments)
+    except Exception as error:  # whatever w3lib raises for it
+        return type(error)
+
+
+#: Arguments of the request, and of the fingerprint.
+VARIANTS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({}, {}),
+    ({"method": "HEAD"}, {}),
+    ({"method": "POST", "body": b"a=1\xff"}, {}),
+    ({"body": "ä"}, {}),
+    ({"headers": {"A": ["1", "2"], "B": "3"}}, {"include_headers": ["b", b"A", "C"]}),
+    ({"headers": {"A": "1"}}, {"include_headers": []}),
+    ({"headers": {"A": "1"}}, {}),
+    ({}, {"keep_fragments": True}),
+    ({"meta": {"verbatim_url": True}}, {}),
+    ({"meta": {"depth": 1}, "encoding": "latin-1"}, {}),
+]
+
+
+def compare(url: str, variants: list[tuple[dict[str, Any], dict[str, Any]]] | None = None) -> int:
+    """Compare both fingerprints of requests for *url*; how many comparisons were made."""
+    made = 0
+    for of_request, of_fingerprint in variants or VARIANTS[:1]:
+        for request_class in (Request, RawRequest):
+            try:
+                request = request_class(url, **of_request)
+            except (ValueError, LookupError):  # no such request can be scheduled
+                continue
+            theirs = outcome(scrapy_fingerprint, request_class(url, **of_request), of_fingerprint)
+            ours = outcome(fingerprint, request, of_fingerprint)
+            assert ours == theirs, (request_class.__name__, url, of_request, of_fingerprint)
+            made += 1
+    return made
+
+
+# The same bytes
+
+PLAIN = string.ascii_letters + string.digits + "-._~"
+#: What URLs hold that is neither plain nor rare, and what means something in them.
+DELIMITERS = "/?#[]@!$&'()*+,;=:|%\\ \"<>^`{}"
+RARE = "\t\n\r\x00\x1f\x7f\x80\xe9\u07c0\u0131n\u0131"
+RARE += "\u017f\u212aa\uff0e\u3002/\uff1f\u0283\u200b\u202e\ud800\U0001f600\xa0"
+ESCAPES = ["%20", "%2F", "%2f", "%2e", "%2E%2E", "%41", "%7e", "%25", "%3B", "%3f", "%26", "%3D"]
+ESCAPES += ["%C3%A9", "%c3%a9", "%E9", "%FF", "%00", "%", "%4", "%zz", "%%20", "%u00e9", "%2B"]
+
+texts = st.text(PLAIN, max_size=6)
+pieces = st.one_of(
+    texts,
+    texts,
+    st.text(PLAIN + DELIMITERS, max_size=4),
+    st.text(PLAIN + DELIMITERS + RARE, max_size=4),
+    st.sampled_from(ESCAPES),
+    st.sampled_from([".", "..", "./", "/../", "//", ";", ";jsessionid=1", "+", "&", "=", ""]),
+    st.text(max_size=3),
+)
+hosts = st.one_of(
+    st.sampled_from(["example.com", "a.b-c.example", "localhost", "127.0.0.1", "x_y.example"]),
+    st.sampled_from(["EXAMPLE.com", "münchen.example", "xn--mnchen-3ya.example", "日本.example"]),
+    st.sampled_from(["", ".", "a..b", ".a", "a.", "-", "[::1]", "[::0:1]", "[v1.a]", "[", "]"]),
+    st.sampled_from(
+        ["a" * 64 + ".example", "\ufb01.example", "a\u3002b", "0x7f.1", "%65xample.com", "a%2eb"]
+    ),
+    st.text(PLAIN, min_size=1, max_size=8),
+    pieces,
+)
+ports = st.one_of(
+    st.just(""),
+    st.integers(0, 70_000).map(":{}".format),
+    st.sampled_from(
+        [":", ":80", ":443", ":080", ":0", ":65535", ":65536", ":x", ":-1", ":٨", ": 8"]
+    ),
+)
+userinfos = st.sampled_from(
+    ["", "", "", "", "u@", "u:p@", "U:P@", ":@", "@", "u%40:p@", "é:é@", "a@b@"]
+)
+schemes = st.sampled_from(
+    ["http"] * 6
+    + ["https"] * 4
+    + ["HTTP", "hTTps", "ftp", "file", "s3", "data", "ws", "about", "javascript", "", "h t", "1"]
+)
+paths = st.one_of(
+    st.lists(texts, max_size=4).map(lambda parts: "".join(f"/{part}" for part in parts)),
+    st.lists(pieces, max_size=5).map(lambda parts: "/" + "".join(parts)),
+    st.lists(pieces, max_size=3).map("".join),
+)
+fields = st.one_of(
+    st.tuples(st.sampled_from(["a", "a+", "ab", "b", "B", ""]), pieces).map("=".join),
+    st.tuples(pieces, pieces).map("=".join),
+    st.tuples(texts, texts).map("=".join),
+    pieces,
+)
+queries = st.one_of(
+    st.just(""), st.lists(fields, max_size=4).map(lambda found: "?" + "&".join(found))
+)
+fragments = st.one_of(st.just(""), st.just("#"), pieces.map("#{}".format))
+urls = st.one_of(
+    st.tuples(schemes, userinfos, hosts, ports, paths, queries, fragments).map(
+        lambda parts: "{}://{}{}{}{}{}{}".format(*parts)
+    ),
+    st.tuples(schemes, st.lists(pieces, max_size=4).map("".join)).map(":".join),
+    st.text(max_size=20).map("http://{}".format),
+)
+
+
+def test_generated_urls_beside_scrapy() -> None:
+    made = 0
+
+    # Few URLs an example would leave most of the time to Hypothesis.
+    @given(st.lists(urls, min_size=20, max_size=20))
+    @settings(
+        max_examples=max(10, COMPARISONS // 300),
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    def check(found: list[str]) -> None:
+        nonlocal made
+        made += sum(compare(url, VARIANTS) for url in found)
+
+    while made < COMPARISONS:
+        check()
+    print(f"\n{made} comparisons of generated requests")
+
+
+MUTATIONS: list[Callable[[random.Random, str], str]] = []
+
+
+def mutation(function: Callable[[random.Random, str], str]) -> Callable[[random.Random, str], str]:
+    MUTATIONS.append(function)
+    return function
+
+
+@mutation
+def insert(rng: random.Random, url: str) -> str:
+    at = rng.randrange(len(url) + 1)
+    return url[:at] + rng.choice([*DELIMITERS, *RARE, *ESCAPES, *PLAIN]) + url[at:]
+
+
+@mutation
+def replace(rng: random.Random, url: str) -> str:
+    at = rng.randrange(len(url))
+    return url[:at] + rng.choice([*DELIMITERS, *RARE, *ESCAPES, *PLAIN]) + url[at + 1 :]
+
+
+@mutation
+def delete(rng: random.Random, url: str) -> str:
+    at = rng.randrange(len(url))
+    return url[:at] + url[at + rng.randrange(1, 4) :]
+
+
+@mutation
+def swap_case(rng: random.Random, url: str) -> str:
+    start, end = sorted(rng.randrange(len(url) + 1) for _ in range(2))
+    return url[:start] + url[start:end].swapcase() + url[end:]
+
+
+@mutation
+def double_part(rng: random.Random, url: str) -> str:
+    start, end = sorted(rng.randrange(len(url) + 1) for _ in range(2))
+    return url[:end] + url[start:]
+
+
+@mutation
+def add_fields(rng: random.Random, url: str) -> str:
+    page, mark, fragment = url.partition("#")
+    names = ["id", "a", "A", "a1", "a+", "a-", "utm_source", "é", "", "x[]", "q"]
+    values = ["", "1", "1+2", "a/b", "a:b", "a,b@c", "%20", "x y", "=", "~", "é"]
+    made = [f"{rng.choice(names)}={rng.choice(values)}" for _ in range(rng.randrange(1, 5))]
+    return f"{page}{'&' if '?' in page else '?'}{'&'.join(made)}{mark}{fragment}"
+
+
+@mutation
+def shuffle_fields(rng: random.Random, url: str) -> str:
+    page, mark, query = url.partition("?")
+    found = query.split("&")
+    rng.shuffle(found)
+    return page + mark + "&".join(found)
+
+
+@mutation
+def add_port(rng: random.Random, url: str) -> str:
+    scheme, _, rest = url.partition("://")
+    host, slash, path = rest.partition("/")
+    port = rng.choice(["80", "443", "0", "08", "", "65536", str(rng.randrange(66_000))])
+    return f"{scheme}://{host}:{port}{slash}{path}"
+
+
+@mutation
+def add_segment(rng: random.Random, url: str) -> str:
+    at = [index for index, character in enumerate(url) if character == "/"] or [0]
+    where = rng.choice(at)
+    segment = rng.choice([".", "..", "", ".well-known", "a.b", "...", ";a=b", "%2e"])
+    return f"{url[:where]}/{segment}{url[where:]}"
+
+
+def mutants(seed: int) -> Iterator[str]:
+    """Recorded URLs, each with up to three mutations, without end."""
+    rng = random.Random(seed)
+    while True:
+        url = rng.choice(recorded_urls())
+        for _ in range(rng.randrange(4)):
+            url = rng.choice(MUTATIONS)(rng, url) or "http://"
+        yield url
+
+
+def test_recorded_urls_with_mutations_beside_scrapy() -> None:
+    seed = 20_000
+    made = 0
+    rng = random.Random(seed)
+    for url in mutants(seed):
+        # Most as they are, since the arguments are compared with the generated ones too.
+        made += compare(url, [VARIANTS[0], rng.choice(VARIANTS)])
+        if made >= COMPARISONS:
+            break
+    print(f"\n{made} comparisons of recorded URLs with mutations (seed {seed})")
+
+
+def test_recorded_urls_have_scrapys_fingerprints() -> None:
+    made = sum(compare(url) for url in recorded_urls()[:COMPARISONS])
+    assert made > min(COMPARISONS, len(recorded_urls()))
+
+
+PLACES = ["{}", "a{}b", "a{}{}", "/{}", "%{}0", "%2{}"]
+AROUND = [
+    "http://{}/p?k=v#f",
+    "http://a{}b.example/",
+    "http://example.com:8{}/",
+    "http://example.com/{}",
+    "http://example.com/p/{}?k=v",
+    "http://example.com/p?{}",
+    "http://example.com/p?{}=v",
+    "http://example.com/p?k={}",
+    "http://example.com/p?k={}&a=b",
+    "http://example.com/p?b=1&k{}=v&k=w&a=b",
+    "http://example.com/p#{}",
+    "http{}://example.com/p",
+]
+
+
+@pytest.mark.parametrize("around", AROUND)
+def test_each_character_at_each_place_beside_scrapy(around: str) -> None:
+    for code, place in product(range(0x100), PLACES):
+        compare(around.format(place.replace("{}", chr(code))))
+
+
+def test_fields_are_in_scrapys_order() -> None:
+    # Characters that come before "=" and after it, among those that the fast path takes.
+    names = ["", "+", "a", *(f"a{character}" for character in "+,-./0:@A_a~"), "A"]
+    for first, second in product(names, repeat=2):
+        for one, other in product(["", "+", "1", "a", "~"], repeat=2):
+            compare(f"http://example.com/?{first}={one}&{second}={other}")
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        FormRequest("http://example.com/", formdata={"a": "ä"}),
+        FormRequest("http://example.com/?x=1", method="GET", formdata={"b": "1", "a": "2"}),
+        JsonRequest("http://example.com/", data={"a": [1]}),
+        Request("http://example.com/", method="propfind"),
+        Request("http://example.com/", method="MÜLL"),
+        Request("http://example.com/", method='G"ET'),
+        Request("data:text/plain,a b"),
+        Request("about:blank"),
+        Request("file:///tmp/a b"),
+        Request("s3://bucket/key?b&a"),
+    ],
+    ids=repr,
+)
+def test_other_requests_have_scrapys_fingerprint(request_: Request) -> None:
+    for arguments in ({}, {"keep_fragments": True}, {"include_headers": ["Content-Type"]}):
+        ours = fingerprint(request_.copy(), **arguments)
+        assert ours == scrapy_fingerprint(request_, **arguments)
+
+
+def test_the_answer_is_for_the_request_as_it_is_now() -> None:
+    request = Request("http://example.com/")
+    before = fingerprint(request)
+    request.method = "PUT"
+    assert fingerprint(request) != before
+    assert fingerprint(request) == scrapy_fingerprint(request.copy())
+
+
+# The fast path
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The URLs that Scrapy's own function was asked for."""
+    found: list[str] = []
+
+    def ask(request: Request, **arguments: Any) -> bytes:
+        found.append(request.url)
+        return scrapy_fingerprint(request, **arguments)
+
+    monkeypatch.setattr(module, "scrapy_fingerprint", ask)
+    return found
+
+
+def test_scrapys_own_function_is_asked_for_few_of_the_recorded_urls(asked: list[str]) -> None:
+    urls = recorded_urls()
+    for url in urls:
+        fingerprint(Request(url))
+    assert 0 < len(asked) < len(urls) / 100
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://example.com",
+        "https://example.com/",
+        "http://example.com:8080/a/b.html",
+        "http://127.0.0.1:45123/index.html#top",
+        "http://example.com/?",
+        "http://example.com/a#",
+        "http://example.com/a?b=c",
+        "http://example.com/a?b=&a=1+2&a=1&c=d/e:f,g@h#top",
+        "http://example.com/caf%C3%A9/a%20b?c=d#%zz",
+        "http://example.com/a'b(c)*d!e$f&g+h,i;".rstrip(";"),
+        "http://example.com//a//b~c@d=e",
+    ],
+)
+def test_ordinary_urls_take_the_fast_path(asked: list[str], url: str) -> None:
+    request = Request(url)
+    assert fingerprint(request) == scrapy_fingerprint(request)
+    assert asked == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://example.com/a/../b",
+        "http://example.com/.hidden",
+        "http://example.com:080/",
+        "http://example.com:65536/",
+        "http://example.com/a;b",
+        "http://example.com/a;",
+        "http://example.com/%7Ea",
+        "http://example.com/%c3%a9",
+        "http://example.com/?a",
+        "http://example.com/?a=b=c",
+        "http://example.com/?a=%20",
+        "http://example.com/?a=b&&c=d",
+        "http://example.com?a=b",
+        "HTTP://example.com/",
+        "http://EXAMPLE.com/",
+        "http://user@example.com/",
+        "http://[::1]/",
+        "ftp://example.com/",
+    ],
+)
+def test_what_needs_w3lib_is_left_to_scrapy(asked: list[str], url: str) -> None:
+    request = RawRequest(url)
+    assert outcome(fingerprint, request, {}) == outcome(scrapy_fingerprint, request, {})
+    assert asked == [url]
