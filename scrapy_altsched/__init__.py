@@ -17,16 +17,18 @@ if TYPE_CHECKING:
     from .addon import Addon
     from .dupefilter import DupeFilter
     from .errors import AltschedError
+    from .fingerprint import RequestFingerprinter
     from .scheduler import Scheduler
 
 __version__ = "0.1.0"
 
-__all__ = ["Addon", "AltschedError", "DupeFilter", "Scheduler"]
+__all__ = ["Addon", "AltschedError", "DupeFilter", "RequestFingerprinter", "Scheduler"]
 
 _HOMES = {
     "Addon": "addon",
     "AltschedError": "errors",
     "DupeFilter": "dupefilter",
+    "RequestFingerprinter": "fingerprint",
     "Scheduler": "scheduler",
 }
 

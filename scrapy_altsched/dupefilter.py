@@ -14,9 +14,12 @@ from scrapy.utils.request import (
     referer_str,
 )
 
+from .canonical import Rules
 from .engine import Engine
 from .errors import AltschedError, StoreStalledError
+from .fingerprint import NOTE, apply_rules, describe
 from .frontier import LocalFrontier, open_frontier
+from .reports import warn_of_other_fingerprints
 from .settings import Config
 
 if TYPE_CHECKING:
@@ -58,6 +61,7 @@ class DupeFilter(BaseDupeFilter):
         self._path = path
         self._crawler = crawler
         self._frontier: LocalFrontier | None = None
+        self._use_rules(Rules())
         self._is_owner = False
         self._interval = 0.0
         self._due_at = 0.0
@@ -72,9 +76,19 @@ class DupeFilter(BaseDupeFilter):
             crawler=crawler,
         )
 
-    def share(self, frontier: LocalFrontier) -> None:
-        """Use a scheduler's frontier; the scheduler calls it before :meth:`open`."""
+    def _use_rules(self, rules: Rules) -> None:
+        stats = self._crawler.stats if self._crawler is not None else None
+        self._make = apply_rules(self.fingerprinter, rules, stats).fingerprint
+        #: What makes the fingerprints, for the job's note of it.
+        self.fingerprint_note = describe(self.fingerprinter, rules)
+
+    def share(self, frontier: LocalFrontier, rules: Rules | None = None) -> None:
+        """Use a scheduler's frontier; the scheduler calls it before :meth:`open`.
+
+        :param rules: which URLs mean the same page.
+        """
         self._frontier = frontier
+        self._use_rules(rules or Rules())
 
     def open(self) -> Deferred[None] | None:
         """Open a frontier for its seen set, unless a scheduler shares its own.
@@ -90,6 +104,7 @@ class DupeFilter(BaseDupeFilter):
             if self._crawler is not None:
                 config = Config.from_settings(self._crawler.settings, disk=None)
                 self._interval = config.commit_interval
+                self._use_rules(config.rules_of(spider))
                 if Engine(self._crawler).interactive:
                     path = None
             self._frontier = open_frontier(path, owner)
@@ -97,6 +112,9 @@ class DupeFilter(BaseDupeFilter):
             logger.critical("%s", error, extra={"spider": spider})
             raise
         self._is_owner = True
+        if path is not None and self._frontier.run > 1:
+            stored = self._frontier.note(NOTE)
+            warn_of_other_fingerprints(stored, self.fingerprint_note, path, spider)
         if self._frontier.pending:
             logger.warning(
                 "%(count)d requests are pending in JOBDIR %(jobdir)s that only this package's"
@@ -108,7 +126,8 @@ class DupeFilter(BaseDupeFilter):
 
     def fingerprint(self, request: Request) -> bytes:
         """The fingerprint of *request*, of at most 255 bytes."""
-        return shorten(self.fingerprinter.fingerprint(request))
+        made = self._make(request)
+        return made if len(made) <= _LONGEST else shorten(made)
 
     def request_seen(self, request: Request) -> bool:
         """Whether the like of *request* was seen; it is from now on.
@@ -123,10 +142,22 @@ class DupeFilter(BaseDupeFilter):
             self._due_at = time.monotonic() + self._commit(self._frontier)
         return seen
 
+    def forget(self, request: Request) -> bool:
+        """Have *request*, and all that are the same page, not be seen; whether it was.
+
+        The next one is crawled again.  One that is pending stays so.
+
+        :raises StoreError: the store could not be read or written.
+        """
+        if self._frontier is None:
+            self.open()
+        assert self._frontier is not None
+        return self._frontier.forget(self.fingerprint(request))
+
     def _commit(self, frontier: LocalFrontier) -> float:
         """Commit; the number of seconds until the next time."""
         try:
-            frontier.commit()
+            frontier.commit({NOTE: self.fingerprint_note})
         except StoreStalledError:
             return 0.1
         except AltschedError as error:

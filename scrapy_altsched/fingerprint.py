@@ -1,4 +1,4 @@
-"""Request -> fingerprint: Scrapy's bytes, sooner.
+"""Request -> fingerprint: Scrapy's bytes, sooner; or those of what rules make of the request.
 
 Most of Scrapy's time for a fingerprint goes into ``w3lib.url.canonicalize_url``, and most URLs of
 a crawl are canonical before it, or nearly so.  Two regular expressions tell which; whatever they
@@ -16,15 +16,35 @@ Why a URL that they match is canonical, with every w3lib since 1.17:
 
 from __future__ import annotations
 
+import json
+import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import sha1
 from typing import TYPE_CHECKING
 
+from scrapy.utils.python import global_object_name, to_unicode
+from scrapy.utils.request import RequestFingerprinter as ScrapyFingerprinter
+from scrapy.utils.request import RequestFingerprinterProtocol
 from scrapy.utils.request import fingerprint as scrapy_fingerprint
+
+from .canonical import Canonical, Rules
+from .errors import ConfigError
+from .settings import Config
 
 if TYPE_CHECKING:
     from scrapy import Request
+    from scrapy.crawler import Crawler
+    from scrapy.statscollectors import StatsCollector
+    from typing_extensions import Self
+
+logger = logging.getLogger(__name__)
+
+#: Meta keys of a request: whether no rule is to be applied to it; what it is to be told by.
+SKIP_RULES = "altsched_skip_rules"
+DEDUPE_KEY = "altsched_dedupe_key"
+#: Of Scrapy since 2.17: the URL counts as it stands.
+_VERBATIM = "verbatim_url"
 
 _NETLOC = r"[a-z0-9._-]+(?::(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}))?"
 _PATH = r"[A-Za-z0-9._~!$&'()*+,=:@/-]*"
@@ -51,15 +71,14 @@ def fingerprint(
 ) -> bytes:
     """What ``scrapy.utils.request.fingerprint`` answers to the same arguments: 20 bytes.
 
-    Nothing is remembered from call to call for the requests that this is fast for: a request is
-    fingerprinted once, when it is scheduled.
+    For requests that this is fast for, nothing is remembered from call to call: the scheduler asks
+    once for each.
     """
     meta = request.meta
     if (
         request.method == "GET"
         and not (request.body or include_headers or keep_fragments)
-        # Since Scrapy 2.17 it has the URL count as it stands.
-        and not (meta and meta.get("verbatim_url"))
+        and not (meta and meta.get(_VERBATIM))
     ):
         url = request.url
         match = _match(url)
@@ -98,3 +117,189 @@ def _tidy(url: str, match: re.Match[str]) -> str:
         query = query.replace("/", "%2F").replace(":", "%3A")
         query = query.replace("@", "%40").replace(",", "%2C")
     return f"{page}?{query}"
+
+
+class RequestFingerprinter:
+    """A ``REQUEST_FINGERPRINTER_CLASS``: Scrapy's fingerprints, of what rules make of requests.
+
+    A request that no rule matches, or that no rule changes, has Scrapy's own fingerprint.
+
+    :param rules: those of a crawl.
+    :param stats: where to count, for each rule, the requests that it changed something in.
+    """
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Make one with the rules of the crawler's settings and spider.
+
+        :raises ConfigError: a rule cannot be meant.
+        """
+        ScrapyFingerprinter.from_crawler(crawler)  # warns of settings that mean nothing any more
+        try:
+            config = Config.from_settings(crawler.settings, disk=None)
+            return cls(config.rules_of(crawler.spider or crawler.spidercls))
+        except ConfigError as error:
+            logger.critical("%s", error)
+            raise
+
+    def __init__(self, rules: Rules | None = None, *, stats: StatsCollector | None = None) -> None:
+        self._rules = rules or Rules()
+        self._concern = rules.concern if rules else None
+        self._stats = stats
+        self._reported_bad_key = False
+
+    def fingerprint(self, request: Request) -> bytes:
+        """The fingerprint of *request*: 20 bytes."""
+        meta = request.meta
+        if (
+            request.method == "GET"
+            and not request.body
+            and not (meta and (_VERBATIM in meta or SKIP_RULES in meta or DEDUPE_KEY in meta))
+        ):
+            url = request.url
+            match = _match(url)
+            if (
+                match is not None
+                and "/." not in url
+                and (self._concern is None or not self._concern(match[1]))
+            ):
+                if match.lastindex != 1:
+                    url = _tidy(url, match)
+                if url:
+                    form = f'{{"body": "", "headers": {{}}, "method": "GET", "url": "{url}"}}'
+                    return sha1(form.encode()).digest()
+        key = self._dedupe_key(request)
+        if key is not None:
+            return key
+        canonical = self._canonicalize(request)
+        if canonical is None:
+            return fingerprint(request)
+        # As Scrapy's own, of the canonical form.
+        data = {
+            "method": to_unicode(request.method),
+            "url": canonical.url,
+            "body": canonical.body.hex(),
+            "headers": _headers(request, canonical.headers),
+        }
+        return sha1(json.dumps(data, sort_keys=True).encode()).digest()
+
+    def _dedupe_key(self, request: Request) -> bytes | None:
+        """The fingerprint that *request* itself asks for."""
+        key = request.meta.get(DEDUPE_KEY)
+        if key is None:
+            return None
+        if isinstance(key, (str, bytes)) and key:
+            data = key.encode("utf-8", "surrogatepass") if isinstance(key, str) else key
+            # No form of a request begins so.
+            return sha1(b"altsched_dedupe_key:" + data).digest()
+        if self._stats is not None:
+            self._stats.inc_value("altsched/dedupe_key/unusable")
+        if not self._reported_bad_key:
+            self._reported_bad_key = True
+            logger.warning(
+                "%(request)s has the meta key %(name)s = %(key)r, which must be a text or bytes,"
+                " not empty: its URL is used instead. No more of these will be logged.",
+                {"request": request, "name": DEDUPE_KEY, "key": key},
+            )
+        return None
+
+    def _canonicalize(self, request: Request) -> Canonical | None:
+        """What the rules make of *request*; ``None``: none of them matches."""
+        meta = request.meta
+        if not self._rules or meta.get(SKIP_RULES) or meta.get(_VERBATIM):
+            return None
+        body = request.body or b""
+        content_type = (body and request.headers.get("Content-Type")) or b""
+        canonical = self._rules.canonicalize(
+            request.url, body=body, content_type=content_type.decode("latin-1")
+        )
+        if not canonical.rules:
+            return None
+        if self._stats is not None:
+            for index in {step.rule for step in canonical.steps}:
+                rule = self._rules.label(index)
+                self._stats.inc_value(f"altsched/url_rules/{rule}")
+        return canonical
+
+
+class _WrappedFingerprinter(RequestFingerprinter):
+    """Another fingerprinter, asked for a copy of a request where a rule changes it."""
+
+    def __init__(
+        self,
+        wrapped: RequestFingerprinterProtocol,
+        rules: Rules,
+        *,
+        stats: StatsCollector | None = None,
+    ) -> None:
+        super().__init__(rules, stats=stats)
+        self._wrapped = wrapped
+
+    def fingerprint(self, request: Request) -> bytes:
+        """The fingerprint of *request*: as many bytes as the other fingerprinter makes."""
+        key = self._dedupe_key(request)
+        if key is not None:
+            return key
+        canonical = self._canonicalize(request)
+        if canonical is None:
+            return self._wrapped.fingerprint(request)
+        asked = request
+        if canonical.steps:
+            asked = request.replace(url=canonical.url, body=canonical.body)
+        made = self._wrapped.fingerprint(asked)
+        headers = _headers(request, canonical.headers)
+        if headers:
+            return sha1(made + json.dumps(headers, sort_keys=True).encode()).digest()
+        return made
+
+
+def apply_rules(
+    fingerprinter: RequestFingerprinterProtocol,
+    rules: Rules,
+    stats: StatsCollector | None = None,
+) -> RequestFingerprinterProtocol:
+    """A fingerprinter that makes of the canonical request what *fingerprinter* would make of it.
+
+    :param stats: where to count what each rule did.
+    """
+    if type(fingerprinter) in {ScrapyFingerprinter, RequestFingerprinter}:
+        return RequestFingerprinter(rules, stats=stats)
+    if isinstance(fingerprinter, RequestFingerprinter):  # a child of ours has rules of its own
+        return fingerprinter
+    return _WrappedFingerprinter(fingerprinter, rules, stats=stats)
+
+
+def _headers(request: Request, names: Sequence[str]) -> dict[str, list[str]]:
+    """Those of the headers with *names* that *request* has, as Scrapy's fingerprints hold them."""
+    return {
+        name.encode().hex(): [value.hex() for value in request.headers.getlist(name)]
+        for name in names
+        if name in request.headers
+    }
+
+
+# What the fingerprints of a job were made by
+
+#: Name of the frontier's note that says it.
+NOTE = "fingerprints"
+
+
+def describe(fingerprinter: RequestFingerprinterProtocol, rules: Rules) -> bytes:
+    """What makes the fingerprints of a job, as the note in its store says it."""
+    kind = type(fingerprinter)
+    name = global_object_name(ScrapyFingerprinter if kind is RequestFingerprinter else kind)
+    return json.dumps({"class": name, "rules": rules.digest}).encode()
+
+
+def differences(stored: bytes | None, current: bytes) -> list[str]:
+    """In what the fingerprints of a job differ from those that are made now, as texts.
+
+    :param stored: the note, or ``None`` of a job from before there was one.
+    """
+    before, now = json.loads(stored or b'{"rules": ""}'), json.loads(current)
+    found = []
+    if before["rules"] != now["rules"]:
+        found.append("other URL rules (ALTSCHED_URL_RULES, url_rules of the spider)")
+    if before.get("class", now["class"]) != now["class"]:
+        found.append(f"{before['class']} as REQUEST_FINGERPRINTER_CLASS")
+    return found

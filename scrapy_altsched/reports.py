@@ -6,6 +6,8 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .fingerprint import differences
+
 if TYPE_CHECKING:
     from scrapy import Request, Spider
     from scrapy.dupefilters import BaseDupeFilter
@@ -176,3 +178,23 @@ def holds_stock_crawl(jobdir: str) -> bool:
     seen = Path(jobdir, "requests.seen")
     queued = Path(jobdir, "requests.queue").rglob("*")
     return (seen.is_file() and seen.stat().st_size > 0) or any(path.is_file() for path in queued)
+
+
+def warn_of_other_fingerprints(
+    stored: bytes | None, current: bytes, jobdir: str, spider: Spider | None
+) -> None:
+    """Warn if the fingerprints of a job were made otherwise than they are made now.
+
+    :param stored: what the job's note says of it.
+    """
+    found = differences(stored, current)
+    if not found:
+        return
+    logger.warning(
+        "The fingerprints in JOBDIR %(jobdir)s were made with %(differences)s: what is pending or"
+        " done is not known any more when it comes again, and may be crawled twice. To make those"
+        " of pending requests anew, stop this crawl and run: scrapy altsched refingerprint"
+        " %(jobdir)s",
+        {"jobdir": jobdir, "differences": " and ".join(found)},
+        extra={"spider": spider},
+    )

@@ -12,14 +12,16 @@ from scrapy.core.scheduler import BaseScheduler
 from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.misc import build_from_crawler, load_object
 
+from .canonical import Rules
 from .codec import decode_request, encode_request, is_as_encoded
 from .committer import Committer
 from .dupefilter import DupeFilter, shorten
 from .engine import Engine, StartWatch, fingerprinter_of, keep_spider_state
 from .errors import AltschedError, CodecError, StoreError
 from .feeds import warn_of_unsafe_feeds
+from .fingerprint import NOTE, describe
 from .frontier import Busy, Entry, Lease, LocalFrontier, Verdict, open_frontier
-from .reports import Reports, holds_stock_crawl
+from .reports import Reports, holds_stock_crawl, warn_of_other_fingerprints
 from .settings import Config
 from .spiderstate import FILE, STATE, SpiderStateCheckpoint
 
@@ -160,6 +162,7 @@ class Scheduler(BaseScheduler):
             warn_of_unsafe_feeds(settings, spider)
             if not self._is_atomic and type(self.df) is not BaseDupeFilter:
                 self._reports.foreign_filter(self.df)
+        rules = self.config.rules_of(spider)
         frontier = open_frontier(jobdir, spider.name, self.config.frontier, locate=self._locate)
         try:
             self._checkpoint = None
@@ -170,7 +173,10 @@ class Scheduler(BaseScheduler):
             frontier.close()
             raise
         if isinstance(self.df, DupeFilter):
-            self.df.share(frontier)
+            self.df.share(frontier, rules)
+            self._fingerprint_note = self.df.fingerprint_note
+        else:
+            self._fingerprint_note = describe(self._fingerprinter, Rules())
         self._frontier = frontier
         self.resumed = frontier.resumed
         self._at_open = frontier.counts()
@@ -192,6 +198,9 @@ class Scheduler(BaseScheduler):
         if jobdir is not None:
             if frontier.run == 1 and holds_stock_crawl(jobdir):
                 self._reports.stock_jobdir()
+            elif frontier.run > 1:
+                stored = frontier.note(NOTE)
+                warn_of_other_fingerprints(stored, self._fingerprint_note, jobdir, spider)
             self._reports.resumption(frontier.pending, frontier.lost_in_memory)
             self._committer.start()
 
@@ -357,7 +366,9 @@ class Scheduler(BaseScheduler):
             del self._held[0]
 
     def _notes(self) -> dict[str, bytes]:
-        return self._checkpoint.notes() if self._checkpoint is not None else {}
+        if self._checkpoint is None:
+            return {}
+        return {NOTE: self._fingerprint_note, **self._checkpoint.notes()}
 
     # Parts
 

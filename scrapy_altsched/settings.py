@@ -12,11 +12,13 @@ from queuelib import queue as queuelib_queue
 from scrapy import pqueues, squeues
 from scrapy.utils.misc import load_object
 
+from .canonical import Rules
 from .errors import ConfigError
 from .frontier import Options, Order
 from .frontier.order import DEFAULT_ORDER, Direction, Policy
 
 if TYPE_CHECKING:
+    from scrapy import Spider
     from scrapy.settings import BaseSettings
 
 PREFIX = "ALTSCHED_"
@@ -42,6 +44,11 @@ def _flag(value: Any) -> bool:
     return {"1": True, "true": True, "0": False, "false": False}[str(value).lower()]
 
 
+def _rules(value: Any) -> Rules:
+    """a list of rules, or the path of a JSON or TOML file"""  # noqa: D403  (part of a sentence)
+    return Rules.load(value)
+
+
 def _setting(default: Any, check: Callable[[Any], Any]) -> Any:
     return field(default=default, metadata={"check": check})
 
@@ -58,6 +65,7 @@ class Config:
     :ivar memory_requests: pending requests of a stored queue that are kept in memory.
     :ivar skip_started: whether a resumed unfinished job skips start requests that earlier runs
         accepted; stock does not.
+    :ivar url_rules: which URLs mean the same page, without the spider's own rules.
     :ivar order: who is next, from Scrapy's own settings.
     """
 
@@ -68,6 +76,7 @@ class Config:
     max_crashes: int = _setting(3, _number(int, 1, "crashes"))
     memory_requests: int = _setting(20_000, _number(int, 1, "requests"))
     skip_started: bool = _setting(True, _flag)
+    url_rules: Rules | None = field(default=None, metadata={"check": _rules})
     order: Order = DEFAULT_ORDER
 
     @property
@@ -79,6 +88,18 @@ class Config:
             memory_requests=self.memory_requests,
             skip_started=self.skip_started,
         )
+
+    def rules_of(self, spider: Spider | type[Spider] | None) -> Rules:
+        """The rules for URLs: those of the setting, then those of a spider's ``url_rules``.
+
+        :raises ConfigError: one of the spider's rules cannot be meant.
+        """
+        rules = self.url_rules or Rules()
+        more = getattr(spider, "url_rules", None)
+        if more is None:
+            return rules
+        spider_class = spider if isinstance(spider, type) else type(spider)
+        return rules.extended(more, name=f"{spider_class.__name__}.url_rules")
 
     @classmethod
     def from_settings(cls, settings: BaseSettings, *, disk: bool | None, **given: Any) -> Config:
@@ -104,6 +125,8 @@ class Config:
             check = item.metadata["check"]
             try:
                 values[item.name] = check(value)
+            except ConfigError:
+                raise
             except (ValueError, TypeError, KeyError, OverflowError):
                 raise ConfigError(
                     f"{name} = {value!r} cannot be used: it must be {check.__doc__}"

@@ -208,8 +208,8 @@ def stat_keys(node: ast.AST, values: dict[str, list[str]]) -> set[str]:
         return stat_keys(node.body, values) | stat_keys(node.orelse, values)
     if isinstance(node, ast.FormattedValue):
         return stat_keys(node.value, values)
-    if isinstance(node, ast.Name) and node.id in values:
-        return set(values[node.id])
+    if isinstance(node, ast.Name):
+        return set(values.get(node.id, [f"{{{node.id}}}"]))
     if isinstance(node, ast.JoinedStr):
         keys = {""}
         for part in node.values:

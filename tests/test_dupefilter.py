@@ -25,6 +25,9 @@ from scrapy_altsched import DupeFilter
 from scrapy_altsched.errors import ConfigError, JobdirError, JobdirLockedError, JobdirLostError
 from scrapy_altsched.frontier import Entry, open_frontier
 
+from .engines import OURS as BOTH
+from .engines import StandIn
+
 OURS = "scrapy_altsched.DupeFilter"
 STOCK = "scrapy.dupefilters.RFPDupeFilter"
 
@@ -306,6 +309,39 @@ def test_a_shared_frontier_is_the_schedulers_to_close(tmp_path: Path) -> None:
     frontier.close()
     assert dupefilter.open() is None
     assert mark(dupefilter, "a") == [False], "the frontier of another crawl must not be found"
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_what_is_forgotten_is_not_seen_any_more(tmp_path: Path, on_disk: bool) -> None:
+    dupefilter = DupeFilter(str(tmp_path) if on_disk else None)
+    request = Request("http://example.com/a?x=1&y=2")
+    assert dupefilter.forget(request) is False
+    for _ in range(2):
+        assert dupefilter.request_seen(request) is False
+        # In whatever way the same page is written.
+        assert dupefilter.forget(Request("http://example.com/a?y=2&x=1#top")) is True
+        assert dupefilter.forget(request) is False
+    assert dupefilter.request_seen(request) is False
+    dupefilter.close("finished")
+    if on_disk:
+        assert dupefilter.request_seen(request) is True
+        assert dupefilter.forget(request) is True
+        dupefilter.close("finished")
+        assert dupefilter.request_seen(request) is False
+        dupefilter.close("finished")
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_what_is_forgotten_is_scheduled_and_crawled_again(tmp_path: Path, on_disk: bool) -> None:
+    jobdir = str(tmp_path) if on_disk else None
+    crawl = StandIn({**BOTH, "JOBDIR": jobdir})
+    request = Request("http://example.com/a")
+    for _ in range(2):
+        assert crawl.scheduler.enqueue_request(request)
+        assert not crawl.scheduler.enqueue_request(request)
+        assert crawl.next() is not None
+        assert crawl.scheduler.df.forget(request) is True
+    crawl.scheduler.close("finished")
 
 
 # When something is wrong

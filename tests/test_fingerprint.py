@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import logging
 import os
 import random
 import string
@@ -22,12 +23,19 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from scrapy import FormRequest, Request
+from scrapy import FormRequest, Request, Spider
 from scrapy.http import JsonRequest
+from scrapy.utils.request import RequestFingerprinter as ScrapyFingerprinter
 from scrapy.utils.request import fingerprint as scrapy_fingerprint
+from scrapy.utils.test import get_crawler
 
+from scrapy_altsched import DupeFilter, RequestFingerprinter
 from scrapy_altsched import fingerprint as module
-from scrapy_altsched.fingerprint import fingerprint
+from scrapy_altsched.canonical import Rules
+from scrapy_altsched.errors import ConfigError
+from scrapy_altsched.fingerprint import apply_rules, fingerprint
+
+from .engines import OURS, StandIn
 
 COMPARISONS = int(os.environ.get("ALTSCHED_COMPARISONS", "10000"))
 LINKS = Path(__file__).parent.parent / "example_project" / "data" / "python-docs-links.jsonl.gz"
@@ -64,6 +72,15 @@ def outcome(make: Callable[..., bytes], request: Request, arguments: dict[str, A
         return type(error)
 
 
+UNMATCHED = [{"include": "unmatched.example", "ignore_params": "*"}]
+CHANGES_NOTHING = [{"ignore_params": "no such parameter", "count_headers": "no-such-header"}]
+#: All of these have to agree with Scrapy.
+MAKERS: list[Callable[..., bytes]] = [
+    fingerprint,
+    RequestFingerprinter().fingerprint,
+    RequestFingerprinter(Rules.load(UNMATCHED)).fingerprint,
+    RequestFingerprinter(Rules.load(CHANGES_NOTHING)).fingerprint,
+]
 #: Arguments of the request, and of the fingerprint.
 VARIANTS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({}, {}),
@@ -85,13 +102,15 @@ def compare(url: str, variants: list[tuple[dict[str, Any], dict[str, Any]]] | No
     for of_request, of_fingerprint in variants or VARIANTS[:1]:
         for request_class in (Request, RawRequest):
             try:
-                request = request_class(url, **of_request)
+                theirs = outcome(
+                    scrapy_fingerprint, request_class(url, **of_request), of_fingerprint
+                )
             except (ValueError, LookupError):  # no such request can be scheduled
                 continue
-            theirs = outcome(scrapy_fingerprint, request_class(url, **of_request), of_fingerprint)
-            ours = outcome(fingerprint, request, of_fingerprint)
-            assert ours == theirs, (request_class.__name__, url, of_request, of_fingerprint)
-            made += 1
+            for make in MAKERS if not of_fingerprint else MAKERS[:1]:
+                ours = outcome(make, request_class(url, **of_request), of_fingerprint)
+                assert ours == theirs, (make, request_class, url, of_request, of_fingerprint)
+                made += 1
     return made
 
 
@@ -415,3 +434,331 @@ def test_what_needs_w3lib_is_left_to_scrapy(asked: list[str], url: str) -> None:
     request = RawRequest(url)
     assert outcome(fingerprint, request, {}) == outcome(scrapy_fingerprint, request, {})
     assert asked == [url]
+
+
+# Rules
+
+SESSIONS = [{"name": "sessions", "include": "example.com", "ignore_params": "sid"}]
+PLAIN_URL = "http://example.com/page?a=1"
+RULED_URL = "http://example.com/page?sid=7&a=1"
+
+
+class Stats(dict[str, int]):
+    """A stats collector, as far as a fingerprinter needs one."""
+
+    def inc_value(self, key: str) -> None:
+        self[key] = self.get(key, 0) + 1
+
+
+class Observer:
+    """Another package's fingerprinter, which notes what it was asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[Request] = []
+
+    def fingerprint(self, request: Request) -> bytes:
+        self.asked.append(request)
+        return b"observed " + request.url.encode() + request.body
+
+
+def ruled(*rules: dict[str, Any], stats: Any = None) -> RequestFingerprinter:
+    return RequestFingerprinter(Rules.load(rules or SESSIONS), stats=stats)
+
+
+def test_urls_that_a_rule_makes_one_have_the_fingerprint_that_scrapy_gives_the_one() -> None:
+    request = Request(RULED_URL)
+    assert ruled().fingerprint(request) == scrapy_fingerprint(Request(PLAIN_URL))
+    assert request.url == RULED_URL
+    elsewhere = Request("http://example.org/page?sid=7")
+    assert ruled().fingerprint(elsewhere) == scrapy_fingerprint(elsewhere)
+
+
+@pytest.mark.parametrize("method", ["HEAD", "POST"])
+def test_rules_hold_for_every_method_and_body(method: str) -> None:
+    request = Request(RULED_URL, method=method, body=b"x")
+    plain = Request(PLAIN_URL, method=method, body=b"x")
+    assert ruled().fingerprint(request) == scrapy_fingerprint(plain)
+
+
+def test_a_body_of_which_a_rule_ignores_a_part_is_that_without_it() -> None:
+    rule = {"include": "example.com", "ignore_body_fields": "t"}
+    made = [
+        ruled(rule).fingerprint(JsonRequest("http://example.com/api", data=data))
+        for data in ({"a": 1, "t": 2}, {"a": 1}, {"a": 2})
+    ]
+    assert made[0] == made[1] != made[2]
+
+
+def test_headers_that_count_are_as_scrapys_include_headers() -> None:
+    rule = {"include": "example.com", "count_headers": ["Accept-Language", "X-No"]}
+    request = Request(PLAIN_URL, headers={"Accept-Language": ["de", "en"]})
+    theirs = scrapy_fingerprint(request, include_headers=["Accept-Language", "X-No"])
+    assert ruled(rule).fingerprint(request) == theirs
+    assert ruled(rule).fingerprint(Request(PLAIN_URL)) == scrapy_fingerprint(Request(PLAIN_URL))
+
+
+def test_a_fragment_that_a_rule_keeps_is_as_with_scrapys_keep_fragments() -> None:
+    rule = {"include": "example.com", "keep_fragment": True}
+    request = Request("http://example.com/app#/a")
+    assert ruled(rule).fingerprint(request) == scrapy_fingerprint(request, keep_fragments=True)
+
+
+def test_meta_can_have_the_rules_skipped() -> None:
+    request = Request(RULED_URL, meta={"altsched_skip_rules": True})
+    assert ruled().fingerprint(request) == scrapy_fingerprint(request)
+    request = Request(RULED_URL, meta={"altsched_skip_rules": False})
+    assert ruled().fingerprint(request) == scrapy_fingerprint(Request(PLAIN_URL))
+
+
+def test_the_rules_are_skipped_for_a_url_that_counts_as_it_stands() -> None:
+    request = Request(RULED_URL, meta={"verbatim_url": True})
+    assert ruled().fingerprint(request) == scrapy_fingerprint(request)
+
+
+@pytest.mark.parametrize("make", [ruled(), apply_rules(Observer(), Rules())], ids=type)
+def test_requests_with_equal_dedupe_keys_are_the_same_whatever_else_they_are(make: Any) -> None:
+    def of(url: str, key: Any, **arguments: Any) -> bytes:
+        request = Request(url, meta={"altsched_dedupe_key": key}, **arguments)
+        result: bytes = make.fingerprint(request)
+        return result
+
+    one = of(PLAIN_URL, "product 1")
+    assert len(one) == 20
+    assert one == of("http://example.org/", "product 1", method="POST", body=b"x")
+    assert one == of(PLAIN_URL, b"product 1")
+    assert one != of(PLAIN_URL, "product 2")
+    assert one != make.fingerprint(Request(PLAIN_URL))
+    assert of(PLAIN_URL, None) == make.fingerprint(Request(PLAIN_URL))
+    assert len(of(PLAIN_URL, "\udc80é")) == 20
+
+
+@pytest.mark.parametrize("key", [1, "", b"", ["a"], 0.5, object()], ids=repr)
+def test_a_dedupe_key_that_cannot_be_meant_is_warned_of_once_and_counted(
+    key: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    stats = Stats()
+    make = ruled(stats=stats)
+    for _ in range(2):
+        request = Request(RULED_URL, meta={"altsched_dedupe_key": key})
+        assert make.fingerprint(request) == scrapy_fingerprint(Request(PLAIN_URL))
+    assert stats["altsched/dedupe_key/unusable"] == 2
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert RULED_URL in record.getMessage()
+    assert f"altsched_dedupe_key = {key!r}" in record.getMessage()
+
+
+def test_what_each_rule_changed_is_counted() -> None:
+    stats = Stats()
+    rules = [*SESSIONS, {"include": "example.com", "ignore_www": True}]
+    make = ruled(*rules, stats=stats)
+    for url in (RULED_URL, PLAIN_URL, "http://www.example.com/?sid=1", "http://example.org/"):
+        make.fingerprint(Request(url))
+    assert stats == {
+        "altsched/url_rules/sessions": 2,
+        "altsched/url_rules/ALTSCHED_URL_RULES[1]": 1,
+    }
+
+
+# Around other fingerprinters
+
+
+def test_another_fingerprinter_is_asked_for_a_canonical_copy() -> None:
+    observer = Observer()
+    make = apply_rules(observer, Rules.load(SESSIONS))
+    request = Request(RULED_URL, meta={"depth": 1}, priority=3)
+    assert make.fingerprint(request) == b"observed " + PLAIN_URL.encode()
+    (asked,) = observer.asked
+    assert (asked.meta, asked.priority) == ({"depth": 1}, 3)
+    assert request.url == RULED_URL
+
+
+@pytest.mark.parametrize("url", [PLAIN_URL, "http://example.org/?sid=1", "data:,a"])
+def test_another_fingerprinter_is_asked_for_the_request_itself_if_nothing_changes(url: str) -> None:
+    observer = Observer()
+    request = Request(url)
+    apply_rules(observer, Rules.load(SESSIONS)).fingerprint(request)
+    assert len(observer.asked) == 1
+    assert observer.asked[0] is request
+
+
+def test_another_fingerprinter_gets_the_body_that_counts() -> None:
+    rule = {"include": "example.com", "ignore_body": True}
+    make = apply_rules(Observer(), Rules.load([rule]))
+    request = JsonRequest(PLAIN_URL, data={"a": 1})
+    assert make.fingerprint(request) == b"observed " + PLAIN_URL.encode()
+    assert request.body == b'{"a": 1}'
+
+
+def test_headers_that_count_count_with_another_fingerprinter_too() -> None:
+    make = apply_rules(Observer(), Rules.load([{"include": "example.com", "count_headers": "X"}]))
+    made = {make.fingerprint(Request(PLAIN_URL, headers={"X": value})) for value in "aab"}
+    assert len(made) == 2
+    assert make.fingerprint(Request(PLAIN_URL)) == b"observed " + PLAIN_URL.encode()
+
+
+def test_a_child_of_ours_is_asked_as_it_is() -> None:
+    class Child(RequestFingerprinter):
+        pass
+
+    child = Child()
+    assert apply_rules(child, Rules.load(SESSIONS)) is child
+
+
+# In a crawl
+
+
+def test_a_foreign_component_keeps_scrapys_fingerprints_under_the_filters_rules() -> None:
+    crawl = StandIn({**OURS, "ALTSCHED_URL_RULES": SESSIONS})
+    request = Request(RULED_URL)
+    # What the HTTP cache and the media pipelines ask.
+    assert type(crawl.crawler.request_fingerprinter) is ScrapyFingerprinter
+    assert crawl.crawler.request_fingerprinter.fingerprint(request) == scrapy_fingerprint(request)
+    assert crawl.scheduler.df.fingerprint(request) == scrapy_fingerprint(Request(PLAIN_URL))
+    crawl.scheduler.close("finished")
+
+
+def test_as_the_fingerprinter_class_the_rules_hold_everywhere() -> None:
+    settings = {"REQUEST_FINGERPRINTER_CLASS": "scrapy_altsched.RequestFingerprinter"}
+    crawl = StandIn({**OURS, **settings, "ALTSCHED_URL_RULES": SESSIONS})
+    made = crawl.crawler.request_fingerprinter
+    assert type(made) is RequestFingerprinter
+    for _ in range(2):
+        assert made.fingerprint(Request(RULED_URL)) == scrapy_fingerprint(Request(PLAIN_URL))
+    assert crawl.scheduler.enqueue_request(Request(RULED_URL))
+    assert not crawl.scheduler.enqueue_request(Request(PLAIN_URL))
+    # Those that the filter was asked for, not those that others were.
+    assert crawl.stat("altsched/url_rules/sessions") == 1
+    crawl.scheduler.close("finished")
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_the_request_that_is_sent_is_the_original_one(tmp_path: Path, on_disk: bool) -> None:
+    jobdir = str(tmp_path) if on_disk else None
+    crawl = StandIn({**OURS, "ALTSCHED_URL_RULES": SESSIONS, "JOBDIR": jobdir})
+    assert crawl.scheduler.enqueue_request(Request(RULED_URL))
+    assert not crawl.scheduler.enqueue_request(Request(RULED_URL.replace("7", "8")))
+    assert not crawl.scheduler.enqueue_request(Request(PLAIN_URL))
+    assert crawl.stat("altsched/url_rules/sessions") == 2
+    assert crawl.stat("dupefilter/filtered") == 2
+    request = crawl.next()
+    assert request is not None
+    assert request.url == RULED_URL
+    assert crawl.next() is None
+    crawl.scheduler.close("finished")
+
+
+class OwnRules(Spider):
+    name = "own"
+    url_rules = [{"include": "example.com", "ignore_path_case": True}]
+
+
+class ReplacedRules(Spider):
+    name = "replaced"
+    custom_settings = {"ALTSCHED_URL_RULES": OwnRules.url_rules}
+
+
+@pytest.mark.parametrize(("spider", "expected"), [(OwnRules, 1), (ReplacedRules, 2)])
+def test_a_spider_adds_rules_or_replaces_them(spider: type[Spider], expected: int) -> None:
+    crawl = StandIn({**OURS, "ALTSCHED_URL_RULES": SESSIONS}, spider)
+    for url in ("http://example.com/?sid=1", "http://example.com/"):
+        crawl.scheduler.enqueue_request(Request(url))
+    assert len(crawl.scheduler) == expected
+    assert not crawl.scheduler.enqueue_request(Request("http://example.com/?sid=1"))
+    crawl.scheduler.enqueue_request(Request("http://example.com/A"))
+    assert not crawl.scheduler.enqueue_request(Request("http://example.com/a"))
+    crawl.scheduler.close("finished")
+
+
+def test_a_rule_that_cannot_be_meant_stops_the_crawl_at_its_start(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    values = {"ALTSCHED_URL_RULES": [{"ignore_parms": "a"}]}
+    with pytest.raises(ConfigError, match="ignore_params"):
+        StandIn({**OURS, **values})
+    name = "scrapy_altsched.RequestFingerprinter"
+    with pytest.raises(ConfigError, match="ignore_params"):
+        get_crawler(Spider, {"REQUEST_FINGERPRINTER_CLASS": name, **values})
+    assert [record.levelno for record in caplog.records] == [logging.CRITICAL] * 2
+
+
+def run(jobdir: Path, url: str, spider: type[Spider] = Spider, **values: Any) -> bool:
+    """Open a job, schedule a request, and close; whether it was accepted."""
+    crawl = StandIn({**OURS, "JOBDIR": str(jobdir), **values}, spider)
+    accepted: bool = crawl.scheduler.enqueue_request(Request(url))
+    crawl.scheduler.close("shutdown")
+    return accepted
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    found = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    caplog.clear()
+    return found
+
+
+def test_a_job_that_goes_on_with_other_rules_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert run(tmp_path, PLAIN_URL)
+    assert run(tmp_path, "http://example.com/")
+    assert warnings(caplog) == []
+    assert not run(tmp_path, RULED_URL, ALTSCHED_URL_RULES=SESSIONS)
+    (warning,) = warnings(caplog)
+    assert str(tmp_path) in warning
+    assert "other URL rules" in warning
+    assert f"scrapy altsched refingerprint {tmp_path}" in warning
+    # From now on these are the job's.
+    run(tmp_path, RULED_URL, ALTSCHED_URL_RULES=SESSIONS)
+    assert warnings(caplog) == []
+    run(tmp_path, RULED_URL, OwnRules, ALTSCHED_URL_RULES=SESSIONS)
+    (warning,) = warnings(caplog)
+    run(tmp_path, RULED_URL)
+    (warning,) = warnings(caplog)
+
+
+class OtherFingerprinter(ScrapyFingerprinter):
+    """Of the project's own making."""
+
+
+def test_a_job_that_goes_on_with_another_fingerprinter_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run(tmp_path, PLAIN_URL)
+    # It makes the same ones.
+    ours = "scrapy_altsched.RequestFingerprinter"
+    run(tmp_path, PLAIN_URL, REQUEST_FINGERPRINTER_CLASS=ours)
+    assert warnings(caplog) == []
+    run(tmp_path, PLAIN_URL, REQUEST_FINGERPRINTER_CLASS=OtherFingerprinter)
+    (warning,) = warnings(caplog)
+    assert "scrapy.utils.request.RequestFingerprinter as REQUEST_FINGERPRINTER_CLASS" in warning
+    assert "rules" not in warning
+
+
+@pytest.mark.parametrize("first", [SESSIONS, None])
+def test_the_filter_by_itself_says_so_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, first: Any
+) -> None:
+    for rules, expected in ((first, 0), (first, 0), (OwnRules.url_rules, 1), (first, 1)):
+        crawler = get_crawler(
+            Spider,
+            {"JOBDIR": str(tmp_path), **({"ALTSCHED_URL_RULES": rules} if rules else {})},
+        )
+        crawler.spider = Spider.from_crawler(crawler, name="spider")
+        dupefilter = DupeFilter.from_crawler(crawler)
+        dupefilter.open()
+        dupefilter.request_seen(Request(RULED_URL))
+        dupefilter.request_seen(Request(PLAIN_URL))
+        dupefilter.close("finished")
+        found = warnings(caplog)
+        assert len(found) == expected
+        assert all("other URL rules" in warning for warning in found)
+
+
+def test_a_job_from_before_there_was_a_note_had_no_rules() -> None:
+    rules = Rules.load(SESSIONS)
+    plain = ScrapyFingerprinter()
+    assert module.differences(None, module.describe(plain, Rules())) == []
+    assert module.differences(None, module.describe(Observer(), Rules())) == []
+    assert len(module.differences(None, module.describe(plain, rules))) == 1
+    both = module.differences(module.describe(plain, rules), module.describe(Observer(), Rules()))
+    assert len(both) == 2

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from queuelib import queue as queuelib_queue
-from scrapy import pqueues, squeues
+from scrapy import Spider, pqueues, squeues
 from scrapy.exceptions import ScrapyDeprecationWarning
 from scrapy.settings import Settings
 
@@ -72,7 +72,7 @@ def refusal(disk: bool = True, given: dict[str, Any] | None = None, **values: An
 
 def test_every_setting_is_tested_here() -> None:
     names = {field.name.upper() for field in fields(Config)}
-    assert names == {*NUMBERS, *FLAGS, "ORDER"}
+    assert names == {*NUMBERS, *FLAGS, "ORDER", "URL_RULES"}
 
 
 def test_defaults() -> None:
@@ -92,6 +92,33 @@ def test_numbers_are_taken_as_numbers_and_as_text(name: str) -> None:
         found = getattr(read(**{f"ALTSCHED_{name}": value}), name.lower())
         assert found == meant
         assert type(found) is (int if name in WHOLE else float)
+
+
+def test_rules_are_those_of_the_setting_and_then_those_of_the_spider() -> None:
+    class RulesSpider(Spider):
+        name = "rules"
+        url_rules = [{"name": "own", "ignore_params": "b"}]
+
+    assert len(read().rules_of(Spider)) == 0
+    assert len(read().rules_of(None)) == 0
+    config = read(ALTSCHED_URL_RULES=[{"name": "ours", "ignore_params": "a"}])
+    for spider in (RulesSpider, RulesSpider()):
+        rules = config.rules_of(spider)
+        assert [rules.label(index) for index in range(len(rules))] == ["ours", "own"]
+    assert len(config.rules_of(Spider("plain"))) == 1
+
+
+def test_a_rule_that_cannot_be_meant_is_refused_with_its_place() -> None:
+    message = refusal(ALTSCHED_URL_RULES=[{"ignore_params": "a"}, {"ignore_parms": "a"}])
+    assert "ALTSCHED_URL_RULES" in message
+    assert "'ignore_params'" in message
+
+    class WrongSpider(Spider):
+        name = "wrong"
+        url_rules = 1
+
+    with pytest.raises(ConfigError, match=r"WrongSpider\.url_rules"):
+        read().rules_of(WrongSpider())
 
 
 @pytest.mark.parametrize("name", FLAGS)
