@@ -532,7 +532,7 @@ def test_requests_with_equal_dedupe_keys_are_the_same_whatever_else_they_are(mak
     assert len(of(PLAIN_URL, "\udc80é")) == 20
 
 
-@pytest.mark.parametrize("key", [1, "", b"", ["a"], 0.5, object()], ids=repr)
+@pytest.mark.parametrize("key", [1, "", b"", ["a"], 0.5, Request], ids=repr)
 def test_a_dedupe_key_that_cannot_be_meant_is_warned_of_once_and_counted(
     key: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
