@@ -19,9 +19,8 @@ from w3lib.url import canonicalize_url
 
 from example_project.example_project.site import load_graph
 from scrapy_altsched.canonical import Rule, Rules, patterns
-from scrapy_altsched.canonical.discarder import PROCESSORS
 from scrapy_altsched.canonical.patterns import Index, compile_patterns
-from scrapy_altsched.canonical.rule import KEYS, presets
+from scrapy_altsched.canonical.rule import presets
 from scrapy_altsched.errors import ConfigError
 
 from .test_docs import code_blocks, first_column, literals, rows, section
@@ -752,82 +751,6 @@ def test_rules_are_read_from_files(tmp_path: Path) -> None:
     assert len(Rules.load(as_toml)) == 0
 
 
-# duplicate-url-discarder
-
-
-def foreign(processor: str, *arguments: Any, include: Sequence[str] = (), order: int = 100) -> Any:
-    return {
-        "args": list(arguments),
-        "order": order,
-        "processor": processor,
-        "urlPattern": {"include": list(include)},
-    }
-
-
-@pytest.mark.parametrize(
-    ("rule", "url", "expected"),
-    [
-        (foreign("queryRemoval", "foo", "b*"), S + "?foo=1&bar=2&foo=3&b*=4", S + "?bar=2"),
-        (foreign("queryRemoval", "a%5B%5D"), S + "?a[]=1&b=2", S + "?b=2"),
-        (foreign("queryRemovalExcept", "foo", "b*"), S + "?foo=1&bar=2&foo=3", S + "?foo=1&foo=3"),
-        (foreign("queryRemovalExcept"), S + "?foo=1", S),
-        (foreign("subpathRemoval", 0, 2, -1), S + "a/b/c/d", S + "b/d"),
-        (foreign("normalizer"), "http://www2.example.com/a/", S + "a"),
-        ({**foreign("normalizer"), "args": None}, "http://www.example.com/a//", S + "a"),
-        (foreign("queryRemoval"), S + "?a=1", S + "?a=1"),
-    ],
-)
-def test_a_rule_of_duplicate_url_discarder_means_the_same(
-    rule: dict[str, Any], url: str, expected: str
-) -> None:
-    assert canonical(url, rule) == expected
-
-
-def test_a_file_of_duplicate_url_discarder_loads_as_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "rules.json"
-    path.write_text(
-        json.dumps(
-            [
-                foreign("queryRemoval", "foo", include=["example.com"]),
-                foreign("queryRemoval", "PHPSESSIONID"),
-                foreign("subpathRemoval", include=["idle.example"]),
-            ]
-        )
-    )
-    rules = Rules.load(path)
-    assert rules.canonicalize(S + "?foo=1&PHPSESSIONID=2").url == S + "?PHPSESSIONID=2"
-    # As there, rules without a pattern apply only where none with a pattern does.
-    assert rules.canonicalize("http://other.example/?PHPSESSIONID=2").url == "http://other.example/"
-    idle = "http://idle.example/?PHPSESSIONID=2"
-    assert rules.canonicalize(idle).url == idle
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (
-            {"processor": "queryRemoveal"},
-            "no processor 'queryRemoveal'. The nearest is 'queryRemoval'",
-        ),
-        ({"processor": 5}, "there is no processor 5"),
-        ({"argss": []}, "there is no key 'argss'. The nearest is 'args'"),
-        ({"args": "foo"}, "args = 'foo' cannot be used: must be a list"),
-        ({"args": [1]}, "1 is not the name of a parameter"),
-        ({"processor": "subpathRemoval", "args": ["1"]}, "'1' is not a whole number"),
-        ({"processor": "normalizer", "args": [1]}, "the processor normalizer takes none"),
-        ({"urlPattern": "a.com"}, "must hold include and exclude"),
-        ({"urlPattern": {"includ": []}}, "no key 'includ'. The nearest is 'include'"),
-        ({"urlPattern": {"include": ["/a"]}}, "has no host"),
-        ({"order": None}, "order = None cannot be used"),
-    ],
-)
-def test_a_bad_rule_of_duplicate_url_discarder_is_refused(
-    change: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ConfigError, match=rf"^ALTSCHED_URL_RULES\[0\]: .*{message}"):
-        Rules.load([{**foreign("queryRemoval", "a"), **change}])
-
-
 # The documentation
 
 
@@ -869,15 +792,6 @@ def test_every_preset_is_documented_with_all_of_its_names() -> None:
         name: [item for names in preset.values() for item in names]
         for name, preset in presets().items()
     }
-
-
-def test_every_processor_of_duplicate_url_discarder_is_documented() -> None:
-    table = rows(section("fingerprints.rst", "Rules of duplicate-url-discarder"))
-    assert [literals(row[0])[0] for row in table] == list(PROCESSORS)
-    for processor, (_, effect) in zip(PROCESSORS, table, strict=True):
-        arguments = () if processor == "normalizer" else (1,) if "sub" in processor else ("a",)
-        keys = PROCESSORS[processor](arguments)
-        assert list(keys) == [text for text in literals(effect) if text in KEYS]
 
 
 def test_every_example_of_rules_in_the_reference_can_be_loaded(tmp_path: Path) -> None:

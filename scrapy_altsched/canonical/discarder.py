@@ -65,18 +65,19 @@ def read_foreign(data: Mapping[str, Any], place: str) -> Rule:
         "order": data["order"],
         "fallback": not include,
     }
-    return Rule.from_dict({**given, **effect}, place, may_do_nothing=True)
+    return Rule.from_dict(given, place, effect)
 
 
-def _parameters(arguments: tuple[Any, ...]) -> list[str]:
+def _parameters(arguments: tuple[Any, ...]) -> tuple[str, ...]:
     for name in arguments:
         if not isinstance(name, str):
             raise ValueError(f"{name!r} is not the name of a parameter")
-    return [literal(unquote_plus(name)) for name in arguments]
+    # One of their published rules has an empty name: that of the field in ``?=1``.
+    return tuple(literal(unquote_plus(name)) for name in arguments)
 
 
 def _query_removal(arguments: tuple[Any, ...]) -> dict[str, Any]:
-    return {"ignore_params": _parameters(arguments)} if arguments else {}
+    return {"ignore_params": _parameters(arguments)}
 
 
 def _query_removal_except(arguments: tuple[Any, ...]) -> dict[str, Any]:
@@ -87,8 +88,8 @@ def _subpath_removal(arguments: tuple[Any, ...]) -> dict[str, Any]:
     for position in arguments:
         if not isinstance(position, int) or isinstance(position, bool):
             raise ValueError(f"{position!r} is not a whole number")
-    positions = [position for position in arguments if position >= 0]  # no others are there for it
-    return {"remove_segments": positions} if positions else {}
+    # To it there are no others.
+    return {"remove_segments": tuple(position for position in arguments if position >= 0)}
 
 
 def _normalizer(arguments: tuple[Any, ...]) -> dict[str, Any]:

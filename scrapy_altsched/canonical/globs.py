@@ -61,7 +61,8 @@ class Globs:
     """A set of globs that names are looked up in."""
 
     def __init__(self, globs: Iterable[str]) -> None:
-        regex = "|".join(map(_to_regex, globs)) or r"(?!)"  # no globs: nothing, not even ""
+        # The last one matches nothing: no globs match no name, not even an empty one.
+        regex = "|".join([*map(_to_regex, globs), r"(?!)"])
         self._match = re.compile(regex, re.DOTALL).fullmatch
         self._memo: dict[str, bool] = {}
 

@@ -130,7 +130,6 @@ class Rule:
     :ivar keep_fragment: "hashbang" keeps those that begin with ``!``.
     :ivar remove_segments: positions, from 0; negative ones count from the end.
     :ivar count_headers: names, in lower case.
-    :ivar literal: whether the rule is taken as it is, without a look for what it lacks.
     """
 
     include: tuple[str, ...] = _key((), _patterns, acts=False)
@@ -156,12 +155,13 @@ class Rule:
 
     @classmethod
     def from_dict(
-        cls, data: Mapping[str, Any], place: str, *, may_do_nothing: bool = False
+        cls, data: Mapping[str, Any], place: str, effect: Mapping[str, Any] | None = None
     ) -> Rule:
         """Check what a rule says.
 
         :param place: where it stands, for messages.
-        :param may_do_nothing: whether a rule without any effect of its own is meant.
+        :param effect: fields with what the rule does, if *data* does not say that; they were
+            checked, and may be none.
         :raises ConfigError: it cannot be meant.
         """
         values: dict[str, Any] = {}
@@ -175,7 +175,7 @@ class Rule:
         for name in values.get("preset", ()):
             for key, names in presets()[name].items():
                 values[key] = tuple(dict.fromkeys((*values.get(key, ()), *names)))
-        rule = cls(**values)
+        rule = cls(**values, **(effect or {}))
         if rule.keep_params is not None and rule.ignore_params:
             raise ConfigError(
                 f"{place}: keep_params and ignore_params{' (of the preset)' * bool(rule.preset)}"
@@ -185,7 +185,7 @@ class Rule:
             raise ConfigError(
                 f"{place}: ignore_body and ignore_body_fields cannot both be meant. Use one."
             )
-        if not (may_do_nothing or _ACTIONS & values.keys()):
+        if effect is None and not _ACTIONS & values.keys():
             raise ConfigError(
                 f"{place}: the rule does nothing. Add what it shall do:"
                 f" {', '.join(sorted(_ACTIONS))}."
