@@ -178,6 +178,29 @@ _FLAGS = (
 )
 
 
+def marks_of(rule: Rule, netloc: str) -> set[str] | None:
+    """Texts of which a URL must have one for the rule to change anything in it.
+
+    ``None``: it may change any URL with that netloc.  Bodies do not count.
+    """
+    if (
+        rule.remove_segments
+        or rule.ignore_path_case
+        or rule.ignore_trailing_slash
+        or rule.ignore_scheme
+        or rule.count_headers
+        or (rule.ignore_www and "www" in netloc.lower())
+        or (rule.ignore_default_port and ":" in netloc)
+    ):
+        return None
+    marks = {
+        "?": rule.ignore_params or rule.keep_params is not None or rule.sort_query is False,
+        "#": rule.keep_fragment,
+        ";": rule.ignore_path_params,
+    }
+    return {mark for mark, is_needed in marks.items() if is_needed}
+
+
 class _Walk:
     """A URL on its way from one form to the other."""
 

@@ -182,7 +182,12 @@ class _Host:
         self._by_beginning.setdefault(beginning, set()).add(number)
         self._lengths = sorted({len(known) for known in self._by_beginning})
 
+    def numbers(self) -> set[int]:
+        """Of all of its patterns."""
+        return set().union(*self._by_beginning.values())
+
     def candidates(self, path: str) -> Iterator[set[int]]:
+        """Of the patterns that a path may match, in lower case."""
         for length in self._lengths:
             found = self._by_beginning.get(path[:length])
             if found is not None:
@@ -217,6 +222,12 @@ class Index:
             return self._concerned[netloc]
         except KeyError:
             return self._look_up(netloc)
+
+    def candidates(self, netloc: str) -> set[int]:
+        """The numbers of the matchers that may match a URL with this netloc."""
+        if not self.concern(netloc):
+            return set()
+        return set(self._everywhere).union(*(host.numbers() for host in self._hosts_of[netloc]))
 
     def match(self, url: str) -> list[int]:
         """The numbers of the matchers that match a canonical URL, ascending."""

@@ -19,23 +19,25 @@ Source: TypeAlias = (
     "str | os.PathLike[str] | Sequence[Mapping[str, Any] | str | os.PathLike[str]] | None"
 )
 
+#: What to call a rule, the line that it begins at, if known, and what it says.
+_Entry: TypeAlias = "tuple[str, int | None, Any]"
+
 
 def read_rules(source: Source, name: str) -> Iterator[tuple[str, Rule]]:
-    """Every rule of a source, checked, with the place where it stands.
+    """Every rule of a source, checked, with what to call it.
 
     :param name: what messages call the source.
     :raises ConfigError: a file cannot be read, or a rule not be meant.
     """
-    for place, data in _entries(source, name):
+    for label, line, data in _entries(source, name):
+        place = f"{label}, line {line}" if line is not None else label
         if not isinstance(data, Mapping):
             raise ConfigError(f"{place}: {data!r} is no rule: it must be a dict.")
-        if is_foreign(data):
-            yield place, read_foreign(data, place)
-        else:
-            yield place, Rule.from_dict(data, place)
+        rule = read_foreign(data, place) if is_foreign(data) else Rule.from_dict(data, place)
+        yield rule.name or label, rule
 
 
-def _entries(source: Any, name: str) -> Iterator[tuple[str, Any]]:
+def _entries(source: Any, name: str) -> Iterator[_Entry]:
     if source is None or source == "":
         return
     if isinstance(source, str) and source.lstrip().startswith("["):
@@ -47,7 +49,7 @@ def _entries(source: Any, name: str) -> Iterator[tuple[str, Any]]:
             if isinstance(item, (str, os.PathLike)):
                 yield from _file_entries(Path(item), name)
             else:
-                yield f"{name}[{position}]", item
+                yield f"{name}[{position}]", None, item
     else:
         hint = " Put it into a list." if isinstance(source, Mapping) else ""
         raise ConfigError(
@@ -56,7 +58,7 @@ def _entries(source: Any, name: str) -> Iterator[tuple[str, Any]]:
         )
 
 
-def _file_entries(path: Path, name: str) -> Iterator[tuple[str, Any]]:
+def _file_entries(path: Path, name: str) -> Iterator[_Entry]:
     readers = {".json": _json_entries, ".toml": _toml_entries}
     reader = readers.get(path.suffix.lower())
     if reader is None:
@@ -77,7 +79,7 @@ def _file_entries(path: Path, name: str) -> Iterator[tuple[str, Any]]:
     yield from reader(text, str(path))
 
 
-def _json_entries(text: str, name: str) -> Iterator[tuple[str, Any]]:
+def _json_entries(text: str, name: str) -> Iterator[_Entry]:
     decoder = json.JSONDecoder()
     try:
         rules = decoder.decode(text)
@@ -93,8 +95,7 @@ def _json_entries(text: str, name: str) -> Iterator[tuple[str, Any]]:
     position = text.index("[") + 1
     for number, rule in enumerate(rules):
         position = _skip(text, position)
-        line = text.count("\n", 0, position) + 1
-        yield f"{name}[{number}], line {line}", rule
+        yield f"{name}[{number}]", text.count("\n", 0, position) + 1, rule
         position = decoder.raw_decode(text, position)[1]
 
 
@@ -103,7 +104,7 @@ def _skip(text: str, position: int) -> int:
     return found.end() if found is not None else position
 
 
-def _toml_entries(text: str, name: str) -> Iterator[tuple[str, Any]]:
+def _toml_entries(text: str, name: str) -> Iterator[_Entry]:
     try:
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
@@ -121,5 +122,5 @@ def _toml_entries(text: str, name: str) -> Iterator[tuple[str, Any]]:
     ]
     for position, rule in enumerate(rules):
         # As many heads as rules, unless they are written inline, or one stands inside of a text.
-        where = f", line {heads[position]}" if len(heads) == len(rules) else ""
-        yield f"{name}[{position}]{where}", rule
+        line = heads[position] if len(heads) == len(rules) else None
+        yield f"{name}[{position}]", line, rule
