@@ -24,6 +24,7 @@ _PLAIN_NETLOC = re.compile(r"[a-z0-9._-]+(?::[0-9]+)?").fullmatch
 #: Of Scrapy's download handlers; a pattern without a scheme is for any.
 _SCHEMES = ("http", "https", "ftp", "s3")
 _HOST = re.compile(r"(?:(?:[a-z0-9_-]+\.)*[a-z0-9_-]+\.?|\[[0-9a-f:.]+\])(?::[0-9]+)?").fullmatch
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*").fullmatch
 _PORT = re.compile(r":[0-9]*$")
 
 
@@ -232,8 +233,8 @@ class Index:
     def match(self, url: str) -> list[int]:
         """The numbers of the matchers that match a canonical URL, ascending."""
         scheme, netloc, path, query, fragment = split(url)
-        # A colon in it: there is no host, and the :// is part of something else.
-        if ":" in scheme or not self.concern(netloc):
+        # Else there is no host, and the :// is part of something else.
+        if not _SCHEME(scheme) or not self.concern(netloc):
             return []
         numbers = set(self._everywhere)
         hosts = self._hosts_of[netloc]
