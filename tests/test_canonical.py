@@ -18,7 +18,8 @@ from url_matcher.matcher import PatternsMatcher
 from w3lib.url import canonicalize_url
 
 from example_project.example_project.site import load_graph
-from scrapy_altsched.canonical import Rule, Rules, patterns
+from scrapy_altsched.canonical import Rule, Rules, globs, patterns
+from scrapy_altsched.canonical import rules as rules_module
 from scrapy_altsched.canonical.patterns import Index, compile_patterns
 from scrapy_altsched.canonical.rule import presets
 from scrapy_altsched.errors import ConfigError
@@ -135,14 +136,18 @@ def test_a_canonical_url_is_its_own_canonical_form(url: str) -> None:
         assert rules.canonicalize(once).url == once
 
 
-@pytest.mark.parametrize("url", ["mailto:a@b?utm_source=1", "data:,x?sid=1", "/a?utm_source=1", ""])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mailto:a@b?utm_source=1",
+        "data:,http://example.com/?utm_source=1",
+        "file:///a?utm_source=1",
+        "/a?utm_source=1",
+        "",
+    ],
+)
 def test_rules_are_for_urls_that_have_a_host(url: str) -> None:
     assert canonical(url, EVERYTHING) == canonicalize_url(url)
-
-
-def test_a_url_inside_of_one_without_a_host_does_not_make_it_a_match() -> None:
-    url = "data:,http://example.com/?utm_source=1"
-    assert canonical(url, {"include": "example.com", "preset": "tracking"}) == canonicalize_url(url)
 
 
 # Parameters
@@ -201,6 +206,7 @@ S = "http://example.com/"
         ({"ignore_params": "v?"}, S + "?v1=1&v=2&v22=3", S + "?v=2&v22=3"),
         ({"ignore_params": "a b"}, S + "?a+b=1&a%20b=2&ab=3", S + "?ab=3"),
         ({"ignore_params": "größe"}, S + "?gr%C3%B6%C3%9Fe=1&a=1", S + "?a=1"),
+        ({"ignore_params": "a*"}, S + "?a%0Ab=1&b", S + "?b="),
         # Brackets stand for themselves.
         ({"ignore_params": "ids[]"}, S + "?ids[]=1&ids%5B%5D=2&ids=3", S + "?ids=3"),
         ({"ignore_params": "f[*]"}, S + "?f[a]=1&f[b]=2&f=3", S + "?f=3"),
@@ -227,6 +233,9 @@ S = "http://example.com/"
         ({"ignore_path_params": True}, S + "a;x=1/b;y;z=2?q=1", S + "a/b?q=1"),
         ({"ignore_path_params": "jsessionid"}, S + "a;jsessionid=1;x=2", S + "a;x=2"),
         ({"ignore_path_params": "v*"}, S + "a;v=1/b;%76w=1;x", S + "a/b;x"),
+        ({"ignore_path_params": "a b"}, S + "x;a+b=1;a%20b", S + "x;a+b=1"),
+        # What is not touched stays, although w3lib's form of this is none to w3lib.
+        ({"ignore_path_params": "a"}, S + "%%32%66;b=1", S + "%2f;b=1"),
         # What is left may be a step up, which w3lib goes.
         ({"ignore_path_params": True}, S + "a/..;x=1/b", S + "b"),
         ({"ignore_path_case": True}, S + "A/%C3%9C/%c3/b%2fC", S + "a/%C3%BC/%C3/b%2Fc"),
@@ -264,7 +273,10 @@ S = "http://example.com/"
     ],
 )
 def test_each_key_does_what_it_says(rule: dict[str, Any], url: str, expected: str) -> None:
-    assert canonical(url, rule) == expected
+    rules = Rules.load([rule])
+    assert rules.canonicalize(url).url == expected
+    if expected != canonicalize_url(url):
+        assert not rules.spares(urlsplit(url).netloc, url)
 
 
 def test_each_key_is_tried_above() -> None:
@@ -384,6 +396,8 @@ def test_a_fallback_stands_back_where_a_rule_of_its_source_names_the_url() -> No
     )
     assert rules.canonicalize(S + "?a&b&c&d").url == S + "?a=&d="
     assert rules.canonicalize("http://other.com/?a&b&c&d").url == "http://other.com/?b=&d="
+    alone = {"include": "example.com", "ignore_params": "a", "fallback": True}
+    assert canonical(S + "?a&b", alone) == S + "?b="
     spider = Rules.load([{"ignore_params": "a", "fallback": True}]).extended(
         [{"include": "example.com", "ignore_params": "b"}], name="spider"
     )
@@ -422,8 +436,12 @@ def test_the_digest_is_of_what_the_rules_mean() -> None:
     assert digest({**second, "order": 501}, {**first, "order": 12}) == same
     assert Rules.load([first]).extended([second], name="spider").digest == same
     others = [digest(second, first), digest(first), digest({**first, "exclude": "a.com/b"}, second)]
-    others.append(digest(first, {**second, "fallback": True}))
-    assert len({same, *others}) == 5
+    fallback = {**second, "fallback": True}
+    others.append(digest(first, fallback))
+    # It does not stand back for a rule of another source.
+    others.append(Rules.load([first]).extended([fallback], name="spider").digest)
+    assert len({same, *others}) == 6
+    assert digest({"ignore_params": {"c", "b", "a"}}) == digest({"ignore_params": ["a", "b", "c"]})
     listed = {"ignore_params": list(presets()["tracking"]["ignore_params"])}
     assert digest({"preset": "tracking"}) == digest(listed)
 
@@ -600,14 +618,25 @@ def test_of_a_thousand_rules_only_those_that_may_match_are_tried(
     assert len(tried) == 2
 
 
-def test_memory_does_not_grow_with_the_number_of_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patterns, "_MEMO_LIMIT", 100)
-    index = Index([compile_patterns(("example.com",), ())])
+def test_memory_does_not_grow_with_hosts_and_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (patterns, rules_module, globs):
+        monkeypatch.setattr(module, "_MEMO_LIMIT", 100)
+    rules = Rules.load([{"include": "example.com", "ignore_params": "a*"}])
     for at in range(1_000):
-        assert index.concern(f"shop{at}.example.com")
-        assert not index.concern(f"shop{at}.example.org")
-    assert len(index._concerned) <= 100
-    assert len(index._hosts_of) <= 100
+        netloc = f"shop{at}.example.com"
+        assert rules.concern(netloc)
+        assert not rules.concern(f"shop{at}.example.org")
+        assert rules.spares(netloc, f"http://{netloc}/")
+        assert rules.canonicalize(f"http://{netloc}/?a{at}&b{at}").url == f"http://{netloc}/?b{at}="
+    (changes,) = rules._changes.values()
+    ((_, _, names),) = changes._params
+    index = rules._index
+    for memo in (index._concerned, index._hosts_of, rules._marks, names._memo):
+        assert 0 < len(memo) <= 100
+
+
+def test_a_url_that_url_matcher_cannot_read_matches_nothing() -> None:
+    assert Index([compile_patterns((), ("/a",))]).match("http://[::1/b") == []
 
 
 def test_patterns_are_read_without_asking_for_a_list_of_domains(

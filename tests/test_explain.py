@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from scrapy import Request
+from scrapy.utils.request import fingerprint as scrapys
 from w3lib.url import canonicalize_url
 
 from example_project.example_project.site import DATA
+from scrapy_altsched.command.links import read_links
+from scrapy_altsched.errors import InputError
+
+from .test_docs import code_blocks
 
 SETTINGS = """
 SPIDER_MODULES = ["spiders"]
@@ -33,9 +41,16 @@ count_headers = "Accept-Language"
 SPIDERS = """
 from scrapy import Spider
 
+class Counting:
+    made = 0
+    def fingerprint(self, request):
+        self.made += 1
+        return bytes([self.made])
+
 class Shop(Spider):
     name = "shop"
-    custom_settings = {"ALTSCHED_URL_RULES": [{"name": "of the spider", "ignore_params": "page"}]}
+    custom_settings = {"ALTSCHED_URL_RULES": [{"name": "of settings", "ignore_params": "page"}]}
+    url_rules = [{"name": "of the spider", "ignore_params": "sort"}]
 """
 
 
@@ -53,7 +68,10 @@ def project(tmp_path: Path) -> Path:
 
 def explain(project: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "scrapy", "altsched", "explain", *map(str, arguments)]
-    return subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=120)
+    environment = {**os.environ, "COLUMNS": "80"}
+    return subprocess.run(
+        command, cwd=project, capture_output=True, text=True, timeout=120, env=environment
+    )
 
 
 def answer(project: Path, *arguments: object) -> Any:
@@ -80,7 +98,7 @@ def test_a_url_is_explained_step_by_step(project: Path) -> None:
         "  headers that count: accept-language",
         "  canonical form: http://shop.example/a?b=1",
     ]
-    assert len(fingerprint.removeprefix("  fingerprint: ")) == 40
+    assert fingerprint == f"  fingerprint: {scrapys(Request('http://shop.example/a?b=1')).hex()}"
 
 
 def test_a_rule_that_changes_nothing_and_no_rule_at_all_are_told_apart(project: Path) -> None:
@@ -116,30 +134,32 @@ def test_two_urls_that_are_one(project: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "differences"),
-    [
-        ("http://a.com/", "https://a.com/", ["The scheme differs: http and https."]),
-        ("http://a.com/", "http://b.com/", ["The host differs: a.com and b.com."]),
-        ("http://a.com/x", "http://a.com/X", ["The path differs: /x and /X."]),
-        (
-            "http://a.com/?b=1&c=2&d=3&d=4",
-            "http://a.com/?a=&c=3&d=4&d=5",
-            [
-                "Only the first has the parameter b (1).",
-                "The parameter c differs: 2 and 3.",
-                "The parameter d differs: 3, 4 and 4, 5.",
-                "Only the second has the parameter a ().",
-            ],
-        ),
-    ],
-)
-def test_two_urls_that_differ_are_said_to_differ_in_what(
-    one: str, other: str, differences: list[str], project: Path
-) -> None:
-    run = explain(project, one, other)
-    tail = ["Not the same as the first: crawled both.", *(f"  {text}" for text in differences)]
-    assert run.stdout.splitlines()[-len(tail) :] == tail
+def test_two_urls_that_differ_are_said_to_differ_in_what(project: Path) -> None:
+    first = "http://a.com/x?b=1&c=2&d=3&d=4"
+    differences = {
+        "https://a.com/x?b=1&c=2&d=3&d=4": ["The scheme differs: http and https."],
+        "http://b.com/x?b=1&c=2&d=3&d=4": ["The host differs: a.com and b.com."],
+        "http://a.com/X?b=1&c=2&d=3&d=4": ["The path differs: /x and /X."],
+        "http://a.com/x?a=&c=3&d=4&d=5": [
+            "Only the first has the parameter b (1).",
+            "The parameter c differs: 2 and 3.",
+            "The parameter d differs: 3, 4 and 4, 5.",
+            "Only the second has the parameter a ().",
+        ],
+    }
+    found = answer(project, first, *differences)["urls"]
+    assert {url["url"]: url["differences"] for url in found[1:]} == differences
+    for url, expected in list(differences.items())[-1:]:
+        run = explain(project, first, url)
+        tail = ["Not the same as the first: crawled both.", *(f"  {text}" for text in expected)]
+        assert run.stdout.splitlines()[-len(tail) :] == tail
+
+
+def test_a_fingerprinter_may_tell_apart_what_the_rules_do_not(project: Path) -> None:
+    one = "http://a.com/1"
+    name = "REQUEST_FINGERPRINTER_CLASS=spiders.Counting"
+    run = explain(project, one, f"{one}?utm_id=1", "-s", name)
+    assert "Their canonical forms are the same: it is the fingerprinter that differs." in run.stdout
 
 
 def test_the_order_of_the_query_and_the_fragment_differ_where_a_rule_keeps_them(
@@ -161,11 +181,11 @@ def test_more_urls_are_compared_with_the_first(project: Path) -> None:
 
 
 def test_the_rules_are_those_of_the_spider(project: Path) -> None:
-    url = "http://shop.example/a?page=1"
+    url = "http://shop.example/a?page=1&sort=2"
     assert answer(project, url)["urls"][0]["canonical"] == url
     found = answer(project, url, "--spider", "shop")["urls"][0]
     assert found["canonical"] == "http://shop.example/a"
-    assert [rule["label"] for rule in found["rules"]] == ["of the spider"]
+    assert [rule["label"] for rule in found["rules"]] == ["of settings", "of the spider"]
 
 
 # Files of links
@@ -277,14 +297,9 @@ def test_links_of_a_page_may_be_relative(project: Path) -> None:
         (("http://a.com", "--spider", "shopp"), 2, "no spider 'shopp'. The nearest is 'shop'."),
         (("--links", "links.txt", "--limit", "-1"), 2, "--limit must be 0 or more"),
         (("--links", "nowhere.txt"), 1, "nowhere.txt cannot be read: No such file or directory."),
-        (("--links", "."), 1, ". cannot be read: Is a directory."),
         (("--links", "empty.txt"), 1, "empty.txt has no URL that can be crawled."),
         (("--links", "words.txt"), 1, "no URL that can be crawled, as 'hello' (Missing scheme"),
-        (("--links", "bytes.txt"), 1, "bytes.txt, line 2: this is not UTF-8."),
-        (("--links", "plain.gz"), 1, "plain.gz is not a gzip file, though its name ends in .gz."),
         (("--links", "torn.jsonl.gz"), 1, "torn.jsonl.gz is damaged"),
-        (("--links", "broken.jsonl"), 1, "broken.jsonl, line 2: this is not a page, as in [url,"),
-        (("--links", "other.jsonl"), 1, "other.jsonl, line 1: this is not a page, as in [url,"),
         (("http://a.com", "-s", "ALTSCHED_URL_RULES=no.toml"), 1, "'no.toml' cannot be read"),
         (
             ("http://a.com", "-s", 'ALTSCHED_URL_RULES=[{"ignore": "a"}]'),
@@ -298,14 +313,73 @@ def test_bad_input_is_refused_in_one_sentence(
 ) -> None:
     (project / "empty.txt").write_text("\n")
     (project / "words.txt").write_text("hello\n")
-    (project / "bytes.txt").write_bytes(b"http://a.com\n\xff\n")
-    (project / "plain.gz").write_text("http://a.com\n")
-    whole = gzip.compress(b'["http://a.com/", []]\n' * 1_000)
-    (project / "torn.jsonl.gz").write_bytes(whole[:-20])
-    (project / "broken.jsonl").write_text('["http://a.com/", []]\n["http://a.com/"\n')
-    (project / "other.jsonl").write_text('{"url": "http://a.com/"}\n')
+    (project / "torn.jsonl.gz").write_bytes(gzip.compress(PAGES)[:-20])
     run = explain(project, *arguments)
     assert (run.returncode, run.stdout) == (code, "")
     assert message in run.stderr
     assert len(run.stderr.strip().splitlines()) == 1 or "usage" in run.stderr.lower()
     assert "Traceback" not in run.stderr
+
+
+PAGES = b'["http://a.com/", []]\n' * 1_000
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("bytes.txt", b"http://a.com\n\xff\n", "bytes.txt, line 2: this is not UTF-8."),
+        (
+            "plain.gz",
+            b"http://a.com\n",
+            "plain.gz is not a gzip file, though its name ends in .gz.",
+        ),
+        ("torn.gz", gzip.compress(PAGES)[:-20], "torn.gz is damaged"),
+        ("bent.gz", gzip.compress(PAGES)[:20] + b"bent" * 9, "bent.gz is damaged"),
+        ("broken.jsonl", PAGES + b"[", "broken.jsonl, line 1001: this is not a page, as in .url,"),
+        ("other.jsonl", b'{"url": "http://a.com/"}', "line 1: this is not a page"),
+        ("number.jsonl", b'["http://a.com/", [1]]', "line 1: this is not a page"),
+        ("deep.jsonl.gz", gzip.compress(b"[" * 100_000), "line 1: this is not a page"),
+    ],
+)
+def test_a_file_of_links_that_cannot_be_read_is_refused(
+    name: str, content: bytes, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        list(read_links(path))
+
+
+def test_a_folder_is_no_file_of_links(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read: Is a directory"):
+        list(read_links(tmp_path))
+
+
+def test_a_file_of_links_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "links.txt"
+    path.write_text("http://a.com/\r\n\r\n http://b.com/ü", encoding="utf-8-sig")
+    assert list(read_links(path)) == ["http://a.com/", "http://b.com/ü"]
+
+
+# The documentation
+
+
+def test_the_output_in_the_documentation_is_what_the_command_prints(project: Path) -> None:
+    rules = code_blocks("fingerprints.rst", "toml")
+    commands = code_blocks("fingerprints.rst", "bash")
+    outputs = code_blocks("fingerprints.rst", "text")
+    assert len(rules) == len(commands) == len(outputs) == 2
+    for text, command, output, folder in zip(
+        rules, commands, outputs, (project, DATA.parent.parent), strict=True
+    ):
+        path = project / "rules.toml"
+        path.write_text(text)
+        program, altsched, verb, *arguments = shlex.split(command)
+        assert (program, altsched, verb) == ("scrapy", "altsched", "explain")
+        # The first, in a project that names the file; the second, in the example project.
+        given = [
+            "-s",
+            "ALTSCHED_URL_RULES=rules.toml" if folder is project else f"ALTSCHED_URL_RULES={path}",
+        ]
+        run = explain(folder, *arguments, *given)
+        assert run.stdout.rstrip() == output.rstrip()

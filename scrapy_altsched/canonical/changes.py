@@ -123,9 +123,8 @@ class Changes:
             segments = walk.path.split("/")[1:]
             gone = {at + len(segments) if at < 0 else at for at in positions}
             kept = [segment for at, segment in enumerate(segments) if at not in gone]
-            if len(kept) < len(segments):
-                path = _canonical(walk.scheme, "".join(f"/{segment}" for segment in kept))
-                walk.set(index, "remove_segments", path=path)
+            path = "".join(f"/{segment}" for segment in kept)
+            walk.set(index, "remove_segments", path=path or "/")
         case_rule = self._on("ignore_path_case")
         if case_rule is not None:
             walk.set(case_rule, "ignore_path_case", path=_lower(walk.path))

@@ -24,6 +24,8 @@ from scrapy.exceptions import UsageError
 
 from ..canonical import Canonical, Rules
 from ..errors import InputError
+from ..fingerprint import apply_rules
+from ..settings import Config
 from .links import read_links
 
 if TYPE_CHECKING:
@@ -79,27 +81,18 @@ class _Judge:
     def __init__(self, project: Project, spider: str | None) -> None:
         crawler = project.crawler(spider)
         assert crawler.request_fingerprinter is not None
-        self.stock = crawler.request_fingerprinter
-        self.rules = Rules.load(crawler.settings.get("ALTSCHED_URL_RULES"))
+        self.rules = Config.from_settings(crawler.settings, disk=None).rules_of(crawler.spidercls)
+        self.with_rules = apply_rules(crawler.request_fingerprinter, self.rules).fingerprint
+        self.without_rules = apply_rules(crawler.request_fingerprinter, Rules()).fingerprint
 
     def verdict(self, url: str) -> _Verdict:
         """:raises UsageError: Scrapy makes no request of the URL."""
         try:
             request = Request(url)
             canonical = self.rules.canonicalize(request.url)
-            return _Verdict(url, canonical, self.with_rules(request, canonical).hex())
+            return _Verdict(url, canonical, self.with_rules(request).hex())
         except ValueError as error:
             raise UsageError(f"{url!r} is no URL to crawl: {error}.", print_help=False) from None
-
-    def with_rules(self, request: Request, canonical: Canonical) -> bytes:
-        if not canonical.rules:
-            return self.without_rules(request)
-        import hashlib
-
-        return hashlib.sha1(canonical.url.encode()).digest()
-
-    def without_rules(self, request: Request) -> bytes:
-        return self.stock.fingerprint(request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +297,7 @@ def _merge(judge: _Judge, path: Path) -> _Merger:
                 raise ValueError("nothing is downloaded from there")
             without = judge.without_rules(request)
             canonical = judge.rules.canonicalize(request.url)
-            with_rules = judge.with_rules(request, canonical)
+            with_rules = judge.with_rules(request)
         except ValueError as error:
             merger.refused += 1
             merger.first_refused = merger.first_refused or f"{link!r} ({error})"
