@@ -61,7 +61,7 @@ class DupeFilter(BaseDupeFilter):
         self._path = path
         self._crawler = crawler
         self._frontier: LocalFrontier | None = None
-        self._use_rules(Rules())
+        self.use_rules(Rules())
         self._is_owner = False
         self._interval = 0.0
         self._due_at = 0.0
@@ -76,7 +76,8 @@ class DupeFilter(BaseDupeFilter):
             crawler=crawler,
         )
 
-    def _use_rules(self, rules: Rules) -> None:
+    def use_rules(self, rules: Rules) -> None:
+        """Have *rules* say which URLs mean the same page, instead of those before."""
         stats = self._crawler.stats if self._crawler is not None else None
         self._make = apply_rules(self.fingerprinter, rules, stats).fingerprint
         #: What makes the fingerprints, for the job's note of it.
@@ -88,7 +89,7 @@ class DupeFilter(BaseDupeFilter):
         :param rules: which URLs mean the same page.
         """
         self._frontier = frontier
-        self._use_rules(rules or Rules())
+        self.use_rules(rules or Rules())
 
     def open(self) -> Deferred[None] | None:
         """Open a frontier for its seen set, unless a scheduler shares its own.
@@ -104,7 +105,7 @@ class DupeFilter(BaseDupeFilter):
             if self._crawler is not None:
                 config = Config.from_settings(self._crawler.settings, disk=None)
                 self._interval = config.commit_interval
-                self._use_rules(config.rules_of(spider))
+                self.use_rules(config.rules_of(spider))
                 if Engine(self._crawler).interactive:
                     path = None
             self._frontier = open_frontier(path, owner)

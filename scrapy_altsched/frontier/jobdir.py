@@ -68,10 +68,10 @@ class Jobdir:
         self.owner = owner
         self.store = self.path / _STORE
         ensure_directory(self.path)
-        self._check_identity(self._read_identity())
+        self._check_identity(read_identity(self.path))
         self._lock: int | None = self._take_lock()
         try:
-            self.identity = self._read_identity()
+            self.identity = read_identity(self.path)
             self._check_identity(self.identity)
         except BaseException:
             self.release()
@@ -102,19 +102,6 @@ class Jobdir:
             os.close(lock)
             raise not_writable(path, error) from error
         return lock
-
-    def _read_identity(self) -> Identity | None:
-        path = self.path / _IDENTITY
-        try:
-            return Identity.parse(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as error:
-            raise JobdirError(
-                f"{path} cannot be read ({error}). It names the job's format and spider; restore"
-                " it from a copy, or delete it if you know that the JOBDIR is this spider's: it is"
-                " then written anew."
-            ) from error
 
     def _check_identity(self, identity: Identity | None) -> None:
         if identity is None:
@@ -159,6 +146,24 @@ class Jobdir:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+def read_identity(jobdir: Path) -> Identity | None:
+    """What ``altsched.json`` in *jobdir* says; ``None``: it is not there.
+
+    :raises JobdirError: it cannot be read.
+    """
+    path = jobdir / _IDENTITY
+    try:
+        return Identity.parse(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise JobdirError(
+            f"{path} cannot be read ({error}). It names the job's format and spider; restore"
+            " it from a copy, or delete it if you know that the JOBDIR is this spider's: it is"
+            " then written anew."
+        ) from error
 
 
 def ensure_directory(path: Path) -> None:

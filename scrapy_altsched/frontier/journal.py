@@ -425,6 +425,8 @@ class Journal:
             else:
                 delete(slot_id, handle)
         handle = self._handles["started"]
+        for key in batch.unclaimed:
+            delete(key, handle)
         for key, run in batch.started:
             put(key, run.to_bytes(4, "big"), handle)
         if batch.clear_started:

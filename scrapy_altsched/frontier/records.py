@@ -55,6 +55,7 @@ class Batch:
     removed: list[bytes] = field(default_factory=list)
     removed_slots: list[bytes] = field(default_factory=list)
     slots: list[tuple[bytes, int, str]] = field(default_factory=list)
+    unclaimed: list[bytes] = field(default_factory=list)
     started: list[tuple[bytes, int]] = field(default_factory=list)
     leases: list[tuple[bytes, LeaseRecord | None]] = field(default_factory=list)
     dead: list[tuple[bytes, bytes]] = field(default_factory=list)

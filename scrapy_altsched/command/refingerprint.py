@@ -1,0 +1,130 @@
+"""Make the fingerprints of a job's pending requests anew, after other rules or another class.
+
+Run it while no crawl of the job runs; it changes all of them or, if it is ended, none.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import Progress
+from scrapy.exceptions import UsageError
+from scrapy.utils.misc import load_object
+
+from ..canonical import Rules
+from ..codec import decode_request
+from ..dupefilter import DupeFilter, shorten
+from ..engine import fingerprinter_of
+from ..fingerprint import NOTE, describe
+from ..frontier.journal import Journal
+from ..frontier.refingerprint import Outcome, refingerprint
+from ..settings import Config
+from .job import add_jobdir, identify
+
+if TYPE_CHECKING:
+    from scrapy import Request
+    from scrapy.crawler import Crawler
+
+    from .project import Project
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """See :mod:`scrapy_altsched.command`."""
+    add_jobdir(parser)
+    parser.add_argument(
+        "-a",
+        dest="arguments",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="an argument of the spider, as of a crawl (may be repeated)",
+    )
+
+
+def run(arguments: argparse.Namespace, project: Project) -> int:
+    """See :mod:`scrapy_altsched.command`.
+
+    :raises AltschedError: there is no job, a crawl holds it, or it cannot be read or written.
+    """
+    owner = identify(arguments.jobdir).owner
+    crawler = project.crawler(owner)
+    given = _read(arguments.arguments)
+    try:
+        crawler.spider = spider = crawler.spidercls.from_crawler(crawler, **given)
+    except Exception as error:  # whatever the spider's own code raises
+        message = f"the spider {owner!r} cannot be made ({type(error).__name__}: {error})"
+        raise UsageError(f"{message}; -a gives it arguments", print_help=False) from error
+    rules = Config.from_settings(crawler.settings, disk=None).rules_of(spider)
+    make, note = _fingerprints_of(crawler, rules)
+    journal = Journal(arguments.jobdir, owner)
+    try:
+        total = sum(count for _, count, _ in journal.slots())
+        console = Console(stderr=True)
+        with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+            task = progress.add_task("Making fingerprints", total=2 * total)
+            outcome = refingerprint(
+                journal,
+                lambda payload: make(decode_request(payload, spider)),
+                {NOTE: note},
+                lambda: progress.advance(task),
+            )
+    finally:
+        journal.close()
+    _show(outcome)
+    return 0
+
+
+def _read(pairs: list[str]) -> dict[str, str]:
+    found = {}
+    for pair in pairs:
+        name, sign, value = pair.partition("=")
+        if not sign or not name:
+            raise UsageError(f"-a takes NAME=VALUE, not {pair!r}", print_help=False)
+        found[name] = value
+    return found
+
+
+def _fingerprints_of(crawler: Crawler, rules: Rules) -> tuple[Callable[[Request], bytes], bytes]:
+    """How a crawl makes them, and the note that says so."""
+    filter_class = load_object(crawler.settings["DUPEFILTER_CLASS"])
+    if getattr(filter_class, "request_seen", None) is DupeFilter.request_seen:
+        dupefilter = filter_class.from_crawler(crawler)
+        dupefilter.use_rules(rules)
+        return dupefilter.fingerprint, dupefilter.fingerprint_note
+    # Another package's filter has a seen set of its own: these only name requests in the store.
+    fingerprinter = fingerprinter_of(crawler)
+    return (
+        lambda request: shorten(fingerprinter.fingerprint(request)),
+        describe(fingerprinter, Rules()),
+    )
+
+
+def _show(outcome: Outcome) -> None:
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console.print(
+        f"{outcome.pending:,} requests were pending and {outcome.dead:,} dead;"
+        f" {outcome.changed:,} of them have another fingerprint now."
+    )
+    if outcome.merged:
+        console.print(
+            f"{outcome.merged:,} pending requests were taken out: each is the same page as another"
+            " one that is pending."
+        )
+    if outcome.crawled:
+        console.print(
+            f"{outcome.crawled:,} pending requests were taken out: each is the same page as one"
+            " that is done."
+        )
+    if outcome.unreadable:
+        console.print(
+            f"{outcome.unreadable:,} requests cannot be restored, and keep their fingerprints."
+        )
+    if outcome.done:
+        console.print(
+            f"{outcome.done:,} requests were done. Of these only the fingerprints are stored, and"
+            " nothing can be made of them: pages among them are crawled again if they are found"
+            " again and have another fingerprint now."
+        )
