@@ -79,11 +79,7 @@ def decode_request(payload: bytes, spider: Spider) -> Request:
     :raises CodecError: its callback is no longer a method of *spider*, a class it refers to is
         gone, or the bytes are damaged or of a newer version.
     """
-    if payload[:1] != _VERSION:
-        raise CodecError(f"it is of an unknown version ({payload[:1].hex() or 'empty'})")
-    pickled = payload[5:]
-    if payload[1:5] != _checksum(pickled):
-        raise CodecError("its bytes are damaged")
+    pickled = _unwrap(payload)
     try:
         fields = pickle.loads(pickled)
         if not _TAKES_VERBATIM or not _URL_IS_SAFE.issuperset(fields):
@@ -98,6 +94,30 @@ def decode_request(payload: bytes, spider: Spider) -> Request:
         raise
     except Exception as error:  # unpickling runs code of whatever the request carries
         raise CodecError(f"{type(error).__name__}: {error}") from error
+
+
+def decode_fields(payload: bytes) -> dict[str, Any]:
+    """The URL of the request in *payload*, and its attributes that differ from a plain request's.
+
+    :raises CodecError: the bytes are damaged or of a newer version, or refer to what is gone.
+    """
+    pickled = _unwrap(payload)
+    try:
+        fields: dict[str, Any] = pickle.loads(pickled)
+    except MemoryError:
+        raise
+    except Exception as error:  # as above
+        raise CodecError(f"{type(error).__name__}: {error}") from error
+    return fields
+
+
+def is_whole(payload: bytes) -> bool:
+    """Whether the bytes are as :func:`encode_request` made them."""
+    try:
+        _unwrap(payload)
+    except CodecError:
+        return False
+    return True
 
 
 def is_as_encoded(request: Request, payload: bytes, spider: Spider) -> bool:
@@ -116,6 +136,15 @@ def is_as_encoded(request: Request, payload: bytes, spider: Spider) -> bool:
         return encode_request(request, spider) == payload
     except CodecError:
         return False
+
+
+def _unwrap(payload: bytes) -> bytes:
+    if payload[:1] != _VERSION:
+        raise CodecError(f"it is of an unknown version ({payload[:1].hex() or 'empty'})")
+    pickled = payload[5:]
+    if payload[1:5] != _checksum(pickled):
+        raise CodecError("its bytes are damaged")
+    return pickled
 
 
 def _checksum(data: bytes) -> bytes:

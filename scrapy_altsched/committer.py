@@ -21,6 +21,7 @@ from .errors import (
     CommitPostponedError,
     ForkedError,
     JobdirLostError,
+    StoreDamagedError,
     StoreError,
     StoreStalledError,
 )
@@ -69,7 +70,11 @@ class Committer:
         self._committing = False
         self._failing_since: float | None = None
         self._log_at = 0.0
+        self._was_logged = False
         self._reopen = False
+        self._reopened_damaged = False
+        #: Whether a read failed, and none has succeeded since: a commit then ends no outage.
+        self.unreadable = False
         self._closing = False
         self._syncer = _Syncer(frontier.sync) if config.sync else None
 
@@ -119,6 +124,7 @@ class Committer:
         if self._reopen:
             frontier.recover()
             self._reopen = False
+            self._engine.wake()
         before = frontier.commit_number
         notes = self._notes()
         if frontier.changed(notes):
@@ -154,12 +160,20 @@ class Committer:
         self._closing = True
         if self._committing:
             raise CommitPostponedError("The crawl was closed from inside a commit.")
-        while not self._commit(wait=True):
-            pass
+        try:
+            self._commit_all()
+        except StoreError:
+            # It may be RocksDB alone that still refuses.
+            self._reopen = True
+            self._commit_all()
         if self._syncer is not None:
             self._syncer.stop()
             self._frontier.sync()
             self._announce(self._frontier.commit_number)
+
+    def _commit_all(self) -> None:
+        while not self._commit(wait=True):
+            pass
 
     def stop(self) -> None:
         """Free everything; may be called at any time."""
@@ -168,48 +182,67 @@ class Committer:
         if self._syncer is not None:
             self._syncer.stop()
 
-    def note_failure(self, error: AltschedError) -> None:
+    def note_read(self) -> None:
+        """The store can be read again."""
+        self.unreadable = False
+
+    def note_failure(self, error: AltschedError, *, reading: bool = False) -> None:
         """A read or write of the store failed: the crawl goes on in memory, for a while."""
         now = time.monotonic()
         self._due_at = now + _RETRY_AFTER
         self._crawler.stats.inc_value("altsched/commit/failed")
+        self.unreadable |= reading
         if self._failing_since is None:
             self._failing_since = now
-            self._log_at = now
         if now >= self._log_at:
             self._log_at = now + _LOG_EVERY
-            logger.error(
-                "%(error)s The crawl goes on in memory and tries again; %(changes)d changes are not"
-                " saved yet. After %(timeout)g s of failure (ALTSCHED_COMMIT_TIMEOUT) the spider is"
-                " closed.",
-                {
-                    "error": error,
-                    "changes": self._frontier.uncommitted,
-                    "timeout": self._config.commit_timeout,
-                },
-                extra={"spider": self._spider},
-            )
+            self._was_logged = True
+            self._log_failure(error)
         if isinstance(error, JobdirLostError):
-            self._close_spider("jobdir_lost")
+            self._close_spider("jobdir_lost", error)
+        elif isinstance(error, StoreDamagedError) and self._reopened_damaged:
+            self._close_spider("store_damaged", error)
         elif now - self._failing_since >= self._config.commit_timeout:
-            self._close_spider("commit_failed")
+            self._close_spider("commit_failed", error)
         elif isinstance(error, StoreError) and "No space left" not in str(error):
             # RocksDB takes up writing again by itself only after ENOSPC.
             self._reopen = True
+            # What is still damaged after that, is damaged on the disk.
+            self._reopened_damaged |= isinstance(error, StoreDamagedError)
 
-    def _note_success(self) -> None:
-        if self._failing_since is None:
-            return
-        logger.info(
-            "The frontier is saved again, after %(seconds).0f s of failing commits",
-            {"seconds": time.monotonic() - self._failing_since},
+    def _log_failure(self, error: AltschedError) -> None:
+        logger.error(
+            "%(error)s The crawl goes on in memory and tries again; %(changes)d changes are not"
+            " saved yet. After %(timeout)g s of failure (ALTSCHED_COMMIT_TIMEOUT) the spider is"
+            " closed.",
+            {
+                "error": error,
+                "changes": self._frontier.uncommitted,
+                "timeout": self._config.commit_timeout,
+            },
             extra={"spider": self._spider},
         )
+
+    def _note_success(self) -> None:
+        if self._failing_since is None or self.unreadable:
+            return
+        if self._was_logged:
+            self._was_logged = False
+            logger.info(
+                "The frontier is saved again, after %(seconds).0f s of failing commits",
+                {"seconds": time.monotonic() - self._failing_since},
+                extra={"spider": self._spider},
+            )
         self._failing_since = None
 
-    def _close_spider(self, reason: str) -> None:
+    def _close_spider(self, reason: str, error: AltschedError) -> None:
         if not self._closing:
             self._closing = True
+            logger.error(
+                "The spider is closed (%(reason)s): %(error)s",
+                {"reason": reason, "error": error},
+                extra={"spider": self._spider},
+            )
             self._engine.close_spider(self._spider, reason)
 
     def _prepare_others(self) -> None:

@@ -10,7 +10,8 @@
     │   ├── JobdirMismatchError              newer format, or another spider's
     │   └── JobdirLostError                  it was deleted or replaced under the crawl
     ├── StoreError                           a read or write of the store failed
-    │   └── StoreStalledError                the store asks to write later
+    │   ├── StoreStalledError                the store asks to write later
+    │   └── StoreDamagedError                its files are damaged or missing
     ├── CommitPostponedError                 a component could not write out what it holds
     ├── CodecError (also a ValueError)       a request cannot be stored, or not be restored
     ├── InputError                           a file that a command was given cannot be used
@@ -56,6 +57,10 @@ class StoreError(AltschedError):
 
 class StoreStalledError(StoreError):
     """The store has too much to flush and asks for the write to come later."""
+
+
+class StoreDamagedError(StoreError):
+    """Files of the store are damaged or missing; ``scrapy altsched check`` says what is left."""
 
 
 class CommitPostponedError(AltschedError):

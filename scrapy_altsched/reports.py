@@ -50,8 +50,10 @@ class Reports:
         self._logs_reason = logs_reason
         self._reported_unserializable = False
 
-    def resumption(self, pending: int, lost_in_memory: int) -> None:
-        """A job goes on."""
+    def resumption(self, pending: int, lost_in_memory: int, setback: int) -> None:
+        """A job goes on; from *setback* commits before its last one, if the store lost those."""
+        if setback:
+            self._stats.set_value("altsched/setback", setback)
         if pending:
             _scrapy_logger.info(
                 "Resuming crawl (%(queuesize)d requests scheduled)",
@@ -110,7 +112,7 @@ class Reports:
             why=why,
         )
 
-    def end(self, counts: Counts, *, finished: bool) -> None:
+    def end(self, counts: Counts, *, finished: bool, damage: str | None) -> None:
         """The crawl ended and everything is saved."""
         for name in ("pending", "done", "dead"):
             self._stats.set_value(f"altsched/{name}", getattr(counts, name))
@@ -132,15 +134,22 @@ class Reports:
                 " again if the page that led to them does.",
                 count=counts.memory_only,
             )
+        self.damage(counts, damage)
+
+    def damage(self, counts: Counts, damage: str | None) -> None:
+        """Requests of the job are missing, or may be; nothing is said if there are none."""
         if counts.unaccounted:
             self._stats.set_value("altsched/unaccounted", counts.unaccounted)
+        if counts.unaccounted or damage is not None:
             self._log(
                 logging.WARNING,
-                "%(count)d requests of the job in %(jobdir)s were accepted and are neither done,"
-                " pending nor dead: its files were damaged or changed by somebody else. Start the"
-                " job over in another JOBDIR to be sure to have every page.",
-                count=counts.unaccounted,
+                "%(count)s requests of the job in %(jobdir)s were accepted and are neither done,"
+                " pending nor dead: %(damage)s The job cannot be finished. Run `scrapy altsched"
+                " check %(jobdir)s` to see what is wrong; start the job over in another JOBDIR to"
+                " be sure to have every page.",
+                count=counts.unaccounted or "Some",
                 jobdir=self._jobdir,
+                damage=damage or "its files were damaged, or changed by somebody else.",
             )
 
     def nothing_to_do(self, refused: int, *, was_finished: bool) -> None:

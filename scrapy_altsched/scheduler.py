@@ -201,7 +201,8 @@ class Scheduler(BaseScheduler):
             elif frontier.run > 1:
                 stored = frontier.note(NOTE)
                 warn_of_other_fingerprints(stored, self._fingerprint_note, jobdir, spider)
-            self._reports.resumption(frontier.pending, frontier.lost_in_memory)
+            self._reports.resumption(frontier.pending, frontier.lost_in_memory, frontier.setback)
+            self._reports.damage(frontier.counts(), frontier.damage)
             self._committer.start()
 
     def close(self, reason: str) -> Deferred[None] | None:
@@ -228,12 +229,13 @@ class Scheduler(BaseScheduler):
                 reason == "finished"
                 and self._start.exhausted
                 and not (counts.pending or counts.leased or counts.unaccounted)
+                and frontier.damage is None
             )
             frontier.close(finished=finished)
         finally:
             self._committer.stop()
             frontier.abandon()
-        self._reports.end(counts, finished=finished)
+        self._reports.end(counts, finished=finished, damage=frontier.damage)
         had_nothing = not self._at_open.pending and counts.accepted == self._at_open.accepted
         if self._on_disk and self._refused_starts and had_nothing:
             self._reports.nothing_to_do(self._refused_starts, was_finished=not self.resumed)
@@ -261,7 +263,7 @@ class Scheduler(BaseScheduler):
         except StoreError as error:
             # Whether it was seen cannot be known now, and it must not be lost.
             self._held.append(entry)
-            self._committer.note_failure(error)
+            self._committer.note_failure(error, reading=True)
             return True
         if verdict is Verdict.ADDED:
             self._commit_added()
@@ -292,11 +294,13 @@ class Scheduler(BaseScheduler):
         busy = self._engine.active_downloads() if self._by_slot and frontier.pending else {}
         try:
             while (lease := self._lease(frontier, busy)) is not None:
+                if self._committer.unreadable:
+                    self._committer.note_read()
                 request = self._take(lease)
                 if request is not None:
                     return request
         except StoreError as error:
-            self._committer.note_failure(error)
+            self._committer.note_failure(error, reading=True)
         return None
 
     def has_pending_requests(self) -> bool:

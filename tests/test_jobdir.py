@@ -19,7 +19,7 @@ from scrapy_altsched.errors import (
     JobdirLockedError,
     JobdirLostError,
     JobdirMismatchError,
-    StoreError,
+    StoreDamagedError,
 )
 from scrapy_altsched.frontier import LocalFrontier, open_frontier
 from scrapy_altsched.frontier.jobdir import FORMAT
@@ -244,8 +244,8 @@ def empty_store(store: Path) -> None:
 @pytest.mark.parametrize("cut", [without_current, without_tables, short_manifest, empty_store])
 def test_a_store_that_was_cut_short_is_refused(jobdir: Path, cut: Callable[[Path], None]) -> None:
     cut(jobdir / "frontier")
-    remedy = "Restore the JOBDIR from a copy, or delete it"
-    refused(jobdir, StoreError, "frontier", remedy, looks=True)
+    remedy = f"Run `scrapy altsched check {jobdir}` to see what of it can be kept"
+    refused(jobdir, StoreDamagedError, "frontier", remedy, looks=True)
 
 
 def test_a_refused_directory_is_not_held(jobdir: Path) -> None:
@@ -257,7 +257,7 @@ def test_a_refused_directory_is_not_held(jobdir: Path) -> None:
     refused(jobdir, JobdirLostError)
     (jobdir / "elsewhere").rename(jobdir / "frontier")
     (jobdir / "frontier" / "CURRENT").rename(jobdir / "CURRENT")
-    refused(jobdir, StoreError, looks=True)
+    refused(jobdir, StoreDamagedError, looks=True)
     (jobdir / "CURRENT").rename(jobdir / "frontier" / "CURRENT")
     assert_opens(jobdir, 2)
 

@@ -970,6 +970,8 @@ def test_a_failed_commit_keeps_all_changes_and_can_be_made_up_for(disk: DiskKind
         frontier.commit()
     frontier.recover()
     assert frontier.commit_number == committed
+    # First what had failed, then what came since.
+    assert not frontier.commit({"state": b"the last"})
     assert frontier.commit({"state": b"the last"})
     assert frontier.uncommitted == 0
     frontier = reopen_after_crash(disk, frontier)

@@ -1,15 +1,34 @@
-"""The job in a directory, as subcommands see it."""
+"""The job in a directory, and its requests, as subcommands see them."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
+from urllib.parse import urlsplit
 
-from ..errors import JobdirError
+from rich.console import Console
+from scrapy.exceptions import UsageError
+
+from ..codec import decode_fields, decode_request
+from ..errors import CodecError, JobdirError
 from ..frontier.jobdir import Identity, read_identity
+from .project import Project
 
 if TYPE_CHECKING:
     import argparse
+
+    from scrapy import Spider
+
+#: Characters in a line that is not to be folded.
+_WIDE = 100_000
+
+
+def answers() -> Console:
+    """Where a subcommand prints its answer: in a file or a pipe, no line is folded."""
+    width = None if sys.stdout.isatty() else _WIDE
+    return Console(width=width, highlight=False, markup=False, emoji=False)
 
 
 def add_jobdir(parser: argparse.ArgumentParser) -> None:
@@ -29,3 +48,50 @@ def identify(jobdir: Path) -> Identity:
             " directory that the crawl has as its JOBDIR."
         )
     return identity
+
+
+def find_spider(project: Project, name: str) -> type[Spider] | None:
+    """The class of the job's spider; ``None``: this project has none of that name."""
+    try:
+        return project.spider_class(name)
+    except UsageError:
+        return None
+
+
+def inspector(spider: type[Spider] | None) -> Callable[[bytes], str | None]:
+    """A function that says what is wrong with a stored request, if anything is.
+
+    :param spider: the class that has its callbacks; ``None``: these are not looked for.
+    """
+
+    def inspect(payload: bytes) -> str | None:
+        try:
+            if spider is None:
+                decode_fields(payload)
+            else:
+                # Its methods are looked for, and not called: the class will do.
+                decode_request(payload, cast("Spider", spider))
+        except CodecError as error:
+            return f"it cannot be restored: {error}"
+        return None
+
+    return inspect
+
+
+def url_of(payload: bytes) -> str | None:
+    """The URL of a stored request; ``None``: it cannot be read."""
+    try:
+        return str(decode_fields(payload)["url"])
+    except (CodecError, KeyError):
+        return None
+
+
+def locate(payload: bytes) -> tuple[str, bool]:
+    """Download slot of a stored request, as Scrapy names it, and whether it is a start request.
+
+    :raises CodecError: the request cannot be read.
+    """
+    fields = decode_fields(payload)
+    meta = fields.get("meta") or {}
+    slot = meta.get("download_slot") or urlsplit(fields["url"]).hostname or ""
+    return str(slot), bool(meta.get("is_start_request"))

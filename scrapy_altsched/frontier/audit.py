@@ -3,51 +3,182 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
-from .journal import Journal
-from .records import decode_value
+from ..errors import StoreDamagedError
+from .order import Order
+from .records import DAMAGE, Counters, decode_value
+from .rows import Rows
+
+#: Payload of a request -> what is wrong with it, as a clause; ``None``: nothing.
+Inspect = Callable[[bytes], str | None]
+#: Name and rows of a family -> the rows; for whoever shows progress.
+Follow = Callable[[str, Iterable[Any]], Iterable[Any]]
+
+#: How many sentences of one kind are written out; of the others there is the number.
+_SHOWN = 10
 
 
-def audit(journal: Journal) -> list[str]:
-    """Verify every invariant of a store that has no uncommitted changes.
+def audit(rows: Rows, inspect: Inspect | None = None, follow: Follow | None = None) -> list[str]:
+    """Verify every invariant, and every checksum, of a store without uncommitted changes.
 
     :return: a sentence for each invariant that does not hold.
-    :raises StoreError: it could not be read to the end.
+    :raises StoreError: it could not be read, for another reason than damage.
     """
-    problems: list[str] = []
-    unseen: list[str] = []
-    found: Counter[int] = Counter()
-    for key, value in journal.pending():
-        found[int.from_bytes(key[:8], "big")] += 1
+    return _Audit(rows, inspect, follow or (lambda _, rows: rows)).run()
+
+
+class _Audit:
+    def __init__(self, rows: Rows, inspect: Inspect | None, follow: Follow) -> None:
+        self._rows = rows
+        self._inspect = inspect or (lambda _: None)
+        self._follow = follow
+        self._counters = Counters()
+        #: Families that could not be read to the end: nothing can be compared with them.
+        self._unread: set[str] = set()
+        self._sentences: dict[str, list[str]] = {}
+        self._counts: Counter[str] = Counter()
+
+    def run(self) -> list[str]:
+        self._check_meta()
+        held = self._check_pending()
+        self._check_slots(held)
+        with self._reading("seen"):
+            for _ in self._follow("seen", self._rows.seen()):
+                pass
+        with self._reading("leased"):
+            for _ in self._rows.leases():
+                pass
+        self._check_started()
+        self._check_counters(held.total(), self._check_dead())
+        found: list[str] = []
+        for kind, sentences in self._sentences.items():
+            found += sentences
+            if self._counts[kind] > len(sentences):
+                found.append(f"{self._counts[kind] - len(sentences)} more {kind}.")
+        return found
+
+    def _add(self, kind: str, sentence: str) -> None:
+        self._counts[kind] += 1
+        if self._counts[kind] <= _SHOWN:
+            self._sentences.setdefault(kind, []).append(sentence)
+
+    @contextmanager
+    def _reading(self, family: str) -> Iterator[None]:
+        """Go on after damage: what else is wrong shall be known too."""
         try:
-            entry = decode_value(value)
-        except (IndexError, ValueError):
-            problems.append(f"The pending request {key.hex()} is cut short.")
-            continue
-        if entry.unique and not journal.has_seen(entry.fingerprint):
-            unseen.append(f"The pending request {key.hex()} is not among the seen ones.")
-    named: set[int] = set()
-    for slot_id, count, name in journal.slots():
-        named.add(slot_id)
-        if found[slot_id] != count:
-            problems.append(
-                f"Slot {name!r} should hold {count} requests and holds {found[slot_id]}."
+            yield
+        except StoreDamagedError as error:
+            self._unread.add(family)
+            self._add("damaged families", f"Not all of {family!r} can be read. {error}")
+
+    def _can_compare(self, *families: str) -> bool:
+        return self._unread.isdisjoint(families)
+
+    def _check_meta(self) -> None:
+        with self._reading("meta"):
+            damage = self._rows.notes().get(DAMAGE)
+            if damage:
+                self._add("losses", f"A repair could not keep everything: {damage.decode()}")
+            self._counters = self._rows.counters()
+            if self._rows.identity() is None:
+                self._add("identities", "The store does not say whose it is.")
+
+    def _check_pending(self) -> Counter[int]:
+        """How many requests each slot holds."""
+        rows, counters = self._rows, self._counters
+        held: Counter[int] = Counter()
+        unseen = 0
+        order = None
+        with self._reading("meta"):
+            stored = rows.note("order")
+            order = Order.parse(stored.decode()) if stored is not None else None
+        with self._reading("pending"):
+            for key, value in self._follow("pending", rows.pending()):
+                held[int.from_bytes(key[:8], "big")] += 1
+                name = f"The pending request {key.hex()}"
+                try:
+                    entry = decode_value(value)
+                    sequence = order.decode(key[8:])[2] if order is not None else 0
+                except (IndexError, ValueError):
+                    self._add("pending requests that are cut short", f"{name} is cut short.")
+                    continue
+                if sequence >= counters.next_sequence and self._can_compare("meta"):
+                    self._add("pending requests with such numbers", f"{name} has a number to come.")
+                reason = self._inspect(entry.payload or b"")
+                if reason is not None:
+                    self._add("pending requests that cannot be restored", f"{name}: {reason}.")
+                with self._reading("seen"):
+                    if entry.unique and not rows.has_seen(entry.fingerprint):
+                        unseen += 1
+                        if unseen > counters.forgotten:
+                            self._add(
+                                "pending requests that are not seen",
+                                f"{name} is not among the seen ones.",
+                            )
+        return held
+
+    def _check_slots(self, held: Counter[int]) -> None:
+        named: dict[int, str] = {}
+        with self._reading("slots"):
+            for slot_id, count, name in self._rows.slots():
+                if name in named.values():
+                    self._add("slots of one name", f"There are two slots {name!r}.")
+                named[slot_id] = name
+                if held[slot_id] != count and self._can_compare("pending"):
+                    self._add(
+                        "slots with wrong counts",
+                        f"Slot {name!r} should hold {count} requests and holds {held[slot_id]}.",
+                    )
+        if not self._can_compare("slots"):
+            return
+        for slot_id, count in held.items():
+            if slot_id not in named:
+                self._add(
+                    "slots without a name",
+                    f"{count} pending requests belong to slot {slot_id}, which has no name.",
+                )
+
+    def _check_started(self) -> None:
+        with self._reading("started"):
+            for claim, run in self._rows.started():
+                if int.from_bytes(run, "big") > self._counters.run and self._can_compare("meta"):
+                    self._add(
+                        "start requests of runs to come",
+                        f"The start request {claim.hex()} is of a run that has not been.",
+                    )
+
+    def _check_dead(self) -> int:
+        """How many dead requests there are."""
+        dead = 0
+        with self._reading("dead"):
+            for key, _, value in self._rows.dead():
+                dead += 1
+                try:
+                    decode_value(value)
+                except (IndexError, ValueError):
+                    self._add(
+                        "dead requests that are cut short",
+                        f"The dead request {key.hex()} is cut short.",
+                    )
+        return dead
+
+    def _check_counters(self, pending: int, dead: int) -> None:
+        counters = self._counters
+        if not self._can_compare("meta"):
+            return
+        if dead != counters.dead and self._can_compare("dead"):
+            self._add("numbers", f"{counters.dead} dead requests were counted and {dead} are kept.")
+        if not self._can_compare("pending"):
+            return
+        if counters.finished and pending:
+            self._add("numbers", f"The job is marked as finished, and {pending} are pending.")
+        accounted = counters.done + pending + counters.dead
+        if counters.accepted != accounted:
+            self._add(
+                "numbers",
+                f"{counters.accepted} requests were accepted, but {counters.done} done,"
+                f" {pending} pending and {counters.dead} dead are {accounted}.",
             )
-    problems += [
-        f"{count} pending requests belong to slot {slot_id}, which has no name."
-        for slot_id, count in found.items()
-        if slot_id not in named
-    ]
-    counters = journal.counters()
-    if len(unseen) > counters.forgotten:
-        problems += unseen
-    dead = sum(1 for _ in journal.dead())
-    if dead != counters.dead:
-        problems.append(f"{counters.dead} dead requests were counted and {dead} are kept.")
-    accounted = counters.done + found.total() + counters.dead
-    if counters.accepted != accounted:
-        problems.append(
-            f"{counters.accepted} requests were accepted, but {counters.done} done,"
-            f" {found.total()} pending and {counters.dead} dead are {accounted}."
-        )
-    return problems

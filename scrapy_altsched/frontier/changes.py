@@ -127,13 +127,14 @@ class Changes:
         return dict(islice(endings, room))
 
     def settle(self, draft: Draft) -> None:
-        """Forget what *draft* has written."""
+        """Forget what *draft* has written; changes may have come since it was prepared."""
         batch = draft.batch
         self.seen.difference_update(batch.seen)
         for claim, _ in batch.started:
             self.claims.pop(claim, None)
         for key in draft.adds:
-            del self.adds[key]
+            if self.adds.pop(key, None) is None:  # it has ended since
+                self.endings[key].stored = True
         for key, ending in draft.endings.items():
             del self.endings[key]
             ending.slot.removed += ending.stored
@@ -141,8 +142,9 @@ class Changes:
             slot.stored = count
         del self.marks[: len(draft.marks)]
         del self.skips[: len(draft.skips)]
-        for fingerprint in draft.released:
-            del self.released[fingerprint]
+        for fingerprint, record in draft.released.items():
+            if fingerprint in self.released and self.released[fingerprint] == record:
+                del self.released[fingerprint]
         self._notes.update(batch.notes)
 
 

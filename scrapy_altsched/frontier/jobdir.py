@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import secrets
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -21,7 +22,10 @@ FORMAT = 1
 
 _IDENTITY = "altsched.json"
 _LOCK = "altsched.lock"
+_LAST_COMMIT = "altsched.commit"
 _STORE = "frontier"
+#: Where a repaired store waits until the damaged one was moved out of its way.
+REPAIRED = "frontier.repaired"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,37 @@ class Identity:
         return identity
 
 
+@dataclass(frozen=True, slots=True)
+class LastCommit:
+    """What ``altsched.commit`` says: how far the job had come, whatever its store says.
+
+    :ivar store_id: of the store that it was written to.
+    :ivar number: of the last commit.
+    :ivar accepted: requests accepted by then.
+    :ivar done: requests done by then.
+    """
+
+    store_id: str
+    number: int
+    accepted: int
+    done: int
+
+    def encode(self) -> bytes:
+        """One line, of one length, so that it can be overwritten in place."""
+        numbers = f"{self.number:20d} {self.accepted:20d} {self.done:20d}"
+        return f"{self.store_id:32} {numbers}\n".encode("ascii")
+
+    @classmethod
+    def read(cls, jobdir: Path) -> LastCommit | None:
+        """The one noted in *jobdir*; ``None``: there is none, or it cannot be read."""
+        try:
+            words = (jobdir / _LAST_COMMIT).read_text(encoding="ascii").split()
+            store_id, number, accepted, done = words
+            return cls(store_id, int(number), int(accepted), int(done))
+        except (OSError, ValueError):
+            return None
+
+
 class Jobdir:
     """A job directory that this process holds alone, until :meth:`release`.
 
@@ -68,11 +103,17 @@ class Jobdir:
         self.owner = owner
         self.store = self.path / _STORE
         ensure_directory(self.path)
+        self._note: int | None = None
         self._check_identity(read_identity(self.path))
         self._lock: int | None = self._take_lock()
         try:
             self.identity = read_identity(self.path)
             self._check_identity(self.identity)
+            repaired = self.path / REPAIRED
+            if repaired.is_dir() and not self.store.exists():
+                repaired.rename(self.store)
+            #: The last commit of earlier runs; ``None``: it is not known.
+            self.last_commit = LastCommit.read(self.path)
         except BaseException:
             self.release()
             raise
@@ -107,7 +148,7 @@ class Jobdir:
         if identity is None:
             return
         self.check(identity)
-        if not self.store.is_dir():
+        if not self.store.is_dir() and not (self.path / REPAIRED).is_dir():
             raise JobdirLostError(
                 f"JOBDIR {self.path} names a job, but its store {self.store} is not there. Restore"
                 " it from a copy, or delete the JOBDIR to start the crawl over."
@@ -141,8 +182,24 @@ class Jobdir:
             raise not_writable(self.path / _IDENTITY, error) from error
         self.identity = identity
 
+    def note_commit(self, commit: LastCommit) -> None:
+        """Note how far the job has come.
+
+        It is compared when the job is opened: RocksDB opens without a word at an older commit if
+        the end of its log is gone.  That the note itself is older does no harm, so an error here
+        is none.
+        """
+        with suppress(OSError):
+            if self._note is None:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+                self._note = os.open(self.path / _LAST_COMMIT, flags, 0o644)
+            os.pwrite(self._note, commit.encode(), 0)
+
     def release(self) -> None:
         """Let other crawls have the directory.  May be called twice."""
+        if self._note is not None:
+            os.close(self._note)
+            self._note = None
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None

@@ -19,11 +19,11 @@ from types import MappingProxyType
 
 from ..errors import ForkedError, StoreError
 from .audit import audit
-from .changes import NO_NOTES, Changes
+from .changes import NO_NOTES, Changes, Draft
 from .contract import Busy, Counts, Entry, Lease, Verdict
 from .journal import Journal
 from .order import DEFAULT_ORDER, Order, Slot, Slots
-from .records import Batch, Counters, LeaseRecord, new_lease
+from .records import DAMAGE, Batch, Counters, LeaseRecord, new_lease
 from .reorder import Locate, reorder
 from .window import Window
 
@@ -76,6 +76,8 @@ class LocalFrontier:
         self._closed = False
         self._changes = changes = Changes()
         self._saved = Counters()
+        #: What a write failed to store, or did store in spite of its error: it goes first.
+        self._unsaved: Draft | None = None
         self._window = Window(
             journal,
             options.memory_requests,
@@ -83,6 +85,7 @@ class LocalFrontier:
             out=(self._leases, self._last_resort, changes.endings),
         )
         self.resumed = False
+        self._damage: str | None = None
         #: Requests that lived in memory only and ended with an earlier run.
         self.lost_in_memory = 0
         #: Requests that :meth:`lease` has buried, and why; for its caller to report and to empty.
@@ -96,6 +99,7 @@ class LocalFrontier:
         saved = journal.counters()
         self.resumed = saved.run > 0 and not saved.finished
         self.lost_in_memory = saved.memory_only
+        self._damage = (journal.note(DAMAGE) or b"").decode() or None
         self._suspects = dict(journal.leases())
         batch = Batch(replace(saved, run=saved.run + 1, finished=False, memory_only=0))
         # Records of leases that had ended, though not on disk, are older than the one that died.
@@ -218,9 +222,9 @@ class LocalFrontier:
         if self._journal is not None:
             while not self.commit():
                 pass
-            counters = replace(self._saved, forgotten=self._saved.forgotten + 1)
-            self._journal.write(Batch(counters, forgotten=[fingerprint]))
-            self._saved = counters
+            # Counted first: a write may be applied though it fails.
+            self._saved = replace(self._saved, forgotten=self._saved.forgotten + 1)
+            self._journal.write(Batch(self._saved, forgotten=[fingerprint]))
         self._changes.seen.discard(fingerprint)
         return True
 
@@ -254,6 +258,16 @@ class LocalFrontier:
         return self._journal.commit_number if self._journal is not None else 0
 
     @property
+    def setback(self) -> int:
+        """How many commits the job went back when it was opened: its store had lost them."""
+        return self._journal.setback if self._journal is not None else 0
+
+    @property
+    def damage(self) -> str | None:
+        """What a repair of the store could not keep, in words; ``None``: nothing is missing."""
+        return self._damage
+
+    @property
     def path(self) -> Path | None:
         """The store's directory, or ``None``."""
         return self._journal.path if self._journal is not None else None
@@ -271,6 +285,7 @@ class LocalFrontier:
         """Whether a commit with these notes would write anything."""
         return self._journal is not None and bool(
             self._changes
+            or self._unsaved
             or self._live.memory_only != self._saved.memory_only
             or self._changes.new_notes(notes)
         )
@@ -279,6 +294,21 @@ class LocalFrontier:
         self.check_owner()
         if self._journal is None or not self.changed(notes):
             return True
+        draft = self._unsaved or self._prepare(notes)
+        self._unsaved = draft
+        self._journal.write(draft.batch, wait=wait)
+        self._unsaved = None
+        self._changes.settle(draft)
+        self._saved = draft.batch.counters
+        is_last = draft.is_last and not self._changes
+        if is_last:
+            self.is_commit_urgent = False
+        for slot in draft.stored:
+            self._slots.drop_if_empty(slot)
+        self._window.note_commit()
+        return is_last
+
+    def _prepare(self, notes: Mapping[str, bytes]) -> Draft:
         live = self._live
         base = replace(
             self._saved,
@@ -287,16 +317,7 @@ class LocalFrontier:
             memory_only=live.memory_only,
         )
         held = (lease.entry.fingerprint for lease in self._leases.values())
-        draft = self._changes.prepare(base, live.run, held, notes)
-        self._journal.write(draft.batch, wait=wait)
-        self._changes.settle(draft)
-        self._saved = draft.batch.counters
-        if draft.is_last:
-            self.is_commit_urgent = False
-        for slot in draft.stored:
-            self._slots.drop_if_empty(slot)
-        self._window.note_commit()
-        return draft.is_last
+        return self._changes.prepare(base, live.run, held, notes)
 
     def sync(self) -> None:
         """Have the operating system put what was committed onto the disk.  Blocks; any thread.
@@ -308,6 +329,9 @@ class LocalFrontier:
 
     def recover(self) -> None:
         """Reopen the store after a failed commit: only that ends RocksDB's refusal to write.
+
+        The next commit writes again what had failed: whether it was applied all the same does not
+        matter, since a batch holds absolute values only.
 
         :raises StoreError: it does not open, or is not as the last commit left it.
         :raises JobdirLostError: the job directory is gone.

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import struct
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from .contract import Entry
+
+#: Name of the note that says what a repair of the store could not keep, empty if nothing.
+DAMAGE = "damage"
 
 _UNIQUE = 1
 _LEASE = struct.Struct(">dIB")
@@ -29,6 +33,21 @@ class Counters:
     finished: bool = False
     #: Fingerprints removed from the seen ones: as many pending requests may not be among them.
     forgotten: int = 0
+
+    def encode(self) -> bytes:
+        """The stored form."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def parse(cls, text: bytes) -> Counters:
+        """The inverse of :meth:`encode`.
+
+        :raises ValueError: *text* is damaged.
+        """
+        try:
+            return cls(**json.loads(text))
+        except TypeError as error:
+            raise ValueError(f"no counters: {error}") from error
 
 
 @dataclass(slots=True)
@@ -59,6 +78,7 @@ class Batch:
     started: list[tuple[bytes, int]] = field(default_factory=list)
     leases: list[tuple[bytes, LeaseRecord | None]] = field(default_factory=list)
     dead: list[tuple[bytes, bytes]] = field(default_factory=list)
+    revived: list[bytes] = field(default_factory=list)
     forgotten: list[bytes] = field(default_factory=list)
     clear_started: bool = False
     notes: dict[str, bytes] = field(default_factory=dict)
