@@ -29,7 +29,7 @@ from ..errors import AltschedError
 from .project import Project
 
 #: Modules of this folder, in the order in which they are listed to the user.
-SUBCOMMANDS: tuple[str, ...] = ("check", "explain", "refingerprint")
+SUBCOMMANDS: tuple[str, ...] = ("check", "requeue", "explain", "refingerprint")
 
 
 class Command(ScrapyCommand):

@@ -162,6 +162,19 @@ class AsyncSpider(PagesSpider):
             yield response.follow(link)
 
 
+class LatePoisonSpider(PagesSpider):
+    """A page of its own kills the process, if it is poison, long after its response was there."""
+
+    name = "late"
+
+    async def parse(self, response):
+        if response.url.endswith(self.poison):
+            await asyncio.sleep(float(self.delay))
+            os.kill(os.getpid(), signal.SIGKILL)
+        for result in super().parse(response):
+            yield result
+
+
 class WaitingSpider(PagesSpider):
     """Does not end by itself."""
 

@@ -1,0 +1,97 @@
+"""List the requests that were put aside as dead, or have them crawled again.
+
+Without URLs, fingerprints or ``--all`` they are listed. A crawl must not be running when they are
+put back: it holds the job directory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+from scrapy.exceptions import UsageError
+
+from ..codec import is_whole
+from ..frontier.journal import Journal
+from ..frontier.requeue import DeadRequest, dead_requests, requeue
+from ..frontier.view import View
+from .job import add_jobdir, answers, identify, locate, url_of
+
+if TYPE_CHECKING:
+    import argparse
+
+    from .project import Project
+
+#: Fewest digits that stand for a fingerprint.
+_FEWEST_DIGITS = 6
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """See :mod:`scrapy_altsched.command`."""
+    add_jobdir(parser)
+    parser.add_argument(
+        "request", nargs="*", metavar="REQUEST", help="URL, or first digits of the fingerprint"
+    )
+    parser.add_argument("--all", action="store_true", help="all that can be crawled again")
+
+
+def run(arguments: argparse.Namespace, project: Project) -> int:  # noqa: ARG001  (the interface)
+    """See :mod:`scrapy_altsched.command`.
+
+    :raises AltschedError: there is no job, or it cannot be opened.
+    """
+    identity = identify(arguments.jobdir)
+    out = answers()
+    if not arguments.request and not arguments.all:
+        with View(arguments.jobdir / "frontier") as view:
+            _show(out, list(dead_requests(view)))
+        return 0
+    if arguments.request and arguments.all:
+        raise UsageError("name requests, or --all, not both", print_help=False)
+    journal = Journal(arguments.jobdir, identity.owner)
+    try:
+        dead = list(dead_requests(journal))
+        chosen = [request for request in dead if is_whole(request.payload)]
+        if not arguments.all:
+            chosen = _choose(dead, arguments.request)
+        count = requeue(journal, chosen, locate)
+    finally:
+        journal.close()
+    out.print(f"{count:,} requests are pending again, {len(dead) - count:,} are dead.")
+    return 0
+
+
+def _choose(dead: list[DeadRequest], names: list[str]) -> list[DeadRequest]:
+    chosen: dict[bytes, DeadRequest] = {}
+    for name in names:
+        found = [request for request in dead if _is_called(request, name)]
+        if not found:
+            message = f"no dead request is called {name!r}; without arguments they are listed"
+            raise UsageError(message, print_help=False)
+        for request in found:
+            if not is_whole(request.payload):
+                message = f"{name!r} cannot be crawled again: nothing whole is stored of it"
+                raise UsageError(message, print_help=False)
+            chosen[request.key] = request
+    return list(chosen.values())
+
+
+def _is_called(request: DeadRequest, name: str) -> bool:
+    if len(name) >= _FEWEST_DIGITS and request.fingerprint.hex().startswith(name.lower()):
+        return True
+    return url_of(request.payload) == name
+
+
+def _show(out: Console, dead: list[DeadRequest]) -> None:
+    if not dead:
+        out.print("No request is dead.")
+        return
+    table = Table("fingerprint", box=None, pad_edge=False)
+    table.add_column("URL", overflow="fold")
+    table.add_column("why it is dead", overflow="fold")
+    for request in dead:
+        url = url_of(request.payload) or "(lived in memory only, or is damaged)"
+        table.add_row(request.fingerprint.hex(), url, request.why)
+    out.print(table)
+    out.print("Have them crawled again with: scrapy altsched requeue JOBDIR URL ... (or --all)")
