@@ -8,6 +8,7 @@ because a damaged pickle may well load, as another request, or take all memory.
 
 from __future__ import annotations
 
+import marshal
 import pickle
 import zlib
 from operator import attrgetter
@@ -145,6 +146,33 @@ def _unwrap(payload: bytes) -> bytes:
     if payload[1:5] != _checksum(pickled):
         raise CodecError("its bytes are damaged")
     return pickled
+
+
+def adopt_record(record: bytes) -> bytes:
+    """The payload of a request that one of Scrapy's own disk queues has stored as *record*.
+
+    :raises CodecError: it is neither a pickle nor a marshalled dict.
+    """
+    if not record.startswith(b"\x80"):
+        try:
+            record = pickle.dumps(marshal.loads(record), _PROTOCOL)
+        except (EOFError, ValueError, TypeError) as error:
+            raise CodecError(f"{type(error).__name__}: {error}") from error
+    return _VERSION + _checksum(record) + record
+
+
+def decode_without_callbacks(payload: bytes) -> Request:
+    """The request that *payload* holds, for what can be known of it though its callback is gone.
+
+    :raises CodecError: it cannot be restored in that way either.
+    """
+    fields = decode_fields(payload)
+    try:
+        return request_from_dict({**fields, "callback": None, "errback": None})
+    except MemoryError:
+        raise
+    except Exception as error:  # as above
+        raise CodecError(f"{type(error).__name__}: {error}") from error
 
 
 def _checksum(data: bytes) -> bytes:

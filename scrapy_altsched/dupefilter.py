@@ -77,19 +77,15 @@ class DupeFilter(BaseDupeFilter):
         )
 
     def use_rules(self, rules: Rules) -> None:
-        """Have *rules* say which URLs mean the same page, instead of those before."""
+        """Have *rules* say which URLs mean the same page."""
         stats = self._crawler.stats if self._crawler is not None else None
         self._make = apply_rules(self.fingerprinter, rules, stats).fingerprint
         #: What makes the fingerprints, for the job's note of it.
         self.fingerprint_note = describe(self.fingerprinter, rules)
 
-    def share(self, frontier: LocalFrontier, rules: Rules | None = None) -> None:
-        """Use a scheduler's frontier; the scheduler calls it before :meth:`open`.
-
-        :param rules: which URLs mean the same page.
-        """
+    def share(self, frontier: LocalFrontier) -> None:
+        """Use a scheduler's frontier; the scheduler calls it before :meth:`open`."""
         self._frontier = frontier
-        self.use_rules(rules or Rules())
 
     def open(self) -> Deferred[None] | None:
         """Open a frontier for its seen set, unless a scheduler shares its own.

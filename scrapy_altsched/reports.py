@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .fingerprint import differences
@@ -93,16 +92,6 @@ class Reports:
             extra={"spider": self._spider},
         )
 
-    def stock_jobdir(self) -> None:
-        """The job directory holds a crawl of Scrapy's own scheduler."""
-        self._log(
-            logging.WARNING,
-            "JOBDIR %(jobdir)s holds a crawl of Scrapy's own scheduler (requests.queue,"
-            " requests.seen), which is not taken over: this crawl begins anew. Finish that one with"
-            " Scrapy's own SCHEDULER first, or give this one a JOBDIR of its own.",
-            jobdir=self._jobdir,
-        )
-
     def buried(self, entry: Entry, url: str | None, why: str) -> None:
         """A request is dead."""
         self._log(
@@ -180,13 +169,6 @@ class Reports:
 
     def _log(self, level: int, message: str, **values: Any) -> None:
         logger.log(level, message, values, extra={"spider": self._spider})
-
-
-def holds_stock_crawl(jobdir: str) -> bool:
-    """Whether Scrapy's own scheduler or dupefilter left anything in *jobdir*."""
-    seen = Path(jobdir, "requests.seen")
-    queued = Path(jobdir, "requests.queue").rglob("*")
-    return (seen.is_file() and seen.stat().st_size > 0) or any(path.is_file() for path in queued)
 
 
 def warn_of_other_fingerprints(

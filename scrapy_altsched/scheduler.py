@@ -21,9 +21,11 @@ from .errors import AltschedError, CodecError, StoreError
 from .feeds import warn_of_unsafe_feeds
 from .fingerprint import NOTE, describe
 from .frontier import Busy, Entry, Lease, LocalFrontier, Verdict, open_frontier
-from .reports import Reports, holds_stock_crawl, warn_of_other_fingerprints
+from .reports import Reports, warn_of_other_fingerprints
 from .settings import Config
 from .spiderstate import FILE, STATE, SpiderStateCheckpoint
+from .stockjob import StockJob
+from .stockreport import report_taking_over
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -162,8 +164,12 @@ class Scheduler(BaseScheduler):
             warn_of_unsafe_feeds(settings, spider)
             if not self._is_atomic and type(self.df) is not BaseDupeFilter:
                 self._reports.foreign_filter(self.df)
-        rules = self.config.rules_of(spider)
-        frontier = open_frontier(jobdir, spider.name, self.config.frontier, locate=self._locate)
+        if isinstance(self.df, DupeFilter):
+            self.df.use_rules(self.config.rules_of(spider))
+            self._fingerprint_note = self.df.fingerprint_note
+        else:
+            self._fingerprint_note = describe(self._fingerprinter, Rules())
+        frontier = self._open_frontier(jobdir)
         try:
             self._checkpoint = None
             if jobdir is not None:
@@ -173,10 +179,7 @@ class Scheduler(BaseScheduler):
             frontier.close()
             raise
         if isinstance(self.df, DupeFilter):
-            self.df.share(frontier, rules)
-            self._fingerprint_note = self.df.fingerprint_note
-        else:
-            self._fingerprint_note = describe(self._fingerprinter, Rules())
+            self.df.share(frontier)
         self._frontier = frontier
         self.resumed = frontier.resumed
         self._at_open = frontier.counts()
@@ -196,14 +199,35 @@ class Scheduler(BaseScheduler):
             notes=self._notes,
         )
         if jobdir is not None:
-            if frontier.run == 1 and holds_stock_crawl(jobdir):
-                self._reports.stock_jobdir()
-            elif frontier.run > 1:
+            if frontier.run > 1:
                 stored = frontier.note(NOTE)
                 warn_of_other_fingerprints(stored, self._fingerprint_note, jobdir, spider)
             self._reports.resumption(frontier.pending, frontier.lost_in_memory, frontier.setback)
             self._reports.damage(frontier.counts(), frontier.damage)
             self._committer.start()
+
+    def _open_frontier(self, jobdir: str | None) -> LocalFrontier:
+        name, options = self.spider.name, self.config.frontier
+        if jobdir is None:
+            return open_frontier(None, name, options)
+        stock = StockJob(
+            jobdir,
+            self.spider,
+            fingerprint=self._fingerprint,
+            slot_key=self._engine.slot_key,
+            notes={NOTE: self._fingerprint_note},
+            takes_seen=self._is_atomic,
+            trusts_seen=self.config.trust_stock_seen,
+        )
+        frontier = open_frontier(jobdir, name, options, locate=self._locate, source=stock)
+        try:
+            place = stock.put_aside()
+        except BaseException:
+            frontier.close()
+            raise
+        if place is not None:
+            report_taking_over(stock, place, self.spider, self.stats)
+        return frontier
 
     def close(self, reason: str) -> Deferred[None] | None:
         """Commit everything, say in one line what state the job is in, and close."""
@@ -356,6 +380,11 @@ class Scheduler(BaseScheduler):
             "scheduler/enqueued/memory" if entry.payload is None else "scheduler/enqueued/disk"
         )
         self.stats.inc_value("scheduler/enqueued")
+
+    def _fingerprint(self, request: Request) -> bytes:
+        if isinstance(self.df, DupeFilter):
+            return self.df.fingerprint(request)
+        return shorten(self._fingerprinter.fingerprint(request))
 
     def _locate(self, payload: bytes) -> tuple[str, bool]:
         request = decode_request(payload, self.spider)

@@ -66,6 +66,8 @@ class Config:
     :ivar skip_started: whether a resumed unfinished job skips start requests that earlier runs
         accepted; stock does not.
     :ivar url_rules: which URLs mean the same page, without the spider's own rules.
+    :ivar trust_stock_seen: whether requests.seen of Scrapy's own filter is believed though its
+        scheduler did not end cleanly.
     :ivar order: who is next, from Scrapy's own settings.
     """
 
@@ -77,6 +79,7 @@ class Config:
     memory_requests: int = _setting(20_000, _number(int, 1, "requests"))
     skip_started: bool = _setting(True, _flag)
     url_rules: Rules | None = field(default=None, metadata={"check": _rules})
+    trust_stock_seen: bool = _setting(False, _flag)
     order: Order = DEFAULT_ORDER
 
     @property

@@ -6,7 +6,8 @@ Read :mod:`.contract` for the states, the transitions and what a caller may rely
 * :mod:`.local`: the frontier of one process, in memory, with or without a journal;
 * :mod:`.window`: how much of the queue is in memory;
 * :mod:`.journal`: that journal, a RocksDB store;
-* :mod:`.jobdir`: whose the directory is that the store lies in.
+* :mod:`.jobdir`: whose the directory is that the store lies in;
+* :mod:`.importing`: taking over what another scheduler has stored there.
 
 Nothing here imports Scrapy.
 """
@@ -19,19 +20,23 @@ from contextlib import suppress
 
 from ..errors import StoreError
 from .contract import Busy, Counts, Entry, Frontier, Lease, Verdict
+from .importing import Imported, Source, take_over
 from .journal import Journal
 from .local import LocalFrontier, Options
 from .order import Order
+from .store import Store
 
 __all__ = [
     "Busy",
     "Counts",
     "Entry",
     "Frontier",
+    "Imported",
     "Lease",
     "LocalFrontier",
     "Options",
     "Order",
+    "Source",
     "Verdict",
     "open_frontier",
 ]
@@ -43,6 +48,7 @@ def open_frontier(
     options: Options | None = None,
     *,
     locate: Callable[[bytes], tuple[str, bool]] | None = None,
+    source: Source | None = None,
 ) -> LocalFrontier:
     """Open the frontier of a job, or one that lives in memory.
 
@@ -50,14 +56,22 @@ def open_frontier(
     :param owner: the spider's name.
     :param locate: payload -> (download slot, whether a start request); asked when a job is
         resumed in another order than it was stored in.
-    :raises JobdirError: the directory cannot be used; nothing in it was changed.
+    :param source: what another scheduler has stored in the directory, to be taken over.
+    :raises JobdirError: the directory cannot be used, or *source* not be taken over; nothing in it
+        was changed.
     :raises StoreError: the store in it does not open.
     """
     options = options or Options()
     if path is None:
         return LocalFrontier(options)
-    journal = Journal(path, owner)
+
+    def fill(store: Store, is_new: bool = True) -> None:
+        if source is not None:
+            take_over(store, source, options.order, is_new=is_new)
+
+    journal = Journal(path, owner, fill)
     try:
+        fill(journal, is_new=False)
         return LocalFrontier(options, journal, locate)
     except BaseException:
         with suppress(StoreError):

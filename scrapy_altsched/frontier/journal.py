@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 
 from rocksdict import DBRecoveryMode
@@ -25,19 +26,26 @@ logger = logging.getLogger(__name__)
 class Journal(Store):
     """An open store, and the job directory around it.
 
+    :param fill: called with a store that is new, before it gets its name: the store is then there
+        with all that this wrote, or it is not there.
     :ivar setback: how many commits the job went back when it was opened; what is known of them is
         logged as a warning.
     :raises JobdirError: the directory cannot be used; nothing in it was changed.
     :raises StoreError: RocksDB does not open.
     """
 
-    def __init__(self, path: str | os.PathLike[str], owner: str) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        owner: str,
+        fill: Callable[[Store], None] | None = None,
+    ) -> None:
         self.jobdir = Jobdir(path, owner)
         super().__init__(self.jobdir.store)
         self.setback = 0
         try:
             if not self.path.exists():
-                self._create()
+                self._create(fill)
             damage = self._open()
             self._look_back(damage)
         except BaseException:
@@ -48,18 +56,25 @@ class Journal(Store):
 
     # Opening and closing
 
-    def _create(self) -> None:
+    def _create(self, fill: Callable[[Store], None] | None) -> None:
         """Make the store beside its place and move it there, so that it is whole or absent."""
         partial = self.path.with_name(self.path.name + ".partial")
+        store = Store(partial)
         try:
             shutil.rmtree(partial, ignore_errors=True)
-            store = Store(partial)
             store.create(Identity.new(self.jobdir.owner))
+            if fill is not None:
+                fill(store)
             store.flush()
             store.close()
             partial.rename(self.path)
-        except OSError as error:
-            raise not_writable(self.path, error) from error
+        except BaseException as error:
+            with suppress(StoreError):  # nothing is to be left of what could not be filled
+                store.close()
+            shutil.rmtree(partial, ignore_errors=True)
+            if isinstance(error, OSError):
+                raise not_writable(self.path, error) from error
+            raise
 
     def _open(self) -> StoreDamagedError | None:
         """Open the store if it is this job's; what was wrong with its log, if anything was."""
