@@ -55,7 +55,7 @@ def refingerprint(
     """Give all pending and dead requests the fingerprints that *make* makes of them.
 
     Of pending requests that become the same page, the one that is next in order stays; the others
-    count as done.  It needs some 300 bytes of memory for each pending request.
+    count as done.  It needs some 500 bytes of memory for each pending request.
 
     :param notes: what is to be true, too, when all is done; as for a commit.
     :param progress: called twice for each pending request.
