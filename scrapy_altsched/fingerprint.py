@@ -144,7 +144,7 @@ class RequestFingerprinter:
 
     def __init__(self, rules: Rules | None = None, *, stats: StatsCollector | None = None) -> None:
         self._rules = rules or Rules()
-        self._concern = rules.concern if rules else None
+        self._spares = rules.spares if rules else None
         self._stats = stats
         self._reported_bad_key = False
 
@@ -161,7 +161,7 @@ class RequestFingerprinter:
             if (
                 match is not None
                 and "/." not in url
-                and (self._concern is None or not self._concern(match[1]))
+                and (self._spares is None or self._spares(match[1], url))
             ):
                 if match.lastindex != 1:
                     url = _tidy(url, match)

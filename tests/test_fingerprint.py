@@ -762,3 +762,18 @@ def test_a_job_from_before_there_was_a_note_had_no_rules() -> None:
     assert len(module.differences(None, module.describe(plain, rules))) == 1
     both = module.differences(module.describe(plain, rules), module.describe(Observer(), Rules()))
     assert len(both) == 2
+
+
+def test_rules_are_not_asked_for_a_url_that_they_cannot_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fingerprinter = RequestFingerprinter(Rules.load([{"preset": ["tracking", "sessions"]}]))
+    tracked = fingerprinter.fingerprint(Request("https://example.com/a?utm_id=1"))
+
+    def fail(*arguments: object, **named: object) -> None:
+        raise AssertionError("the rules were asked")
+
+    monkeypatch.setattr(Rules, "canonicalize", fail)
+    assert fingerprinter.fingerprint(Request("https://example.com/a")) == tracked
+    with pytest.raises(AssertionError):
+        fingerprinter.fingerprint(Request("https://example.com/a?b=1"))
