@@ -142,6 +142,7 @@ def test_a_canonical_url_is_its_own_canonical_form(url: str) -> None:
         "mailto:a@b?utm_source=1",
         "data:,http://example.com/?utm_source=1",
         "file:///a?utm_source=1",
+        "http#://example.com/?utm_source=1",
         "/a?utm_source=1",
         "",
     ],

@@ -47,7 +47,8 @@ def test_the_wheel_works_in_an_empty_environment(tmp_path: Path) -> None:
     modules = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("scrapy_altsched/**/*.py")}
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-    assert modules | {"scrapy_altsched/py.typed"} <= names
+    data = {"scrapy_altsched/py.typed", "scrapy_altsched/canonical/presets.toml"}
+    assert modules | data <= names
     assert not any(name.startswith(("tests/", "example_project/")) for name in names)
 
     venv.create(tmp_path / "empty", with_pip=True)
