@@ -417,22 +417,6 @@ def test_synced_commits_are_announced_after_they_reached_the_disk(tmp_path: Path
     stand_in.scheduler.close("finished")
 
 
-def test_a_stock_jobdir_is_not_passed_over_in_silence(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    jobdir = {"JOBDIR": str(tmp_path / "job")}
-    stock = StandIn(jobdir)
-    stock.scheduler.enqueue_request(page(1))
-    stock.scheduler.close("shutdown")
-    ours = StandIn({**OURS, **jobdir})
-    assert "holds a crawl of Scrapy's own scheduler" in caplog.text
-    ours.scheduler.close("shutdown")
-    caplog.clear()
-    ours = StandIn({**OURS, **jobdir})
-    assert not caplog.text
-    ours.scheduler.close("shutdown")
-
-
 def test_a_checkpoint_promises_nothing_without_a_jobdir() -> None:
     stand_in = StandIn(OURS)
     stand_in.scheduler.enqueue_request(page(1))

@@ -40,6 +40,8 @@ KINDS = [
 DISK_KINDS = [name for name in KINDS if name.endswith("DiskQueue")]
 POLICIES = {"slots": SLOTS, "one": ONE}
 RFP = "scrapy.dupefilters.RFPDupeFilter"
+#: Rows of a batch, where the process is to die between any two of them.
+CHUNK = 3
 #: Since then turns go by name, as ours do on every version.
 TURNS_BY_NAME = tuple(map(int, scrapy.__version__.split(".")[:2])) >= (2, 15)
 
@@ -163,7 +165,7 @@ def files(directory: Path) -> dict[str, tuple[int, bytes]]:
 
 
 def seen_count(path: Path) -> int:
-    stand_in = StandIn({"JOBDIR": str(path)}, Pages)
+    stand_in = StandIn({**DEFAULT, "JOBDIR": str(path)}, Pages)
     filter_ = stand_in.scheduler.df
     count = len(getattr(filter_, "_fingerprints", None) or filter_.fingerprints)
     stand_in.scheduler.close("shutdown")
@@ -233,7 +235,7 @@ def test_the_priority_policy_may_change_with_the_take_over(tmp_path: Path) -> No
 def test_what_was_seen_is_not_crawled_again_in_either_format(tmp_path: Path, format_: str) -> None:
     path = closed_job(tmp_path / "job")
     seen = path / "requests.seen"
-    stand_in = StandIn({"JOBDIR": str(path)}, Pages)
+    stand_in = StandIn({**DEFAULT, "JOBDIR": str(path)}, Pages)
     prints = getattr(stand_in.scheduler.df, "_fingerprints", None)
     if prints is None:
         prints = {bytes.fromhex(text) for text in stand_in.scheduler.df.fingerprints}
@@ -348,9 +350,11 @@ def test_start_requests_that_wait_are_not_taken_twice(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stock_crawl_that_was_killed_is_completed(tmp_path: Path, kind: str, policy: str) -> None:
     graph = random_graph(60, 5, 3)
+    graph["/0"].links += graph
     settings = {
         "SCHEDULER_DISK_QUEUE": f"scrapy.squeues.{kind}",
         "SCHEDULER_PRIORITY_QUEUE": POLICIES[policy],
+        "CONCURRENT_REQUESTS": 4,
     }
     with Site(graph) as site:
         crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
@@ -387,10 +391,11 @@ def test_a_stock_crawl_that_was_stopped_is_completed_and_nothing_is_fetched_twic
 
 def test_what_stock_itself_would_have_lost_is_recovered(tmp_path: Path) -> None:
     # Enough pages for Scrapy's filter to have written what it saw.
-    graph = random_graph(900, 2, 5)
+    graph = random_graph(420, 1, 5)
+    graph["/0"].links += graph
     with Site(graph) as site:
         crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
-        assert crawl.run(**STOCK, KILL_AT=500, KILL_ON="item") == -signal.SIGKILL
+        assert crawl.run(**STOCK, KILL_AT=30, KILL_ON="item") == -signal.SIGKILL
         assert (crawl.jobdir / "requests.seen").stat().st_size
         assert crawl.run(**STOCK) == 0
         assert "'finish_reason': 'finished'" in crawl.log
@@ -450,7 +455,7 @@ def another_header(path: Path) -> None:
     queue = next(path.glob("requests.queue/*/0"))
     times = queue.stat().st_atime_ns, queue.stat().st_mtime_ns
     with queue.open("r+b") as file:
-        file.write((1).to_bytes(4, "big"))
+        file.write((255).to_bytes(4, "big"))
     os.utime(queue, ns=times)
 
 
@@ -751,6 +756,7 @@ class Nursery:
 
 
 def serve() -> None:
+    import_module("tests.conftest")
     logging.disable()
     for line in sys.stdin:
         path, death = json.loads(line)
@@ -777,7 +783,7 @@ def open_and_die(path: str, step: int = 0, fingerprint: int = 0) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     Deadly.left = fingerprint
-    import_module("scrapy_altsched.frontier.importing")._CHUNK = 3  # type: ignore[attr-defined]
+    import_module("scrapy_altsched.frontier.importing")._CHUNK = CHUNK  # type: ignore[attr-defined]
     deadly = {"REQUEST_FINGERPRINTER_CLASS": f"{__name__}.Deadly"}
     sys.addaudithook(count)
     StandIn({**DEFAULT, **OURS, **deadly, "JOBDIR": path}, Pages)
@@ -842,7 +848,7 @@ def test_a_kill_between_any_two_batches_is_got_over(tmp_path: Path, beside: str)
     shutil.copytree(job, tmp_path / "copy")
     expected = [comparable(request) for request in drain(open_ours(tmp_path / "copy"))]
     with Nursery() as nursery:
-        for number in range(1, len(expected) + 1, 2):
+        for number in range(1, len(expected) + 1, CHUNK):
             path = tmp_path / str(number)
             shutil.copytree(job, path)
             assert nursery.open(path, fingerprint=number) == -signal.SIGKILL
@@ -867,7 +873,7 @@ def test_a_terminal_shows_a_bar(tmp_path: Path) -> None:
     closed_job(tmp_path / "job")
     master, terminal = pty.openpty()
     script = (
-        "import sys; from tests.test_stockjob import *;"
+        "import sys, tests.conftest; from tests.test_stockjob import *;"
         "StandIn({**DEFAULT, **OURS, 'JOBDIR': sys.argv[1]}, Pages).scheduler.close('shutdown')"
     )
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
