@@ -17,10 +17,12 @@ from scrapy.utils.request import (
 from .canonical import Rules
 from .engine import Engine
 from .errors import AltschedError, StoreStalledError
-from .fingerprint import NOTE, apply_rules, describe
+from .fingerprint import NOTE, apply_rules, describe, makes_scrapys_own
 from .frontier import LocalFrontier, open_frontier
+from .recent import RecentURLs
 from .reports import warn_of_other_fingerprints
 from .settings import Config
+from .tally import Tally
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -61,6 +63,7 @@ class DupeFilter(BaseDupeFilter):
         self._path = path
         self._crawler = crawler
         self._frontier: LocalFrontier | None = None
+        self._tally: Tally | None = None
         self.use_rules(Rules())
         self._is_owner = False
         self._interval = 0.0
@@ -82,10 +85,18 @@ class DupeFilter(BaseDupeFilter):
         self._make = apply_rules(self.fingerprinter, rules, stats).fingerprint
         #: What makes the fingerprints, for the job's note of it.
         self.fingerprint_note = describe(self.fingerprinter, rules)
+        is_by_url = type(self).fingerprint is DupeFilter.fingerprint and not rules
+        self._recent: RecentURLs | None = None
+        if is_by_url and makes_scrapys_own(self.fingerprinter):
+            self._recent = RecentURLs()
 
-    def share(self, frontier: LocalFrontier) -> None:
-        """Use a scheduler's frontier; the scheduler calls it before :meth:`open`."""
+    def share(self, frontier: LocalFrontier, tally: Tally) -> None:
+        """Use a scheduler's frontier; the scheduler calls it before :meth:`open`.
+
+        :param tally: where to count what is refused.
+        """
         self._frontier = frontier
+        self._tally = tally
 
     def open(self) -> Deferred[None] | None:
         """Open a frontier for its seen set, unless a scheduler shares its own.
@@ -126,6 +137,21 @@ class DupeFilter(BaseDupeFilter):
         made = self._make(request)
         return made if len(made) <= _LONGEST else shorten(made)
 
+    def was_seen_lately(self, request: Request) -> bool:
+        """Whether the like of *request* was seen, as far as a look into memory tells.
+
+        ``False`` says nothing.
+        """
+        recent = self._recent
+        return recent is not None and recent.url_of(request) in recent
+
+    def remember(self, request: Request) -> None:
+        """Note that the like of *request* was seen, for :meth:`was_seen_lately`."""
+        if self._recent is not None:
+            url = self._recent.url_of(request)
+            if url is not None:
+                self._recent.add(url)
+
     def request_seen(self, request: Request) -> bool:
         """Whether the like of *request* was seen; it is from now on.
 
@@ -149,6 +175,8 @@ class DupeFilter(BaseDupeFilter):
         if self._frontier is None:
             self.open()
         assert self._frontier is not None
+        if self._recent is not None:
+            self._recent.clear()
         return self._frontier.forget(self.fingerprint(request))
 
     def _commit(self, frontier: LocalFrontier) -> float:
@@ -191,7 +219,10 @@ class DupeFilter(BaseDupeFilter):
                 extra={"spider": spider},
             )
             self.logdupes = False
-        spider.crawler.stats.inc_value("dupefilter/filtered")
+        if self._tally is not None:
+            self._tally["dupefilter/filtered"] += 1
+        else:
+            spider.crawler.stats.inc_value("dupefilter/filtered")
 
 
 def shorten(fingerprint: bytes) -> bytes:

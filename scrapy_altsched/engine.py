@@ -81,6 +81,22 @@ class StartWatch:
         return True
 
 
+class ActiveDownloads:
+    """Slot -> number of requests in it, from what the downloader holds when it is asked.
+
+    As Scrapy's own queue has it (scrapy/pqueues.py); its signals tell another number at one call
+    in seven.
+    """
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+
+    def get(self, name: str, default: int, /) -> int:
+        """The number for slot *name*; *default*: there is no such slot."""
+        slot = self._engine.downloader.slots.get(name)
+        return default if slot is None else len(slot.active)
+
+
 class Engine:
     """A crawler's engine, as a scheduler needs it.
 
@@ -140,22 +156,9 @@ class Engine:
         key: str = downloader.get_slot_key(request)
         return key
 
-    def active_downloads(self) -> dict[str, int]:
-        """Slot -> number of requests in it, for slots that have any.
-
-        Counted from what the downloader holds at this moment, as Scrapy's own queue does; its
-        signals tell another number at one call in seven.
-        """
-        downloader = self._engine.downloader
-        slots = downloader.slots
-        if not hasattr(downloader, "active"):  # another class for the DOWNLOADER setting
-            return {name: len(slot.active) for name, slot in slots.items() if slot.active}
-        counts: dict[str, int] = {}
-        for request in downloader.active:
-            name = request.meta.get("download_slot")
-            if name in slots and request in slots[name].active:
-                counts[name] = counts.get(name, 0) + 1
-        return counts
+    def active_downloads(self) -> ActiveDownloads:
+        """How many requests are in each download slot, at the time of asking."""
+        return ActiveDownloads(self._engine)
 
     def wake(self) -> None:
         """Have the engine ask for the next request soon."""

@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 SKIP_RULES = "altsched_skip_rules"
 DEDUPE_KEY = "altsched_dedupe_key"
 #: Of Scrapy since 2.17: the URL counts as it stands.
-_VERBATIM = "verbatim_url"
+VERBATIM = "verbatim_url"
 
 _NETLOC = r"[a-z0-9._-]+(?::(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}))?"
 _PATH = r"[A-Za-z0-9._~!$&'()*+,=:@/-]*"
@@ -78,7 +78,7 @@ def fingerprint(
     if (
         request.method == "GET"
         and not (request.body or include_headers or keep_fragments)
-        and not (meta and meta.get(_VERBATIM))
+        and not (meta and meta.get(VERBATIM))
     ):
         url = request.url
         match = _match(url)
@@ -154,7 +154,7 @@ class RequestFingerprinter:
         if (
             request.method == "GET"
             and not request.body
-            and not (meta and (_VERBATIM in meta or SKIP_RULES in meta or DEDUPE_KEY in meta))
+            and not (meta and (VERBATIM in meta or SKIP_RULES in meta or DEDUPE_KEY in meta))
         ):
             url = request.url
             match = _match(url)
@@ -206,7 +206,7 @@ class RequestFingerprinter:
     def _canonicalize(self, request: Request) -> Canonical | None:
         """What the rules make of *request*; ``None``: none of them matches."""
         meta = request.meta
-        if not self._rules or meta.get(SKIP_RULES) or meta.get(_VERBATIM):
+        if not self._rules or meta.get(SKIP_RULES) or meta.get(VERBATIM):
             return None
         body = request.body or b""
         content_type = (body and request.headers.get("Content-Type")) or b""
@@ -267,6 +267,11 @@ def apply_rules(
     if isinstance(fingerprinter, RequestFingerprinter):  # a child of ours has rules of its own
         return fingerprinter
     return _WrappedFingerprinter(fingerprinter, rules, stats=stats)
+
+
+def makes_scrapys_own(fingerprinter: RequestFingerprinterProtocol) -> bool:
+    """Whether it makes Scrapy's fingerprints, as long as no rule says otherwise."""
+    return type(fingerprinter) is ScrapyFingerprinter
 
 
 def _headers(request: Request, names: Sequence[str]) -> dict[str, list[str]]:

@@ -6,7 +6,7 @@ import logging
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from scrapy.core.scheduler import BaseScheduler
 from scrapy.dupefilters import BaseDupeFilter
@@ -26,6 +26,7 @@ from .settings import Config
 from .spiderstate import FILE, STATE, SpiderStateCheckpoint
 from .stockjob import StockJob
 from .stockreport import report_taking_over
+from .tally import Tally
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -53,8 +54,16 @@ class _RequestEntry(Entry):
         yielded: bool,
         fill_in: Callable[[_RequestEntry], None],
     ) -> None:
-        super().__init__(fingerprint, request=request, unique=unique, yielded=yielded)
+        # As Entry's own, which is not asked to: this is the path of every request.
+        self.fingerprint = fingerprint
+        self.slot = ""
         self.priority = request.priority
+        self.start = False
+        self.payload = None
+        self.request = request
+        self.unique = unique
+        self.yielded = yielded
+        self.claim = None
         self._fill_in = fill_in
 
     def complete(self) -> None:
@@ -122,6 +131,7 @@ class Scheduler(BaseScheduler):
         #: Entries that wait for the store to be readable again, to know whether they were seen.
         self._held: list[Entry] = []
         self._refused_starts = 0
+        self._tally = Tally()
         #: Whether this crawl goes on with a job that earlier runs left unfinished.
         self.resumed = False
 
@@ -158,6 +168,7 @@ class Scheduler(BaseScheduler):
         self._on_disk = jobdir is not None
         self._reports = Reports(spider, self.stats, jobdir, logs_reason=self.logunser)
         self._by_slot = self.config.order.policy == "slots"
+        self._busy: Busy = self._engine.active_downloads()
         self._fingerprinter = fingerprinter_of(self.crawler)
         self._is_atomic = type(self.df).request_seen is DupeFilter.request_seen
         if jobdir is not None:
@@ -179,7 +190,7 @@ class Scheduler(BaseScheduler):
             frontier.close()
             raise
         if isinstance(self.df, DupeFilter):
-            self.df.share(frontier)
+            self.df.share(frontier, self._tally)
         self._frontier = frontier
         self.resumed = frontier.resumed
         self._at_open = frontier.counts()
@@ -273,7 +284,11 @@ class Scheduler(BaseScheduler):
         yielded = self._start.take(request)
         unique = not request.dont_filter
         if self._is_atomic:
-            fingerprint = self.df.fingerprint(request)  # type: ignore[attr-defined]
+            dupefilter = cast("DupeFilter", self.df)
+            if unique and not yielded and dupefilter.was_seen_lately(request):
+                self.df.log(request, self.spider)
+                return False
+            fingerprint = dupefilter.fingerprint(request)
         else:
             if unique and self.df.request_seen(request):
                 self._refused_starts += yielded
@@ -289,6 +304,8 @@ class Scheduler(BaseScheduler):
             self._held.append(entry)
             self._committer.note_failure(error, reading=True)
             return True
+        if unique and verdict is not Verdict.STARTED:
+            dupefilter.remember(request)
         if verdict is Verdict.ADDED:
             self._commit_added()
             return True
@@ -296,7 +313,7 @@ class Scheduler(BaseScheduler):
         if verdict is Verdict.SEEN:
             self.df.log(request, self.spider)
         else:
-            self.stats.inc_value("altsched/start/skipped")
+            self._tally["altsched/start/skipped"] += 1
         return False
 
     def _commit_added(self) -> None:
@@ -313,11 +330,12 @@ class Scheduler(BaseScheduler):
         frontier = self._frontier
         assert frontier is not None, "the scheduler is not open"
         self._reap()
+        if self._tally:
+            self._tally.pour(self.stats)
         if self._on_disk:
             self._committer.commit_if_due()
-        busy = self._engine.active_downloads() if self._by_slot and frontier.pending else {}
         try:
-            while (lease := self._lease(frontier, busy)) is not None:
+            while (lease := self._lease(frontier)) is not None:
                 if self._committer.unreadable:
                     self._committer.note_read()
                 request = self._take(lease)
@@ -332,6 +350,8 @@ class Scheduler(BaseScheduler):
         return len(self) > 0
 
     def __len__(self) -> int:
+        if self._tally:
+            self._tally.pour(self.stats)
         if self._frontier is None:
             return 0
         return self._frontier.pending + len(self._held)
@@ -376,10 +396,12 @@ class Scheduler(BaseScheduler):
                 entry.payload = encode_request(request, self.spider)
             except CodecError as error:
                 self._reports.unserializable(request, error)
-        self.stats.inc_value(
-            "scheduler/enqueued/memory" if entry.payload is None else "scheduler/enqueued/disk"
-        )
-        self.stats.inc_value("scheduler/enqueued")
+        tally = self._tally
+        if entry.payload is None:
+            tally["scheduler/enqueued/memory"] += 1
+        else:
+            tally["scheduler/enqueued/disk"] += 1
+        tally["scheduler/enqueued"] += 1
 
     def _fingerprint(self, request: Request) -> bytes:
         if isinstance(self.df, DupeFilter):
@@ -391,8 +413,9 @@ class Scheduler(BaseScheduler):
         return self._engine.slot_key(request), bool(request.meta.get("is_start_request"))
 
     def _settle(self) -> None:
-        """Have the frontier know all that happened until now."""
+        """Have the frontier and the stats know all that happened until now."""
         self._reap()
+        self._tally.pour(self.stats)
         assert self._frontier is not None
         while self._held:
             self._frontier.add(self._held[0])
@@ -417,11 +440,11 @@ class Scheduler(BaseScheduler):
             frontier.finish(self._leases.pop(key)[1])
 
     def _any_leased(self) -> bool:
-        self._reap()
-        return bool(self._leases)
+        in_progress = self._engine.in_progress
+        return any(request in in_progress for request, _ in self._leases.values())
 
-    def _lease(self, frontier: LocalFrontier, busy: Busy) -> Lease | None:
-        lease = frontier.lease(busy)
+    def _lease(self, frontier: LocalFrontier) -> Lease | None:
+        lease = frontier.lease(self._busy) if self._by_slot else frontier.lease()
         while frontier.buried:
             self._report_buried(*frontier.buried.pop())
         return lease
@@ -432,7 +455,7 @@ class Scheduler(BaseScheduler):
         request: Request
         if entry.payload is None:
             request = entry.request
-            self.stats.inc_value("scheduler/dequeued/memory")
+            self._tally["scheduler/dequeued/memory"] += 1
         else:
             try:
                 request = self._restore(entry, entry.payload)
@@ -442,8 +465,8 @@ class Scheduler(BaseScheduler):
                 self._frontier.bury(lease, why)
                 self._reports.buried(lease.entry, None, why)
                 return None
-            self.stats.inc_value("scheduler/dequeued/disk")
-        self.stats.inc_value("scheduler/dequeued")
+            self._tally["scheduler/dequeued/disk"] += 1
+        self._tally["scheduler/dequeued"] += 1
         self._leases[lease.key] = request, lease
         return request
 

@@ -197,6 +197,7 @@ def test_arguments_count_more_than_settings_by_position_too(
     for number in range(3):
         scheduler.enqueue_request(page(number))
     assert [scheduler.next_request().url[-1] for _ in range(3)] == ["0", "1", "2"]
+    assert scheduler.next_request() is None
     assert stand_in.stat("scheduler/dequeued/disk") == (3 if on_disk else None)
     scheduler.close("finished")
 

@@ -24,6 +24,7 @@ from scrapy.utils.test import get_crawler
 from scrapy_altsched import DupeFilter
 from scrapy_altsched.errors import ConfigError, JobdirError, JobdirLockedError, JobdirLostError
 from scrapy_altsched.frontier import Entry, open_frontier
+from scrapy_altsched.tally import Tally
 
 from .engines import OURS as BOTH
 from .engines import StandIn
@@ -301,7 +302,7 @@ def test_a_shared_frontier_is_the_schedulers_to_close(tmp_path: Path) -> None:
     frontier = open_frontier(tmp_path, "spider")
     frontier.mark_seen(DupeFilter().fingerprint(Request("http://example.com/a")))
     dupefilter = DupeFilter()
-    dupefilter.share(frontier)
+    dupefilter.share(frontier, Tally())
     dupefilter.open()
     assert mark(dupefilter, "a", "b") == [True, False]
     dupefilter.close("finished")

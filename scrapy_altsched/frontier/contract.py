@@ -18,8 +18,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-#: Slot name -> number of downloads under way there.
-Busy = Mapping[str, int]
+
+class Busy(Protocol):
+    """Slot name -> number of downloads under way there; as a mapping has it."""
+
+    def get(self, name: str, default: int, /) -> int:
+        """The number for slot *name*; *default*: none is."""
 
 
 class Verdict(enum.Enum):

@@ -27,6 +27,18 @@ from .records import DAMAGE, Batch, Counters, LeaseRecord, new_lease
 from .reorder import Locate, reorder
 from .window import Window
 
+#: How often this process and its parents were forked: a number costs less to compare than a
+#: process id to ask for.
+_forks = 0
+
+
+def _note_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_note_fork)
+
 _IDLE: Busy = MappingProxyType({})
 
 
@@ -59,6 +71,7 @@ class LocalFrontier:
         self, options: Options, journal: Journal | None = None, locate: Locate | None = None
     ) -> None:
         self._pid = os.getpid()
+        self._forks = _forks
         self._options = options
         self._order = options.order
         self._journal = journal
@@ -384,7 +397,7 @@ class LocalFrontier:
 
         :raises ForkedError: it is a forked child.
         """
-        if os.getpid() != self._pid:
+        if self._forks != _forks:
             raise ForkedError(
                 f"The frontier of process {self._pid} was used in process {os.getpid()}, forked"
                 " from it. Schedule requests in the crawl's own process only; in the child, end"

@@ -269,7 +269,7 @@ class _Reader(Rows):
 
     def rows(self, family: str) -> Iterator[tuple[bytes, bytes]]:
         """All rows of a family but those that are damaged, in key order."""
-        with translated("Reading", self.path, self._place):
+        with self._reading:
             cursor = self._cf[family].iter()
             cursor.seek(b"")
             last = b""

@@ -154,7 +154,7 @@ class Rows:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._place: Path | None = None
+        self._reading = translated("Reading", path)
         self._db: Rdict | None = None
         self._cf: dict[str, Rdict] = {}
         self._handles: dict[str, ColumnFamily] = {}
@@ -170,12 +170,13 @@ class Rows:
         create: bool = False,
         families: Sequence[str] = FAMILIES,
     ) -> None:
-        self._place = path if path != self.path else None
+        place = path if path != self.path else None
+        self._reading = translated("Reading", self.path, place)
         cache = Cache(16 * _MIB)
         options = options_for(recovery)
         options.create_if_missing(create)
         by_name = {name: _family_options(name, cache, recovery) for name in families}
-        with translated("Opening", self.path, self._place):
+        with translated("Opening", self.path, place):
             self._db = Rdict(str(path), options, by_name, access)
             self._cf = {name: self._db.get_column_family(name) for name in families}
             self._handles = {name: self._db.get_column_family_handle(name) for name in families}
@@ -198,7 +199,7 @@ class Rows:
             database.close()
 
     def _read(self, name: str) -> bytes | None:
-        with translated("Reading", self.path, self._place):
+        with self._reading:
             value: bytes | None = self._cf["meta"].get(name.encode())
         return value
 
@@ -232,12 +233,12 @@ class Rows:
 
     def has_seen(self, fingerprint: bytes) -> bool:
         """Whether *fingerprint* was committed as seen."""
-        with translated("Reading", self.path, self._place):
+        with self._reading:
             return fingerprint in self._cf["seen"]
 
     def claimed(self, fingerprint: bytes, occurrence: int) -> int | None:
         """The run that claimed this occurrence of a start request; ``None``: none did."""
-        with translated("Reading", self.path, self._place):
+        with self._reading:
             value = self._cf["started"].get(fingerprint + occurrence.to_bytes(4, "big"))
         return None if value is None else int.from_bytes(value, "big")
 
@@ -276,7 +277,7 @@ class Rows:
 
         One iterator serves all reads between two commits: making one costs more than a seek.
         """
-        with translated("Reading", self.path, self._place):
+        with self._reading:
             if self._reader is None:
                 self._reader = self._cf["pending"].iter()
             rows = self._reader
@@ -299,7 +300,7 @@ class Rows:
 
         An iterator over a damaged block just stops, as at the end: its status tells the two apart.
         """
-        with translated("Reading", self.path, self._place):
+        with self._reading:
             read_options = ReadOptions()
             end = after(prefix)
             if end is not None:

@@ -31,6 +31,7 @@ class Store(Rows):
         super().__init__(path)
         self.commit_number = 0
         # A write that would wait for a flush is refused, so that the reactor is never blocked.
+        self._writing = translated("Writing to", path)
         self._prompt = WriteOptions()
         self._prompt.no_slowdown = True
 
@@ -80,7 +81,7 @@ class Store(Rows):
         :raises StoreError: it failed otherwise, e.g. a full disk.
         """
         number = self.commit_number + 1
-        with translated("Writing to", self.path):
+        with self._writing:
             self._rdict.write(self._encode(batch, number), None if wait else self._prompt)
         # It would go on to see, and to hold back from deletion, what was there before.
         self._reader = None
@@ -142,5 +143,5 @@ class Store(Rows):
 
     def record_lease(self, fingerprint: bytes, record: LeaseRecord) -> None:
         """Note at once, outside any batch, that a request was leased."""
-        with translated("Writing to", self.path):
+        with self._writing:
             self._cf["leased"].put(fingerprint, encode_lease(record), self._prompt)
