@@ -1,0 +1,231 @@
+"""A stand-in for Scrapy's engine: it calls a scheduler as the real one does, without a network.
+
+What a scheduler is called with, and what it finds when it looks around, is that of a real crawl of
+the example site: ``tests/test_benchmarks.py`` holds both calls against each other.  In that crawl,
+``next_request`` was called in rows of four or five, 33 requests were under way on average when it
+was (up to 16 in the downloader, the rest waiting for their callbacks), and each request came with
+``depth`` and ``Referer``, its URL already parsed by the offsite middleware.
+
+Only the scheduler's own calls are timed.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from time import perf_counter
+from typing import Any
+
+from scrapy import Request, Spider
+from scrapy.core.downloader import Downloader, Slot
+from scrapy.utils.httpobj import urlparse_cached
+from scrapy.utils.misc import build_from_crawler, load_object
+from scrapy.utils.test import get_crawler
+
+from .process import resident
+
+#: Scrapy's defaults for CONCURRENT_REQUESTS and CONCURRENT_REQUESTS_PER_DOMAIN.
+CONCURRENCY = 16
+_PER_SLOT = 8
+#: Downloads that end between two turns of the reactor.
+_END_AT_ONCE = 4
+#: Pages that wait for their callbacks while there is enough to download.
+_IN_SCRAPER = 16
+
+#: What a page's callback yields.
+Scrape = Callable[[Request], list[Request]]
+
+
+class BudgetExceeded(Exception):  # noqa: N818  (it is no error)
+    """The scheduler has taken all the seconds it was given."""
+
+
+class Clock:
+    """Seconds that a scheduler's calls took.
+
+    :ivar enqueueing: in ``enqueue_request``.
+    :ivar taking: in ``next_request``.
+    :ivar longest: in the longest single call of those that were timed one by one.
+    :ivar each: whether ``enqueue_request`` is timed call by call, which itself takes 0.1 us.
+    """
+
+    def __init__(self, *, each: bool = False) -> None:
+        self.enqueueing = 0.0
+        self.taking = 0.0
+        self.longest = 0.0
+        self.each = each
+
+    @property
+    def total(self) -> float:
+        """Seconds in all."""
+        return self.enqueueing + self.taking
+
+
+class _Slot:
+    """As far as it is looked at: ``engine._slot``."""
+
+    close_if_idle = True
+
+    def __init__(self) -> None:
+        self.inprogress: set[Request] = set()
+
+
+class _Downloader:
+    """Scrapy's downloader as a scheduler sees it."""
+
+    ip_concurrency = 0
+    DOWNLOAD_SLOT = Downloader.DOWNLOAD_SLOT
+    get_slot_key = Downloader.get_slot_key
+
+    def __init__(self) -> None:
+        self.slots: dict[str, Slot] = {}
+        self.active: set[Request] = set()
+
+
+class _Engine:
+    def __init__(self) -> None:
+        self._slot = _Slot()
+        self._start: AsyncIterator[Any] | None = None
+        self.downloader = _Downloader()
+
+    def close_spider(self, spider: Spider, reason: str) -> None:
+        raise RuntimeError(f"the scheduler wanted the spider {spider.name} closed: {reason}")
+
+
+class Crawl:
+    """A crawl whose pages are made up.
+
+    :param settings: of the crawl; they choose the scheduler.
+    :param clock: gets the time of the scheduler's calls.
+    :param budget: seconds that the scheduler may take before :class:`BudgetExceeded` is raised.
+    :ivar accepted: requests that the scheduler took.
+    :ivar refused: requests that it did not.
+    :ivar taken: requests that came out of it.
+    :ivar digest: of the URLs of these, whatever their order; hashes are the same in all processes
+        where PYTHONHASHSEED is.
+    :ivar opened_in: seconds that opening the scheduler took.
+    :ivar opened_with: bytes of memory that are resident since.
+    """
+
+    def __init__(
+        self, settings: dict[str, Any], clock: Clock | None = None, budget: float = float("inf")
+    ) -> None:
+        self.clock = clock or Clock()
+        self._budget = budget
+        self.crawler = get_crawler(Spider, settings)
+        self._engine = _Engine()
+        self.crawler.engine = self._engine  # type: ignore[assignment]
+        self.spider = Spider.from_crawler(self.crawler, name="benchmark")
+        self.crawler.spider = self.spider
+        self._downloading: deque[Request] = deque()
+        self._scraping: deque[Request] = deque()
+        self.accepted = self.refused = self.taken = self.digest = 0
+        scheduler_class = load_object(self.crawler.settings["SCHEDULER"])
+        gc.collect()
+        start, before = perf_counter(), resident()
+        self.scheduler: Any = build_from_crawler(scheduler_class, self.crawler)
+        self.scheduler.open(self.spider)
+        self.opened_in = perf_counter() - start
+        self.opened_with = resident() - before
+
+    def run(self, scrape: Scrape) -> None:
+        """Go on until nothing is pending and no callback yields anything.
+
+        :raises BudgetExceeded: the scheduler took more than its budget.
+        """
+        while True:
+            for _ in range(min(_END_AT_ONCE, len(self._downloading))):
+                self._end_download()
+            is_full = self._download()
+            # With nothing to download, the scraper catches up.
+            keep = _IN_SCRAPER if is_full else 0
+            while len(self._scraping) > keep:
+                self._scrape(scrape)
+            if not self._downloading and not self.scheduler.has_pending_requests():
+                return
+            if self.clock.total > self._budget:
+                raise BudgetExceeded
+
+    def enqueue(self, requests: list[Request]) -> None:
+        """Hand requests to the scheduler."""
+        for request in requests:
+            urlparse_cached(request)  # as the offsite middleware does before
+        enqueue_request = self.scheduler.enqueue_request
+        accepted = 0
+        clock = self.clock
+        if clock.each:
+            for request in requests:
+                start = perf_counter()
+                accepted += enqueue_request(request)
+                seconds = perf_counter() - start
+                clock.enqueueing += seconds
+                clock.longest = max(clock.longest, seconds)
+        else:
+            start = perf_counter()
+            for request in requests:
+                accepted += enqueue_request(request)
+            clock.enqueueing += perf_counter() - start
+        self.accepted += accepted
+        self.refused += len(requests) - accepted
+
+    def close(self) -> None:
+        """Close the scheduler, which keeps what is pending."""
+        self.scheduler.close("shutdown")
+
+    # The engine's part
+
+    def _download(self) -> bool:
+        """Fill the downloader; whether the scheduler had enough for it."""
+        active = self._engine.downloader.active
+        clock = self.clock
+        while len(active) < CONCURRENCY:
+            start = perf_counter()
+            request = self.scheduler.next_request()
+            seconds = perf_counter() - start
+            clock.taking += seconds
+            clock.longest = max(clock.longest, seconds)
+            if request is None:
+                return False
+            self._begin_download(request)
+        return True
+
+    def _begin_download(self, request: Request) -> None:
+        self.taken += 1
+        # Of URLs that differ in their fragments, the order decides which one is taken.
+        self.digest = (self.digest + hash(request.url.partition("#")[0])) % (1 << 64)
+        self._engine._slot.inprogress.add(request)
+        downloader = self._engine.downloader
+        name = downloader.get_slot_key(request)
+        slot = downloader.slots.get(name)
+        if slot is None:
+            slot = downloader.slots[name] = Slot(_PER_SLOT, 0, 0)
+        request.meta["download_slot"] = name
+        downloader.active.add(request)
+        slot.active.add(request)
+        self._downloading.append(request)
+
+    def _end_download(self) -> None:
+        request = self._downloading.popleft()
+        downloader = self._engine.downloader
+        downloader.active.remove(request)
+        downloader.slots[request.meta["download_slot"]].active.remove(request)
+        self._scraping.append(request)
+
+    def _scrape(self, scrape: Scrape) -> None:
+        request = self._scraping.popleft()
+        children = scrape(request)
+        if children:
+            self.enqueue(children)
+        self._engine._slot.inprogress.remove(request)
+
+
+def start_request(url: str) -> Request:
+    """A request as it comes from ``Spider.start()``."""
+    return Request(url, meta={"is_start_request": True})
+
+
+def link(url: str, page: Request) -> Request:
+    """A request for a link on *page*, as Scrapy's spider middlewares leave it."""
+    depth = page.meta.get("depth", 0) + 1
+    return Request(url, headers={"Referer": page.url}, meta={"depth": depth})

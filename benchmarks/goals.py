@@ -1,0 +1,96 @@
+"""What is to be shown, as ratios of medians of one run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .contenders import OURS
+from .summary import Results
+
+
+@dataclass(frozen=True)
+class Goal:
+    """Something to be shown, and what was.
+
+    :ivar what: in words.
+    :ivar bound: what it has to be.
+    :ivar value: what it is.
+    :ivar at_least: whether *bound* is the least it may be, and not the most.
+    """
+
+    what: str
+    bound: float
+    value: float
+    at_least: bool = False
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether it was shown."""
+        return self.value >= self.bound if self.at_least else self.value <= self.bound
+
+
+def goals(results: Results) -> list[Goal]:
+    """All goals of whose figures there are any."""
+    return [
+        *_times_faster(results, "stream", "python-docs", "cost", "stock-disk", 8),
+        *_times_faster(results, "stream", "python-docs", "cost", "stock-memory", 7),
+        *_times_faster(results, "stream", "sqlite-docs", "cost", "stock-disk", 8),
+        *_times_faster(results, "stream", "sqlite-docs", "cost", "stock-memory", 7),
+        *_times_faster(results, "unique", "200,000", "cost", "stock-disk", 6),
+        *_times_faster(results, "unique", "200,000", "cost", "stock-disk-one", 1.8),
+        *_times_faster(results, "hosts", "10,000 hosts", "take", "stock-disk", 50),
+        *_hosts(results),
+        *_grow(results),
+        *_crawl(results),
+    ]
+
+
+def _figure(results: Results, workload: str, case: str, contender: str, name: str) -> float | None:
+    summary = results.get(workload, {}).get(case, {}).get(contender)
+    return summary.figures.get(name) if summary is not None else None
+
+
+def _times_faster(
+    results: Results, workload: str, case: str, name: str, peer: str, bound: float
+) -> Iterator[Goal]:
+    ours = _figure(results, workload, case, OURS, name)
+    theirs = _figure(results, workload, case, peer, name)
+    if ours and theirs:
+        yield Goal(f"{workload}, {case}: times faster than {peer}", bound, theirs / ours, True)
+
+
+def _hosts(results: Results) -> Iterator[Goal]:
+    few, many = "100 hosts", "100,000 hosts"
+    least, most = (_figure(results, "hosts", case, OURS, "take") for case in (few, many))
+    if least and most:
+        yield Goal("hosts: taking one at 100,000 hosts, against 100", 1.5, most / least)
+    least, most = (_figure(results, "hosts", case, OURS, "files") for case in (few, many))
+    if least and most:
+        yield Goal("hosts: open files at 100,000 hosts, against 100", 1, most / least)
+
+
+def _grow(results: Results) -> Iterator[Goal]:
+    found = [cases[OURS] for cases in results.get("grow", {}).values() if OURS in cases]
+    if not found or not found[0].outcomes:
+        return
+    (summary,) = found
+    series = summary.outcomes[0].series
+    size = series[-1]["size"]
+    at_a_tenth = [row["cost"] for row in series if row["size"] <= size / 10]
+    at_the_end = [row["cost"] for row in series if row["size"] > size * 9 / 10]
+    ratio = (sum(at_the_end) / len(at_the_end)) / (sum(at_a_tenth) / len(at_a_tenth))
+    figures = summary.figures
+    yield Goal("grow: cost of a request in the last tenth, against the first", 1.5, ratio)
+    yield Goal("grow: MB resident in all", 250, figures["resident"])
+    yield Goal("grow: ms, longest call", 50, figures["longest"])
+    yield Goal("grow: s to open", 0.5, max(figures["open"], figures["open_killed"]))
+    yield Goal("grow: MB more when open", 60, figures["open_resident"])
+
+
+def _crawl(results: Results) -> Iterator[Goal]:
+    for name, what in (("seconds", "time"), ("processor", "processor time")):
+        ours = _figure(results, "crawl", "python-docs", OURS, name)
+        theirs = _figure(results, "crawl", "python-docs", "stock-disk", name)
+        if ours and theirs:
+            yield Goal(f"crawl: {what}, against stock-disk", 1.02, ours / theirs)

@@ -1,0 +1,208 @@
+"""Ten million URLs seen and one million pending, over 1,000 hosts: does it stay flat?
+
+For each new request there is one duplicate, of any that came before, and nine of ten are taken.  At
+the end, a scheduler of ours is killed, as it were: it is opened again after that, and once more
+after a clean end.  Others are closed, for that is what they need to be opened again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from scrapy import Request
+
+from ..contenders import CONTENDERS, OURS, Contender
+from ..engine import BudgetExceeded, Clock, Crawl, link, start_request
+from ..process import bytes_on_disk, bytes_written, other_threads_seconds, resident
+from . import Case, Metric, Outcome, Place, microseconds
+from .unique import HOSTS, url
+
+METRICS = (
+    Metric("cost", "us a new request (with a duplicate, and 0.9 taken)", is_main=True),
+    Metric("new", "us a new one"),
+    Metric("duplicate", "us a duplicate"),
+    Metric("take", "us one taken"),
+    Metric("background", "us in other threads"),
+    Metric("longest", "ms, longest call"),
+    Metric("resident", "MB resident at most", digits=0),
+    Metric("disk", "MB on disk", digits=0),
+    Metric("written", "MB written", digits=0),
+    Metric("open_killed", "s to open after a kill", digits=3),
+    Metric("open", "s to open", digits=3),
+    Metric("open_resident", "MB more when open"),
+)
+#: How far the peers are taken: the time is better spent on what is to be shown.
+PEERS = 0.1
+PEERS_BUDGET = 100.0
+#: One new request in so many stays pending.
+STAYS = 10
+STEPS = 40
+
+
+def cases(scale: float, options: Any) -> list[Case]:
+    """The whole for ours on disk; for others, a tenth of it."""
+    seen = max(1_000, int(options.grow * scale))
+    peers = tuple(name for name in CONTENDERS if name not in (OURS, "stock-sqlite"))
+    step = max(1, seen // STEPS)
+    return [
+        Case(f"{int(seen * PEERS):,}", {"seen": int(seen * PEERS), "step": step}, peers, rounds=1),
+        Case(f"{seen:,}", {"seen": seen, "step": step}, (OURS,), rounds=1),
+    ]
+
+
+def run(contender: Contender, place: Place, seen: int, step: int) -> Outcome:
+    """Fill in one process, open in others."""
+    name = next(name for name, found in CONTENDERS.items() if found is contender)
+    where = {"contender": name, "directory": str(place.directory), "redis": place.redis_url}
+    outcome = Outcome(**_in_process({**where, "seen": seen, "step": step}))
+    if name == OURS:
+        outcome.figures["open_killed"] = _in_process(where)["open"]
+    if contender.on_disk:
+        figures = _in_process(where)
+        outcome.figures["open"] = figures["open"]
+        outcome.figures["open_resident"] = figures["resident"]
+    return outcome
+
+
+def _in_process(order: dict[str, Any]) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", __spec__.name, json.dumps(order)],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+class _Grown(Exception):  # noqa: N818  (it is no error)
+    """There is as much as there is to be."""
+
+
+class _Growth:
+    """A frontier that grows, and what that costs at each step.
+
+    :param seen: how many requests are to be accepted.
+    :param step: how many between two looks.
+    """
+
+    def __init__(self, crawl: Crawl, directory: Path, seen: int, step: int) -> None:
+        self._crawl = crawl
+        self._directory = directory
+        self._seen = seen
+        self._step = step
+        self._next_look = step
+        self._number = self._pages = 0
+        self._rng = random.Random(3)
+        self._new = self._duplicate = 0.0
+        self._last = dict.fromkeys(("new", "duplicate", "take", "background"), 0.0)
+        self._last_size = 0
+        self.longest = 0.0
+        self.series: list[dict[str, float]] = []
+        self.work: dict[str, str] = {}
+
+    def scrape(self, page: Request) -> list[Request]:
+        """Ten new links, and ten old ones, on one of nine pages."""
+        self._pages += 1
+        if self._pages % (STAYS - 1) == 1:
+            numbers = range(self._number, self._number + STAYS)
+            self._number += STAYS
+            before = self._crawl.clock.enqueueing
+            self._crawl.enqueue([link(url(number, HOSTS), page) for number in numbers])
+            between = self._crawl.clock.enqueueing
+            old = [self._rng.randrange(self._number) for _ in range(STAYS)]
+            self._crawl.enqueue([link(url(number, HOSTS), page) for number in old])
+            self._new += between - before
+            self._duplicate += self._crawl.clock.enqueueing - between
+            if self._number >= self._next_look:
+                self._next_look += self._step
+                self.look()
+            if self._number >= self._seen:
+                raise _Grown
+        return []
+
+    def look(self) -> None:
+        """What the requests since the last look did cost, and what there is now."""
+        clock = self._crawl.clock
+        now = {
+            "new": self._new,
+            "duplicate": self._duplicate,
+            "take": clock.taking,
+            "background": other_threads_seconds(),
+        }
+        number = self._number - self._last_size
+        spent = {name: microseconds(now[name] - self._last[name], number) for name in now}
+        cost = spent["new"] + spent["duplicate"] + spent["take"]
+        spent["take"] *= STAYS / (STAYS - 1)
+        place = {
+            "size": self._number,
+            "longest": clock.longest * 1e3,
+            "resident": resident() / 1e6,
+            "disk": bytes_on_disk(self._directory) / 1e6,
+            "written": bytes_written() / 1e6,
+        }
+        self.series.append({**place, "cost": cost, **spent})
+        self._last, self._last_size = now, self._number
+        self.longest, clock.longest = max(self.longest, clock.longest), 0.0
+        crawl = self._crawl
+        counts = f"{crawl.accepted} accepted, {crawl.refused} refused, {crawl.taken} taken"
+        self.work[str(self._number)] = counts
+
+
+def _fill(settings: dict[str, Any], directory: Path, seen: int, step: int, budget: float) -> Crawl:
+    """Let a frontier grow and print how that went."""
+    clock = Clock(each=True)
+    crawl = Crawl(settings, clock, budget)
+    growth = _Growth(crawl, directory, seen, step)
+    note = ""
+    crawl.enqueue([start_request("https://start.example/")])
+    try:
+        crawl.run(growth.scrape)
+    except _Grown:
+        pass
+    except BudgetExceeded:
+        note = f"stopped at {crawl.accepted:,}"
+        growth.look()
+        growth.work.popitem()
+    figures = dict(growth.series[-1])
+    figures["longest"] = growth.longest * 1e3
+    figures["resident"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    print(json.dumps(asdict(Outcome(figures, growth.work, growth.series, note))), flush=True)
+    return crawl
+
+
+def _open(settings: dict[str, Any]) -> Crawl:
+    """Open what another process has filled, and print what that took."""
+    crawl = Crawl(settings)
+    print(json.dumps({"open": crawl.opened_in, "resident": crawl.opened_with / 1e6}), flush=True)
+    return crawl
+
+
+def main() -> None:
+    """Do what the first argument says."""
+    order = json.loads(sys.argv[1])
+    contender = CONTENDERS[order["contender"]]
+    directory = Path(order["directory"])
+    settings = contender.settings_in(directory, order["redis"])
+    if "seen" not in order:
+        _open(settings).close()
+        return
+    is_ours = contender is CONTENDERS[OURS]
+    budget = float("inf") if is_ours else PEERS_BUDGET
+    crawl = _fill(settings, directory, order["seen"], order["step"], budget)
+    if is_ours:
+        os._exit(0)  # nothing more is written, as after a SIGKILL
+    crawl.close()
+
+
+if __name__ == "__main__":
+    main()

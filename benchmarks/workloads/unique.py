@@ -1,0 +1,71 @@
+"""URLs that are all different, with queries, over many hosts: bursts in, a little less out."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+from scrapy import Request
+
+from ..contenders import Contender
+from ..engine import BudgetExceeded, Clock, Crawl, link, start_request
+from ..process import other_threads_seconds
+from . import Case, Metric, Outcome, Place, microseconds, work_of
+
+METRICS = (
+    Metric("cost", "us a request", is_main=True),
+    Metric("enqueue", "us an enqueue"),
+    Metric("take", "us a request taken"),
+    Metric("background", "us a request in other threads"),
+)
+HOSTS = 1_000
+IN, OUT = 50, 40
+BUDGET = 60.0
+
+
+def cases(scale: float, _: Any) -> list[Case]:
+    """One, of 200,000 requests times *scale*."""
+    requests = max(IN, int(200_000 * scale))
+    return [Case(f"{requests:,}", {"requests": requests})]
+
+
+def url(number: int, hosts: int) -> str:
+    """The URL of a made-up page; no two numbers have the same, and neighbours are far apart."""
+    mixed = number * 2_654_435_761 % (1 << 32)  # Knuth's multiplicative hashing
+    return (
+        f"https://host-{mixed % hosts}.example/catalogue/section-{mixed // hosts % 40}/list.html"
+        f"?sort={mixed % 5}&id={number}&lang=en&page={number % 97}"
+    )
+
+
+def run(contender: Contender, place: Place, requests: int) -> Outcome:
+    """Enqueue bursts of 50; take 40 after each; take the rest when there are no more."""
+    numbers = iter(range(requests))
+    done = 0
+
+    def scrape(page: Request) -> list[Request]:
+        nonlocal done
+        done += 1
+        if done % OUT != 1:
+            return []
+        return [link(url(number, HOSTS), page) for number in islice(numbers, IN)]
+
+    clock = Clock()
+    crawl = Crawl(place.settings(contender), clock, BUDGET)
+    before = other_threads_seconds()
+    crawl.enqueue([start_request("https://host-0.example/")])
+    work = {}
+    note = ""
+    try:
+        crawl.run(scrape)
+        work["all"] = work_of(crawl)
+    except BudgetExceeded:
+        note = f"stopped at {crawl.accepted:,} requests"
+    figures = {
+        "cost": microseconds(clock.total, crawl.accepted),
+        "enqueue": microseconds(clock.enqueueing, crawl.accepted),
+        "take": microseconds(clock.taking, crawl.taken),
+        "background": microseconds(other_threads_seconds() - before, crawl.accepted),
+    }
+    crawl.close()
+    return Outcome(figures, work, note=note)
