@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint bench clean
 
 # Kills a crawl with SIGKILL, resumes it, and shows what was lost, beside Scrapy's own scheduler.
 demo: $(VENV)/installed
@@ -17,6 +17,14 @@ lint: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# What scheduling costs, beside Scrapy's own queues and scrapy-redis (if redis-server is on PATH).
+bench: $(VENV)/installed-bench
+	$(BIN)/python -m benchmarks --output benchmarks/results
+
+$(VENV)/installed-bench: $(VENV)/installed
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable '.[bench]'
+	touch $@
 
 $(VENV)/installed: setup.cfg pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.10 or newer is needed, not " + sys.version if sys.version_info < (3, 10) else 0)'

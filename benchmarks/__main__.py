@@ -116,11 +116,11 @@ def _plan(options: argparse.Namespace, contenders: list[str]) -> list[_Step]:
     return plan
 
 
-def _measure(
-    plan: list[_Step], results: Results, directory: Path | None, console: Console
-) -> None:
+def _measure(plan: list[_Step], results: Results, directory: Path | None, console: Console) -> None:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    total = sum(len(names) * rounds for _, _, names, rounds in plan)
+    total = sum(
+        min(rounds, CONTENDERS[name].rounds) for _, _, names, rounds in plan for name in names
+    )
     with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
         bar = progress.add_task("", total=total)
         for workload, case, names, rounds in plan:
@@ -128,6 +128,8 @@ def _measure(
                 # Each begins in another round: what comes first may find a cooler machine.
                 turn = number % len(names)
                 for name in names[turn:] + names[:turn]:
+                    if number >= CONTENDERS[name].rounds:
+                        continue
                     summary = results[workload][case.title][name]
                     progress.update(bar, description=f"{workload}, {case.title}: {name}")
                     try:

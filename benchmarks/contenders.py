@@ -42,6 +42,7 @@ class Contender:
     :ivar settings: what chooses it.
     :ivar on_disk: whether it gets a JOBDIR.
     :ivar needs_redis: whether it gets the URL of a Redis server.
+    :ivar rounds: how often it is measured at most; less for one that takes very long.
     :ivar missing: why it cannot be measured here; empty if it can.
     """
 
@@ -49,6 +50,7 @@ class Contender:
     settings: dict[str, Any] = field(default_factory=dict)
     on_disk: bool = False
     needs_redis: bool = False
+    rounds: int = 1000
     missing: Callable[[], str] = lambda: ""
 
     def settings_in(self, directory: Path, redis_url: str | None) -> dict[str, Any]:
@@ -112,6 +114,7 @@ CONTENDERS = {
             "SCHEDULER_START_DISK_QUEUE": _sqlite("Fifo"),
         },
         on_disk=True,
+        rounds=1,
     ),
     "scrapy-redis": Contender(
         "scrapy-redis",

@@ -14,7 +14,7 @@ from __future__ import annotations
 import gc
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Any
 
 from scrapy import Request, Spider
@@ -46,6 +46,7 @@ class Clock:
 
     :ivar enqueueing: in ``enqueue_request``.
     :ivar taking: in ``next_request``.
+    :ivar processor: of processor time, in both, in the thread that called.
     :ivar longest: in the longest single call of those that were timed one by one.
     :ivar each: whether ``enqueue_request`` is timed call by call, which itself takes 0.1 us.
     """
@@ -53,6 +54,7 @@ class Clock:
     def __init__(self, *, each: bool = False) -> None:
         self.enqueueing = 0.0
         self.taking = 0.0
+        self.processor = 0.0
         self.longest = 0.0
         self.each = each
 
@@ -154,6 +156,7 @@ class Crawl:
         enqueue_request = self.scheduler.enqueue_request
         accepted = 0
         clock = self.clock
+        start_processor = thread_time()
         if clock.each:
             for request in requests:
                 start = perf_counter()
@@ -166,6 +169,7 @@ class Crawl:
             for request in requests:
                 accepted += enqueue_request(request)
             clock.enqueueing += perf_counter() - start
+        clock.processor += thread_time() - start_processor
         self.accepted += accepted
         self.refused += len(requests) - accepted
 
@@ -180,9 +184,11 @@ class Crawl:
         active = self._engine.downloader.active
         clock = self.clock
         while len(active) < CONCURRENCY:
+            start_processor = thread_time()
             start = perf_counter()
             request = self.scheduler.next_request()
             seconds = perf_counter() - start
+            clock.processor += thread_time() - start_processor
             clock.taking += seconds
             clock.longest = max(clock.longest, seconds)
             if request is None:

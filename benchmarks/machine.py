@@ -46,7 +46,7 @@ def _processor() -> str:
 
 
 def _file_system(directory: Path) -> str:
-    mounts = [part for part in psutil.disk_partitions(all=True)]
+    mounts = psutil.disk_partitions(all=True)
     inside = [part for part in mounts if directory.resolve().is_relative_to(part.mountpoint)]
     return max(inside, key=lambda part: len(part.mountpoint)).fstype if inside else ""
 

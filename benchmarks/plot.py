@@ -44,7 +44,8 @@ def draw(directory: Path, results: Results) -> list[Path]:
         if not series:
             continue
         figure = Figure(figsize=(6.4 * len(panels), 4.4), layout="constrained")
-        for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels):
+        all_axes = figure.subplots(1, len(panels), squeeze=False)[0]
+        for axes, panel in zip(all_axes, panels, strict=True):
             for name, rows in series.items():
                 is_ours = name.startswith("altsched")
                 axes.plot(

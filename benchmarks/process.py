@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import time
 from pathlib import Path
@@ -20,7 +19,7 @@ def resident() -> int:
 
 def open_files() -> int:
     """Open file descriptors."""
-    return len(os.listdir("/proc/self/fd")) - 1
+    return sum(1 for _ in Path("/proc/self/fd").iterdir()) - 1
 
 
 def bytes_written() -> int:

@@ -37,7 +37,7 @@ def cases(scale: float, _: Any) -> list[Case]:
 
 
 def run(contender: Contender, place: Place, scale: float) -> Outcome:
-    """Crawl the site from its first page to the end, with a feed and the log of Scrapy's default."""
+    """Crawl the site from its first page to the end, with a feed and a log as by default."""
     recording = _recording(place.directory, scale)
     clock = Clock()
     settings = _settings(contender, place, clock)

@@ -15,7 +15,6 @@ import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 from scrapy import Request
@@ -42,7 +41,7 @@ METRICS = (
 )
 #: How far the peers are taken: the time is better spent on what is to be shown.
 PEERS = 0.1
-PEERS_BUDGET = 100.0
+PEERS_BUDGET = 60.0
 #: One new request in so many stays pending.
 STAYS = 10
 STEPS = 40

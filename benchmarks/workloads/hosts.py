@@ -21,7 +21,7 @@ METRICS = (
 SIZES = (100, 1_000, 10_000, 100_000)
 #: Requests at the least, so that few hosts are measured as well as many.
 REQUESTS = 20_000
-BUDGET = 30.0
+BUDGET = 20.0
 _AT_ONCE = 200
 
 

@@ -20,6 +20,7 @@ RECORDINGS = {
 }
 METRICS = (
     Metric("cost", "us a link", is_main=True),
+    Metric("processor", "us of processor time"),
     Metric("enqueue", "us an enqueue"),
     Metric("take", "us a request taken"),
 )
@@ -51,6 +52,7 @@ def run(contender: Contender, place: Place, recording: str, scale: float) -> Out
     calls = crawl.accepted + crawl.refused
     figures = {
         "cost": microseconds(clock.total, calls),
+        "processor": microseconds(clock.processor, calls),
         "enqueue": microseconds(clock.enqueueing, calls),
         "take": microseconds(clock.taking, crawl.taken),
     }

@@ -14,6 +14,7 @@ from . import Case, Metric, Outcome, Place, microseconds, work_of
 
 METRICS = (
     Metric("cost", "us a request", is_main=True),
+    Metric("processor", "us of processor time"),
     Metric("enqueue", "us an enqueue"),
     Metric("take", "us a request taken"),
     Metric("background", "us a request in other threads"),
@@ -63,6 +64,7 @@ def run(contender: Contender, place: Place, requests: int) -> Outcome:
         note = f"stopped at {crawl.accepted:,} requests"
     figures = {
         "cost": microseconds(clock.total, crawl.accepted),
+        "processor": microseconds(clock.processor, crawl.accepted),
         "enqueue": microseconds(clock.enqueueing, crawl.accepted),
         "take": microseconds(clock.taking, crawl.taken),
         "background": microseconds(other_threads_seconds() - before, crawl.accepted),

@@ -1,0 +1,138 @@
+"""The benchmarks run, agree with a real engine, and do the same work with every scheduler."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from benchmarks import plot, report
+from benchmarks.__main__ import _parser, _plan
+from benchmarks.contenders import CONTENDERS, OURS, Contender
+from benchmarks.engine import BudgetExceeded, Clock, Crawl, link, start_request
+from benchmarks.goals import goals
+from benchmarks.runner import FailedError, Task, run
+from benchmarks.summary import Results, Summary, disagreements
+from benchmarks.workloads import WORKLOADS, Outcome
+
+ROOT = Path(__file__).parent.parent
+TINY = ["--rounds", "1", "--scale", "0.002", "--grow", "1000000"]
+#: Two sites' first pages have hundreds of links each; a Redis server is not always there.
+STOCK = ["stock-memory", "stock-disk", "stock-disk-one", "stock-sqlite"]
+LOCAL = [*STOCK, "altsched-memory", "altsched-disk"]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """Every workload, tiny, by every scheduler that needs no server."""
+    found: Results = {}
+    options = _parser().parse_args(TINY)
+    for workload, case, names, _ in _plan(options, LOCAL):
+        for name in names:
+            summary = Summary([run(Task(workload, name, case.parameters), None, 120)])
+            found.setdefault(workload, {}).setdefault(case.title, {})[name] = summary
+    return found
+
+
+def test_every_workload_runs(results: Results) -> None:
+    assert list(results) == list(WORKLOADS)
+    for cases in results.values():
+        measured = {name for summaries in cases.values() for name in summaries}
+        assert OURS in measured
+        assert "stock-disk" in measured
+
+
+def test_every_scheduler_did_the_same_work(results: Results) -> None:
+    assert disagreements(results) == []
+    for cases in results.values():
+        for summaries in cases.values():
+            assert all(summary.outcomes[0].work for summary in summaries.values())
+
+
+def test_other_work_is_told() -> None:
+    same, other = Outcome({}, {"all": "7 taken"}), Outcome({}, {"all": "8 taken"})
+    results = {"unique": {"8": {"stock-disk": Summary([same]), OURS: Summary([same, other])}}}
+    (sentence,) = disagreements(results)
+    assert "altsched-disk did something else (8 taken) than stock-disk (7 taken)" in sentence
+
+
+def test_the_tables_have_every_figure(results: Results) -> None:
+    sheets = {sheet.title: sheet for sheet in report.sheets(results)}
+    assert list(sheets)[1:] == list(WORKLOADS)
+    for sheet in sheets.values():
+        for row in sheet.rows:
+            assert len(row) == len(sheet.headings)
+    for row in sheets["stream"].rows:
+        assert all(row), row
+
+
+def test_the_goals_are_held_against_the_figures(results: Results) -> None:
+    assert [goal.what for goal in goals(results) if goal.what.startswith("grow")]
+    ours, theirs = Summary([Outcome({"cost": 2.0})]), Summary([Outcome({"cost": 15.0})])
+    cases = {"200,000": {OURS: ours, "stock-disk": theirs}}
+    (goal,) = goals({"unique": cases})
+    assert (goal.value, goal.bound, goal.is_reached) == (7.5, 6, True)
+    assert not goals({"unique": {"200,000": {OURS: theirs, "stock-disk": ours}}})[0].is_reached
+
+
+def test_all_of_it_is_written(results: Results, tmp_path: Path) -> None:
+    report.write(tmp_path, results, {"machine": "a machine"}, 1)
+    written = json.loads((tmp_path / "benchmarks.json").read_text())
+    assert written["machine"] == {"machine": "a machine"}
+    assert set(written["results"]) == set(WORKLOADS)
+    assert "a machine" in (tmp_path / "benchmarks.rst").read_text()
+    names = {path.name for path in plot.draw(tmp_path, results)}
+    assert names == {"hosts.png", "hosts.svg", "grow.png", "grow.svg"}
+
+
+def test_the_command_prints_a_table() -> None:
+    command = [sys.executable, "-m", "benchmarks", *TINY, "--only", "unique"]
+    command += ["--contenders", "stock-memory", "altsched-disk"]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "COLUMNS": "200"}
+    )
+    assert done.returncode == 0, done.stderr
+    assert "scrapy_altsched, disk" in done.stdout
+    assert "times ours" in done.stdout
+
+
+def test_a_run_that_fails_says_why() -> None:
+    with pytest.raises(FailedError, match="unexpected keyword argument 'nonsense'"):
+        run(Task("unique", OURS, {"nonsense": 1}), None, 60)
+
+
+def test_a_failure_is_in_the_table() -> None:
+    failed = Summary(failure="OSError: Too many open files")
+    results = {"hosts": {"100 hosts": {"stock-disk": failed}}}
+    (sheet,) = report.sheets(results)
+    assert "failed: OSError: Too many open files" in sheet.rows[0][1]
+    report.show(Console(quiet=True), results, {})
+
+
+def test_a_slow_scheduler_is_stopped() -> None:
+    crawl = Crawl({"ADDONS": {}}, Clock(), budget=0)
+    crawl.enqueue([start_request("https://a.example/")])
+    with pytest.raises(BudgetExceeded):
+        crawl.run(lambda page: [link(page.url + "x", page)])
+
+
+@pytest.mark.parametrize("name", LOCAL)
+def test_a_contender_is_what_it_is_called(name: str, tmp_path: Path) -> None:
+    contender: Contender = CONTENDERS[name]
+    crawl = Crawl(contender.settings_in(tmp_path, None))
+    page = start_request("https://a.example/")
+    crawl.enqueue([page, *(link(f"https://a.example/{n}", page) for n in range(3))])
+    stats: dict[str, Any] = crawl.crawler.stats.get_stats()  # type: ignore[union-attr]
+    assert stats.get("scheduler/enqueued/disk", 0) == (4 if contender.on_disk else 0)
+    assert type(crawl.scheduler).__module__.startswith(
+        "scrapy_altsched" if name.startswith("altsched") else "scrapy."
+    )
+    files = [path.name for path in tmp_path.rglob("*") if path.is_file()]
+    assert ("altsched.json" in files) == (name == OURS)
+    crawl.close()
