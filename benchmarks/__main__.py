@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
@@ -76,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _positive(kind: type[int] | type[float]):  # noqa: ANN202
+def _positive(kind: type[int] | type[float]) -> Callable[[str], float]:
     def number(text: str) -> float:
         value = kind(text)
         if not value > 0:

@@ -69,8 +69,8 @@ class _Slot:
 
     close_if_idle = True
 
-    def __init__(self) -> None:
-        self.inprogress: set[Request] = set()
+    def __init__(self, in_progress: set[Request]) -> None:
+        self.inprogress = in_progress
 
 
 class _Downloader:
@@ -86,8 +86,8 @@ class _Downloader:
 
 
 class _Engine:
-    def __init__(self) -> None:
-        self._slot = _Slot()
+    def __init__(self, in_progress: set[Request]) -> None:
+        self._slot = _Slot(in_progress)
         self._start: AsyncIterator[Any] | None = None
         self.downloader = _Downloader()
 
@@ -116,7 +116,8 @@ class Crawl:
         self.clock = clock or Clock()
         self._budget = budget
         self.crawler = get_crawler(Spider, settings)
-        self._engine = _Engine()
+        self._in_progress: set[Request] = set()
+        self._engine = _Engine(self._in_progress)
         self.crawler.engine = self._engine  # type: ignore[assignment]
         self.spider = Spider.from_crawler(self.crawler, name="benchmark")
         self.crawler.spider = self.spider
@@ -200,7 +201,7 @@ class Crawl:
         self.taken += 1
         # Of URLs that differ in their fragments, the order decides which one is taken.
         self.digest = (self.digest + hash(request.url.partition("#")[0])) % (1 << 64)
-        self._engine._slot.inprogress.add(request)
+        self._in_progress.add(request)
         downloader = self._engine.downloader
         name = downloader.get_slot_key(request)
         slot = downloader.slots.get(name)
@@ -223,7 +224,7 @@ class Crawl:
         children = scrape(request)
         if children:
             self.enqueue(children)
-        self._engine._slot.inprogress.remove(request)
+        self._in_progress.remove(request)
 
 
 def start_request(url: str) -> Request:

@@ -44,7 +44,9 @@ def bytes_on_disk(directory: Path) -> int:
 
 def other_threads_seconds() -> float:
     """Processor seconds of all threads but this one."""
-    return time.process_time() - time.thread_time()
+    # This thread first: its clock goes on meanwhile.
+    this = time.thread_time()
+    return max(0.0, time.process_time() - this)
 
 
 def allow_open_files() -> None:

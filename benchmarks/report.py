@@ -24,13 +24,17 @@ class Sheet:
 
     :ivar title: of the table.
     :ivar about: what was done.
-    :ivar headings: of columns; the first two are text, the others numbers.
+    :ivar headings: of columns; the first one or two are text, the others numbers.
+    :ivar texts: how many are text.
+    :ivar notes: what is to be said below it.
     """
 
     title: str
     about: str
     headings: list[str]
     rows: list[list[str]]
+    texts: int
+    notes: list[str]
 
 
 def sheets(results: Results) -> list[Sheet]:
@@ -38,43 +42,53 @@ def sheets(results: Results) -> list[Sheet]:
     found = []
     reached = goals(results)
     if reached:
-        found.append(Sheet("Goals", "", ["what", "reached", "to be", "is"], _goal_rows(reached)))
+        headings = ["what", "is", "to be", "reached"]
+        found.append(Sheet("Goals", "", headings, _goal_rows(reached), 1, []))
     for workload, cases in results.items():
         module = import_module(f".workloads.{workload}", __package__)
         about = (module.__doc__ or "").strip().splitlines()[0]
-        metrics: Sequence[Metric] = module.METRICS
-        headings = ["case", "scheduler", "times ours", *(metric.title for metric in metrics)]
+        names = [name for name in CONTENDERS if any(name in found for found in cases.values())]
         rows = []
+        notes = []
         for case, summaries in cases.items():
-            rows += _case_rows(case, summaries, metrics)
-        found.append(Sheet(workload, about, headings, rows))
+            rows += _case_rows(case, summaries, names, module.METRICS)
+            notes += [
+                f"{case}: {name} {summary.note}."
+                for name, summary in summaries.items()
+                if summary.note
+            ]
+        found.append(Sheet(workload, about, ["case", "figure", *names], rows, 2, notes))
     return found
 
 
 def _goal_rows(found: Iterable[Goal]) -> list[list[str]]:
     rows = []
     for goal in found:
-        sign = ">=" if goal.at_least else "<="
-        answer = "yes" if goal.is_reached else "NO"
-        rows.append([goal.what, answer, f"{sign} {goal.bound:g}", f"{goal.value:.2f}"])
+        bound = f"{'>=' if goal.at_least else '<='} {goal.bound:g}"
+        rows.append([goal.what, f"{goal.value:.2f}", bound, "yes" if goal.is_reached else "NO"])
     return rows
 
 
 def _case_rows(
-    case: str, summaries: dict[str, Summary], metrics: Sequence[Metric]
+    case: str, summaries: dict[str, Summary], names: Sequence[str], metrics: Sequence[Metric]
 ) -> list[list[str]]:
+    """A row a figure, a column a contender; first the ratios to ours."""
+    figures = {name: summaries[name].figures if name in summaries else {} for name in names}
     main = next(metric.name for metric in metrics if metric.is_main)
-    ours = summaries[OURS].figures.get(main) if OURS in summaries else None
     rows = []
-    for name, summary in summaries.items():
-        figures = summary.figures
-        ratio = f"{figures[main] / ours:.2f}" if ours and main in figures else ""
-        cells = [
-            f"{figures[metric.name]:,.{metric.digits}f}" if metric.name in figures else ""
-            for metric in metrics
+    ours = figures.get(OURS, {}).get(main)
+    if ours:
+        ratios = [
+            f"{found[main] / ours:.2f}" if main in found else "" for found in figures.values()
         ]
-        title = CONTENDERS[name].title + (f" ({summary.note})" if summary.note else "")
-        rows.append([case, title, ratio, *cells])
+        rows.append([case, "times ours", *ratios])
+    for metric in metrics:
+        cells = [
+            f"{found[metric.name]:,.{metric.digits}f}" if metric.name in found else ""
+            for found in figures.values()
+        ]
+        if any(cells):
+            rows.append([case, metric.title, *cells])
     return rows
 
 
@@ -84,14 +98,17 @@ def show(console: Console, results: Results, machine: dict[str, str]) -> None:
         title = sheet.title + (f": {sheet.about}" if sheet.about else "")
         table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
         for number, heading in enumerate(sheet.headings):
-            table.add_column(heading, justify="left" if number < 2 else "right")
+            is_text = number < sheet.texts
+            table.add_column(heading, justify="left" if is_text else "right", no_wrap=not is_text)
         before = None
         for row in sheet.rows:
-            if before not in (None, row[0]) and sheet.title != "Goals":
+            if before is not None and row[0] != before and sheet.texts > 1:
                 table.add_section()
-            table.add_row(*([""] if row[0] == before else [row[0]]), *row[1:])
+            table.add_row("" if row[0] == before else row[0], *row[1:])
             before = row[0]
         console.print(table)
+        for note in sheet.notes:
+            console.print(note, soft_wrap=True)
     console.print(", ".join(f"{name} {value}" for name, value in machine.items()), soft_wrap=True)
 
 
@@ -117,7 +134,7 @@ def write(directory: Path, results: Results, machine: dict[str, str], rounds: in
         lines += ["", sheet.title, "=" * len(sheet.title), ""]
         if sheet.about:
             lines += [sheet.about, ""]
-        lines += _list_table(sheet)
+        lines += [*_list_table(sheet), *(f"- {note}" for note in sheet.notes)]
     (directory / "benchmarks.rst").write_text("\n".join(lines) + "\n")
 
 

@@ -26,7 +26,7 @@ from . import Case, Metric, Outcome, Place, microseconds
 from .unique import HOSTS, url
 
 METRICS = (
-    Metric("cost", "us a new request (with a duplicate, and 0.9 taken)", is_main=True),
+    Metric("cost", "us for a new one, a duplicate, and 0.9 taken", is_main=True),
     Metric("new", "us a new one"),
     Metric("duplicate", "us a duplicate"),
     Metric("take", "us one taken"),
