@@ -14,6 +14,7 @@ from __future__ import annotations
 import gc
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from itertools import islice
 from time import perf_counter, thread_time
 from typing import Any
 
@@ -183,6 +184,14 @@ class Crawl:
     def _download(self) -> bool:
         """Fill the downloader; whether the scheduler had enough for it."""
         active = self._engine.downloader.active
+        known = len(active)
+        is_full = self._fill(active)
+        # Middlewares come between: requests reach their slots only in the next turn.
+        for request in islice(self._downloading, known, None):
+            self._reach_slot(request)
+        return is_full
+
+    def _fill(self, active: set[Request]) -> bool:
         clock = self.clock
         while len(active) < CONCURRENCY:
             start_processor = thread_time()
@@ -202,15 +211,17 @@ class Crawl:
         # Of URLs that differ in their fragments, the order decides which one is taken.
         self.digest = (self.digest + hash(request.url.partition("#")[0])) % (1 << 64)
         self._in_progress.add(request)
+        self._engine.downloader.active.add(request)
+        self._downloading.append(request)
+
+    def _reach_slot(self, request: Request) -> None:
         downloader = self._engine.downloader
         name = downloader.get_slot_key(request)
         slot = downloader.slots.get(name)
         if slot is None:
             slot = downloader.slots[name] = Slot(_PER_SLOT, 0, 0)
         request.meta["download_slot"] = name
-        downloader.active.add(request)
         slot.active.add(request)
-        self._downloading.append(request)
 
     def _end_download(self) -> None:
         request = self._downloading.popleft()

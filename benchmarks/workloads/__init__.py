@@ -84,8 +84,11 @@ class Outcome:
 
 
 def microseconds(seconds: float, number: int) -> float:
-    """Of *seconds*, how many microseconds each of a *number* of things took."""
-    return seconds / max(number, 1) * 1e6
+    """Of *seconds*, how many microseconds each of a *number* of things took.
+
+    Differences of clocks may come out a little below 0.
+    """
+    return max(seconds, 0.0) / max(number, 1) * 1e6
 
 
 def work_of(crawl: Crawl) -> str:
