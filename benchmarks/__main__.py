@@ -24,7 +24,7 @@ TIMEOUT = 3_600.0
 
 def main() -> str | None:
     """Measure; what went wrong, in one sentence, or ``None``."""
-    options = _parser().parse_args()
+    options = parser().parse_args()
     console = Console()
     contenders = _present(options.contenders, console)
     plan = _plan(options, contenders)
@@ -51,30 +51,31 @@ def main() -> str | None:
     return "\n".join(wrong) or None
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """Of the command line."""
+    found = argparse.ArgumentParser(
         prog="python -m benchmarks", description="Measure schedulers beside each other."
     )
-    parser.add_argument("--only", nargs="+", choices=WORKLOADS, default=WORKLOADS)
-    parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
-    parser.add_argument("--rounds", type=_positive(int), default=3, help="default: 3")
-    parser.add_argument(
+    found.add_argument("--only", nargs="+", choices=WORKLOADS, default=WORKLOADS)
+    found.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
+    found.add_argument("--rounds", type=_positive(int), default=3, help="default: 3")
+    found.add_argument(
         "--scale", type=_positive(float), default=1.0, help="of all sizes; default: 1"
     )
-    parser.add_argument(
+    found.add_argument(
         "--grow",
         type=_positive(int),
         default=10_000_000,
         metavar="URLS",
         help="seen at the end of the workload grow; default: 10,000,000",
     )
-    parser.add_argument(
+    found.add_argument(
         "--directory", type=Path, help="on the disk to be measured; default: for temporary files"
     )
-    parser.add_argument(
+    found.add_argument(
         "--output", type=Path, help="a directory for tables and plots; default: none is written"
     )
-    return parser
+    return found
 
 
 def _positive(kind: type[int] | type[float]) -> Callable[[str], float]:

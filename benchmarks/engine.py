@@ -79,7 +79,7 @@ class _Downloader:
 
     ip_concurrency = 0
     DOWNLOAD_SLOT = Downloader.DOWNLOAD_SLOT
-    get_slot_key = Downloader.get_slot_key
+    get_slot_key: Any = Downloader.get_slot_key
 
     def __init__(self) -> None:
         self.slots: dict[str, Slot] = {}

@@ -16,7 +16,7 @@ from rich.console import Console
 from scrapy import Request
 
 from benchmarks import plot, report
-from benchmarks.__main__ import _parser, _plan
+from benchmarks.__main__ import _plan, parser
 from benchmarks.contenders import CONTENDERS, OURS, Contender
 from benchmarks.engine import CONCURRENCY, BudgetExceeded, Clock, Crawl, link, start_request
 from benchmarks.goals import goals
@@ -38,7 +38,7 @@ LOCAL = [*STOCK, "altsched-memory", "altsched-disk"]
 def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     """Every workload, tiny, by schedulers that need no server."""
     found: Results = {}
-    options = _parser().parse_args(TINY)
+    options = parser().parse_args(TINY)
     for workload, case, names, _ in _plan(options, LOCAL):
         # All of them once; whether they do the same work needs two.
         for name in names if workload == "unique" else {"stock-disk", OURS} & set(names):

@@ -26,6 +26,7 @@ from scrapy.settings import Settings
 from scrapy.utils.misc import load_object
 from scrapy.utils.test import get_crawler
 
+import benchmarks.__main__ as benchmarks
 import scrapy_altsched
 from scrapy_altsched import DupeFilter, Scheduler, signals
 from scrapy_altsched.command import SUBCOMMANDS
@@ -415,6 +416,10 @@ def test_every_command_exists() -> None:
                 assert importlib.util.find_spec(f"scrapy.commands.{verb}") is not None
             for name in re.findall(r"-s (\w+)=", shlex.join(arguments)):
                 assert name in Settings() or name in FIELDS
+        elif program == "python":
+            assert (verb, arguments[0]) == ("-m", "benchmarks")
+            if arguments[1:] != ["--help"]:
+                benchmarks.parser().parse_args(arguments[1:])
         else:
             pytest.fail(f"This test does not know the command {program}.")
     assert {("make", "demo"), ("make", "test"), ("pip", "install"), ("scrapy", "crawl")} <= seen
