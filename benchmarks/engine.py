@@ -22,6 +22,7 @@ from scrapy import Request, Spider
 from scrapy.core.downloader import Downloader, Slot
 from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.misc import build_from_crawler, load_object
+from scrapy.utils.reactor import install_reactor, is_reactor_installed
 from scrapy.utils.test import get_crawler
 
 from .process import resident
@@ -116,6 +117,8 @@ class Crawl:
     ) -> None:
         self.clock = clock or Clock()
         self._budget = budget
+        if not is_reactor_installed():  # wanted by crawlers of Scrapy 2.13, though none runs
+            install_reactor("twisted.internet.asyncioreactor.AsyncioSelectorReactor")
         self.crawler = get_crawler(Spider, settings)
         self._in_progress: set[Request] = set()
         self._engine = _Engine(self._in_progress)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import subprocess
@@ -14,6 +15,7 @@ from urllib.parse import urljoin, urlsplit
 import pytest
 from rich.console import Console
 from scrapy import Request
+from scrapy.core.downloader import Downloader
 
 from benchmarks import plot, report
 from benchmarks.__main__ import _plan, parser
@@ -40,6 +42,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     found: Results = {}
     options = parser().parse_args(TINY)
     for workload, case, names, _ in _plan(options, LOCAL):
+        if workload in found and workload != "grow":
+            continue  # one size will do, but growing has one for ours and one for others
         # All of them once; whether they do the same work needs two.
         for name in names if workload == "unique" else {"stock-disk", OURS} & set(names):
             summary = Summary([run(Task(workload, name, case.parameters), None, 120)])
@@ -86,10 +90,16 @@ def test_the_stand_in_calls_as_the_real_engine_does() -> None:
             assert call["downloads"] <= call["in_progress"]
             assert call["are_in_progress"]
             assert call["url"] is not None or call["requests"] == 0
-        # What was just taken has no slot yet.
-        assert {call["downloads"] - call["downloads_in_slots"] for call in taken} >= {0, 1, 2, 3}
         # More is under way than is downloaded: pages wait for their callbacks.
         assert max(call["in_progress"] for call in taken) > CONCURRENCY
+    # What was just taken has no slot yet, where middlewares are awaited.
+    real, stand_in = (
+        {call["downloads"] - call["downloads_in_slots"] for call in calls if call["call"] == "next"}
+        for calls in both
+    )
+    assert stand_in >= {0, 1, 2, 3}
+    if inspect.iscoroutinefunction(Downloader._enqueue_request):
+        assert real >= {0, 1, 2, 3}
     real, stand_in = (
         Counter(urlsplit(call["url"]).path for call in calls if call["call"] == "enqueue")
         for calls in both
