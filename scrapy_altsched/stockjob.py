@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .codec import adopt_record, decode_request, decode_without_callbacks
+from .codec import adopt_record, decode_request, decode_without_callbacks, encode_request
 from .dupefilter import shorten
 from .errors import CodecError, JobdirError
 from .frontier import Entry, Imported
@@ -285,6 +285,7 @@ class StockJob:
         why: str | None = None
         try:
             request = decode_request(payload, self._spider)
+            payload = encode_request(request, self._spider)
         except CodecError as error:
             why = f"it cannot be restored: {error}"
             try:
