@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 PROJECT = Path(__file__).parent / "project"
+#: The project's code, and this package's, as it stands here.
+CODE = os.pathsep.join(map(str, (PROJECT, PROJECT.parent.parent)))
 #: Commits come often, so that a short crawl has many.
 QUICK = {"ALTSCHED_COMMIT_INTERVAL": "0.05"}
 #: Scrapy's own classes, with the tests' extensions left in place.
@@ -31,11 +33,13 @@ class Crawl:
         self.jobdir = directory / "job"
         self.items = directory / "items.jsonl"
         self.runs = 0
+        #: The interpreter; each has the packages of its own environment.
+        self.python: str | Path = sys.executable
 
     def start(self, feed: tuple[str, ...] | None = None, **settings: Any) -> subprocess.Popen[str]:
         """Start a run; its log goes to a file, its standard output to a pipe."""
         self.runs += 1
-        command = [sys.executable, "-m", "scrapy", "crawl", self.spider]
+        command = [str(self.python), "-m", "scrapy", "crawl", self.spider]
         for name, value in self.arguments.items():
             command += ["-a", f"{name}={value}"]
         for name, value in {"JOBDIR": self.jobdir, **QUICK, **settings}.items():
@@ -49,7 +53,7 @@ class Crawl:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env={**os.environ, "PYTHONPATH": str(PROJECT)},
+                env={**os.environ, "PYTHONPATH": CODE},
             )
 
     def run(self, feed: tuple[str, ...] | None = None, **settings: Any) -> int:

@@ -19,6 +19,8 @@ from ..errors import JobdirError, JobdirLockedError, JobdirLostError, JobdirMism
 
 #: Version of everything that is written into a job directory.
 FORMAT = 1
+#: The oldest one that is brought up to date (see :mod:`.migrations`).
+OLDEST = 1
 
 _IDENTITY = "altsched.json"
 _LOCK = "altsched.lock"
@@ -40,6 +42,10 @@ class Identity:
     def new(cls, owner: str) -> Identity:
         """The identity of a new job of spider *owner*."""
         return cls(FORMAT, owner, secrets.token_hex(16))
+
+    def encode(self) -> bytes:
+        """The stored form."""
+        return json.dumps(asdict(self)).encode()
 
     @classmethod
     def parse(cls, text: str | bytes) -> Identity:
@@ -165,6 +171,12 @@ class Jobdir:
                 f" {identity.format}; this one reads up to {FORMAT}). Upgrade scrapy_altsched to"
                 " resume this job, or set another JOBDIR."
             )
+        if identity.format < OLDEST:
+            raise JobdirMismatchError(
+                f"JOBDIR {self.path} was written by a scrapy_altsched that is too old (format"
+                f" {identity.format}; this one reads {OLDEST} to {FORMAT}). Finish this job with"
+                " that version, or set another JOBDIR."
+            )
         if identity.owner != self.owner:
             raise JobdirMismatchError(
                 f"JOBDIR {self.path} belongs to spider {identity.owner!r}, not to"
@@ -177,7 +189,7 @@ class Jobdir:
         :raises JobdirError: it cannot be written.
         """
         try:
-            write_whole(self.path / _IDENTITY, json.dumps(asdict(identity)).encode())
+            write_whole(self.path / _IDENTITY, identity.encode())
         except OSError as error:
             raise not_writable(self.path / _IDENTITY, error) from error
         self.identity = identity

@@ -16,6 +16,7 @@ from rocksdict import DBRecoveryMode
 
 from ..errors import JobdirLostError, StoreDamagedError, StoreError
 from .jobdir import Identity, Jobdir, LastCommit, not_writable
+from .migrations import migrate
 from .records import Batch
 from .rows import READ_ONLY, STRICT, UP_TO_DAMAGE, remedy
 from .store import Store
@@ -92,6 +93,9 @@ class Journal(Store):
         status = self.path.stat()
         self._directory = (status.st_dev, status.st_ino)
         self.commit_number = self.stored_commit()
+        identity = migrate(self, identity)
+        if self.jobdir.identity != identity:
+            self.jobdir.write_identity(identity)
         return damage
 
     def _identify(self) -> tuple[Identity, StoreDamagedError | None]:

@@ -69,6 +69,8 @@ class Batch:
     """What one commit changes.  Absolute values only, so that it can be written again."""
 
     counters: Counters
+    #: What the store says of itself, if that changes.
+    identity: bytes | None = None
     seen: list[bytes] = field(default_factory=list)
     pending: list[tuple[bytes, bytes]] = field(default_factory=list)
     removed: list[bytes] = field(default_factory=list)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 
 from rocksdict import WriteBatch, WriteOptions
@@ -43,7 +41,7 @@ class Store(Rows):
         try:
             self._open_database(self.path, create=True)
             batch = WriteBatch(raw_mode=True)
-            batch.put(b"identity", json.dumps(asdict(identity)).encode(), self._handles["meta"])
+            batch.put(b"identity", identity.encode(), self._handles["meta"])
             with translated("Writing to", self.path):
                 self._rdict.write(batch)
         except BaseException:
@@ -128,6 +126,8 @@ class Store(Rows):
         for key in batch.revived:
             delete(key, handle)
         handle = self._handles["meta"]
+        if batch.identity is not None:
+            put(b"identity", batch.identity, handle)
         for name, note in batch.notes.items():
             put(b"note:" + name.encode(), note, handle)
         put(b"counters", batch.counters.encode(), handle)

@@ -1,0 +1,39 @@
+"""Older formats of a job, brought up to date when the job is opened.
+
+Each step takes a store from one format to the next.  It may write rows that no reader of the old
+format knows, and returns the batch that makes the rest true; that batch also says the new format.
+So a step is done wholly or not at all, and one that was cut short begins anew.
+
+There is no older format yet.  To change the format: raise ``FORMAT`` in :mod:`.jobdir`, and add the
+step from the one before.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from .jobdir import FORMAT, Identity
+from .records import Batch
+from .store import Store
+
+logger = logging.getLogger(__name__)
+
+#: Format -> what takes a store of it to the next one.
+STEPS: dict[int, Callable[[Store], Batch]] = {}
+
+
+def migrate(store: Store, identity: Identity) -> Identity:
+    """Bring *store* up to date; what it says of itself then.
+
+    :param identity: what it says of itself now; its format is one of :data:`STEPS`, or the newest.
+    :raises StoreError: a read or write failed; the store is of a format between the two.
+    """
+    while identity.format < FORMAT:
+        batch = STEPS[identity.format](store)
+        identity = replace(identity, format=identity.format + 1)
+        batch.identity = identity.encode()
+        store.write(batch, wait=True)
+        logger.info("The store %s is of format %d now", store.path, identity.format)
+    return identity
