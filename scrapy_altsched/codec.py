@@ -11,13 +11,13 @@ from __future__ import annotations
 import marshal
 import pickle
 import zlib
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Request
 from scrapy.utils.misc import load_object
 from scrapy.utils.request import request_from_dict
 
+from .engine import REQUEST_PARTS, parts_of
 from .errors import CodecError
 
 if TYPE_CHECKING:
@@ -26,30 +26,14 @@ if TYPE_CHECKING:
 _VERSION = b"\x01"
 _PROTOCOL = 4
 
-#: What a plain request is made of, beside its URL.
-_NAMES = (
-    "method",
-    "headers",
-    "body",
-    "cookies",
-    "meta",
-    "encoding",
-    "priority",
-    "dont_filter",
-    "flags",
-    "cb_kwargs",
-    "callback",
-    "errback",
-)
-_values_of = attrgetter(*_NAMES)
-#: Whether that is all that this Scrapy's requests have.
-_KNOWN = {"url", *_NAMES}.issuperset(Request.attributes)
+#: Whether those are all that this Scrapy's requests have.
+_KNOWN = set(REQUEST_PARTS).issuperset(Request.attributes)
 #: A meta key, new in Scrapy 2.17, that has a URL taken as it is.
 _VERBATIM = "verbatim_url"
 _TAKES_VERBATIM = Request("http://site.test/ ", meta={_VERBATIM: True}).url.endswith(" ")
 #: With these fields, what makes a URL safe finds nothing left to do, at two thirds of the cost of
 #: making a request.  In encodings that are not like ASCII it would escape its own escapes.
-_URL_IS_SAFE = frozenset({"url", *_NAMES} - {"encoding"})
+_URL_IS_SAFE = frozenset(REQUEST_PARTS) - {"encoding"}
 #: Types of values that nobody can change, whoever else holds them.
 _IMMUTABLE = frozenset({str, bytes, int, float, bool, type(None)})
 
@@ -127,15 +111,15 @@ def is_as_encoded(request: Request, payload: bytes, spider: Spider) -> bool:
     True of a request whose meta and cb_kwargs hold only values that nobody can change, if it was
     not changed since *payload* was made of it.
     """
-    if type(request) is not Request:
+    if not _KNOWN or type(request) is not Request:
         return False
-    for values in (request.meta, request.cb_kwargs):
-        for value in values.values():
-            if type(value) not in _IMMUTABLE:
-                return False
     try:
-        return encode_request(request, spider) == payload
-    except CodecError:
+        fields = _plain_fields(request, spider)
+        for name in ("meta", "cb_kwargs"):
+            if name in fields and not _IMMUTABLE.issuperset(map(type, fields[name].values())):
+                return False
+        return pickle.dumps(fields, _PROTOCOL) == payload[5:]
+    except Exception:  # whatever was put into it since
         return False
 
 
@@ -182,6 +166,7 @@ def _checksum(data: bytes) -> bytes:
 def _plain_fields(request: Request, spider: Spider) -> dict[str, Any]:
     """Those attributes that differ from ``Request(url)``'s; empty ones count as these."""
     (
+        url,
         method,
         headers,
         body,
@@ -194,8 +179,8 @@ def _plain_fields(request: Request, spider: Spider) -> dict[str, Any]:
         cb_kwargs,
         callback,
         errback,
-    ) = _values_of(request)
-    fields: dict[str, Any] = {"url": request.url}
+    ) = parts_of(request)
+    fields: dict[str, Any] = {"url": url}
     if method != "GET":
         fields["method"] = method
     if headers:
@@ -216,12 +201,13 @@ def _plain_fields(request: Request, spider: Spider) -> dict[str, Any]:
         fields["flags"] = flags
     if cb_kwargs:
         fields["cb_kwargs"] = cb_kwargs
-    for name, function in (("callback", callback), ("errback", errback)):
-        if function is not None:
-            fields[name] = _method_name(function, spider)
-            if fields[name] is None:
-                # Scrapy's own search, slow and thorough, finds it or says why not.
-                return request.to_dict(spider=spider)
+    if callback is not None:
+        fields["callback"] = _method_name(callback, spider)
+    if errback is not None:
+        fields["errback"] = _method_name(errback, spider)
+    if None in (fields.get("callback", ""), fields.get("errback", "")):
+        # Scrapy's own search, slow and thorough, finds it or says why not.
+        return request.to_dict(spider=spider)
     return fields
 
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import AsyncIterator, Callable, Container, Set
+from collections.abc import AsyncIterator, Callable, Set
 from contextlib import suppress
 from importlib import import_module
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
 import scrapy
@@ -41,6 +42,34 @@ with suppress(ImportError):  # its call_later is new in Scrapy 2.14
 
 #: The host of a URL that urllib need not be asked about, which takes twenty times as long.
 _match_host = re.compile(r"https?://([a-z0-9._-]+)(?::[0-9]*)?(?:[/?#]|$)").match
+
+#: What a plain request is made of.
+REQUEST_PARTS = (
+    "url",
+    "method",
+    "headers",
+    "body",
+    "cookies",
+    "meta",
+    "encoding",
+    "priority",
+    "dont_filter",
+    "flags",
+    "cb_kwargs",
+    "callback",
+    "errback",
+)
+
+
+def _name_of(part: str) -> str:
+    """Where a request keeps *part*: a property takes longer, and makes what is not there."""
+    private = f"_{part}"
+    is_property = isinstance(getattr(Request, part, None), property)
+    return private if is_property and hasattr(Request("http://site.test/"), private) else part
+
+
+#: A plain request -> its parts; ``None`` or empty for those that it does not have.
+parts_of: Callable[[Request], tuple[Any, ...]] = attrgetter(*map(_name_of, REQUEST_PARTS))
 
 _NOTHING: frozenset[Request] = frozenset()
 
@@ -115,7 +144,7 @@ class Engine:
                 _require(self._slot, name, "engine._slot")
 
     @property
-    def in_progress(self) -> Container[Request]:
+    def in_progress(self) -> Set[Request]:
         """The requests that were handed out and are not done.
 
         One has left when its callback's whole output was scheduled and its items went through the

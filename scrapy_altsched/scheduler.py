@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: Requests handed out after which the stats are told: each stat costs as much as a look-up.
+_POUR_EVERY = 16
 #: What ``sys.getrefcount`` says of an object that only one local variable refers to.
 _OURS = 2
 
@@ -127,7 +129,9 @@ class Scheduler(BaseScheduler):
         self.crawler: Crawler = crawler  # type: ignore[assignment]
         self.config = Config()
         self._frontier: LocalFrontier | None = None
-        self._leases: dict[bytes, tuple[Request, Lease]] = {}
+        #: What each request that was handed out has under way: more than one lease if somebody
+        #: scheduled the same object twice.
+        self._leases: dict[Request, list[Lease]] = {}
         #: Entries that wait for the store to be readable again, to know whether they were seen.
         self._held: list[Entry] = []
         self._refused_starts = 0
@@ -330,7 +334,7 @@ class Scheduler(BaseScheduler):
         frontier = self._frontier
         assert frontier is not None, "the scheduler is not open"
         self._reap()
-        if self._tally:
+        if self._tally.get("scheduler/dequeued", 0) >= _POUR_EVERY:
             self._tally.pour(self.stats)
         if self._on_disk:
             self._committer.commit_if_due()
@@ -343,6 +347,7 @@ class Scheduler(BaseScheduler):
                     return request
         except StoreError as error:
             self._committer.note_failure(error, reading=True)
+        self._tally.pour(self.stats)
         return None
 
     def has_pending_requests(self) -> bool:
@@ -430,18 +435,18 @@ class Scheduler(BaseScheduler):
 
     def _reap(self) -> None:
         """Finish the requests that have left the engine."""
-        if not self._leases:
-            return
         in_progress = self._engine.in_progress
+        leases = self._leases
+        if leases.keys() <= in_progress:
+            return
         frontier = self._frontier
         assert frontier is not None
-        done = [key for key, (request, _) in self._leases.items() if request not in in_progress]
-        for key in done:
-            frontier.finish(self._leases.pop(key)[1])
+        for request in [request for request in leases if request not in in_progress]:
+            for lease in leases.pop(request):
+                frontier.finish(lease)
 
     def _any_leased(self) -> bool:
-        in_progress = self._engine.in_progress
-        return any(request in in_progress for request, _ in self._leases.values())
+        return not self._leases.keys().isdisjoint(self._engine.in_progress)
 
     def _lease(self, frontier: LocalFrontier) -> Lease | None:
         lease = frontier.lease(self._busy) if self._by_slot else frontier.lease()
@@ -467,7 +472,7 @@ class Scheduler(BaseScheduler):
                 return None
             self._tally["scheduler/dequeued/disk"] += 1
         self._tally["scheduler/dequeued"] += 1
-        self._leases[lease.key] = request, lease
+        self._leases.setdefault(request, []).append(lease)
         return request
 
     def _restore(self, entry: Entry, payload: bytes) -> Request:

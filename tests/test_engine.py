@@ -10,6 +10,8 @@ from scrapy import Request
 from scrapy.core.downloader import Downloader
 from scrapy.http.request import Request as PlainRequest
 
+from scrapy_altsched.engine import REQUEST_PARTS, parts_of
+
 from .engines import OURS, StandIn
 
 HOSTS = st.text("aZ0.-_:@[]%é", max_size=12)
@@ -62,3 +64,26 @@ def test_a_downloader_with_slots_of_its_own_is_asked() -> None:
 
 
 STAND_IN = StandIn(OURS)
+
+
+def test_the_parts_of_a_request_are_what_its_attributes_say() -> None:
+    full = {
+        "url": "http://site.test/?a=1",
+        "method": "POST",
+        "headers": {"A": ["1", "2"]},
+        "body": b"body",
+        "cookies": {"a": "b"},
+        "meta": {"depth": 1},
+        "encoding": "latin-1",
+        "priority": 3,
+        "dont_filter": True,
+        "flags": ["a"],
+        "cb_kwargs": {"c": 1},
+        "callback": print,
+        "errback": repr,
+    }
+    assert set(full) == set(REQUEST_PARTS)
+    for request in (Request(**full), Request("http://site.test/")):
+        for name, part in zip(REQUEST_PARTS, parts_of(request), strict=True):
+            attribute = getattr(request, name)
+            assert part == attribute or (part is None and not attribute), name
