@@ -856,6 +856,21 @@ def test_a_kill_between_any_two_batches_is_got_over(tmp_path: Path, beside: str)
             assert_taken_over(path, expected)
 
 
+def test_rows_of_a_take_over_that_was_cut_short_are_not_mixed_with_another_order(
+    tmp_path: Path,
+) -> None:
+    frontier = open_frontier(tmp_path / "job", OWNER)
+    frontier.mark_seen(b"x" * 20)
+    frontier.close()
+    path = closed_job(tmp_path / "job", count=24)
+    shutil.copytree(path, tmp_path / "copy")
+    with Nursery() as nursery:
+        assert nursery.open(path, fingerprint=3 * CHUNK) == -signal.SIGKILL
+    other = queues("PickleFifoDiskQueue", "one", None)
+    expected = [request.url for request in drain(open_ours(tmp_path / "copy", other))]
+    assert [request.url for request in drain(open_ours(path, other))] == expected
+
+
 # How far it is
 
 
