@@ -46,6 +46,8 @@ DEDUPE_KEY = "altsched_dedupe_key"
 #: Of Scrapy since 2.17: the URL counts as it stands.
 VERBATIM = "verbatim_url"
 
+_MEMO_LIMIT = 10_000  # hosts
+
 _NETLOC = r"[a-z0-9._-]+(?::(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}))?"
 _PATH = r"[A-Za-z0-9._~!$&'()*+,=:@/-]*"
 #: Escapes that stay: of a space, and of what is not ASCII.
@@ -144,7 +146,8 @@ class RequestFingerprinter:
 
     def __init__(self, rules: Rules | None = None, *, stats: StatsCollector | None = None) -> None:
         self._rules = rules or Rules()
-        self._spares = rules.spares if rules else None
+        #: Hosts, with ports, that no rule is for: a look into a set is less than a call.
+        self._free: set[str] | None = set() if rules else None
         self._stats = stats
         self._reported_bad_key = False
 
@@ -161,7 +164,7 @@ class RequestFingerprinter:
             if (
                 match is not None
                 and "/." not in url
-                and (self._spares is None or self._spares(match[1], url))
+                and (self._free is None or match[1] in self._free or self._spares(match[1], url))
             ):
                 if match.lastindex != 1:
                     url = _tidy(url, match)
@@ -182,6 +185,16 @@ class RequestFingerprinter:
             "headers": _headers(request, canonical.headers),
         }
         return sha1(json.dumps(data, sort_keys=True).encode()).digest()
+
+    def _spares(self, netloc: str, url: str) -> bool:
+        """Whether no rule changes anything in a request for *url* that has no body."""
+        assert self._free is not None
+        if self._rules.concern(netloc):
+            return self._rules.spares(netloc, url)
+        if len(self._free) >= _MEMO_LIMIT:
+            self._free.clear()
+        self._free.add(netloc)
+        return True
 
     def _dedupe_key(self, request: Request) -> bytes | None:
         """The fingerprint that *request* itself asks for."""
