@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 #: Seconds between two log lines about commits that go on failing.
 _LOG_EVERY = 60.0
-#: Seconds after which a full disk is tried again; RocksDB itself takes about five to notice space.
+#: Seconds after which a commit that failed is tried again.
 _RETRY_AFTER = 1.0
 
 
@@ -120,11 +120,10 @@ class Committer:
     def _commit(self, *, wait: bool = False) -> bool:
         frontier = self._frontier
         frontier.check_owner()
-        self._settle()
         if self._reopen:
             frontier.recover()
             self._reopen = False
-            self._engine.wake()
+        self._settle()
         before = frontier.commit_number
         notes = self._notes()
         if frontier.changed(notes):
@@ -182,6 +181,11 @@ class Committer:
         if self._syncer is not None:
             self._syncer.stop()
 
+    @property
+    def failing(self) -> bool:
+        """Whether the last commit failed; the next try is for :meth:`commit_if_due`."""
+        return self._failing_since is not None
+
     def note_read(self) -> None:
         """The store can be read again."""
         self.unreadable = False
@@ -204,8 +208,8 @@ class Committer:
             self._close_spider("store_damaged", error)
         elif now - self._failing_since >= self._config.commit_timeout:
             self._close_spider("commit_failed", error)
-        elif isinstance(error, StoreError) and "No space left" not in str(error):
-            # RocksDB takes up writing again by itself only after ENOSPC.
+        elif isinstance(error, StoreError):
+            # RocksDB itself takes up writing again only after ENOSPC, and if much space is free.
             self._reopen = True
             # What is still damaged after that, is damaged on the disk.
             self._reopened_damaged |= isinstance(error, StoreDamagedError)
@@ -234,6 +238,7 @@ class Committer:
                 extra={"spider": self._spider},
             )
         self._failing_since = None
+        self._engine.wake()
 
     def _close_spider(self, reason: str, error: AltschedError) -> None:
         if not self._closing:

@@ -191,8 +191,9 @@ class Engine:
 
     def wake(self) -> None:
         """Have the engine ask for the next request soon."""
-        if self._slot is not None:
-            self._slot.nextcall.schedule()
+        nextcall = getattr(self._slot, "nextcall", None)
+        if nextcall is not None:
+            nextcall.schedule()
 
     def close_spider(self, spider: Spider, reason: str) -> None:
         """Close the spider in an orderly way; returns before it is closed."""

@@ -14,7 +14,7 @@ import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 from urllib.parse import urlparse
 
 from scrapy.exporters import CsvItemExporter, JsonLinesItemExporter
@@ -24,6 +24,7 @@ from scrapy.utils.misc import load_object
 
 from .engine import current_scheduler
 from .errors import ConfigError
+from .feedfile import FeedFile
 from .settings import Config
 from .signals import frontier_committing
 
@@ -77,7 +78,9 @@ class FileStorage(FileFeedStorage):
         self._options.update(self._given)
         if self._crawler is not None and getattr(scheduler, "resumed", False):
             self._continue(spider, self._crawler.settings)
-        self._file = super().open(spider)
+        buffered = super().open(spider)
+        assert isinstance(buffered, io.BufferedWriter)
+        self._file = cast("IO[bytes]", FeedFile(buffered.detach()))
         if self._crawler is not None:
             self._crawler.signals.connect(self._flush, frontier_committing)
         return self._file

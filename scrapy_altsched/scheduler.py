@@ -323,7 +323,7 @@ class Scheduler(BaseScheduler):
     def _commit_added(self) -> None:
         if not self._on_disk:
             return
-        if not self._any_leased():
+        if not self._any_leased() and not self._committer.failing:
             # It has no parent that would bring it back: not a second without a commit.
             self._committer.commit()
         else:
@@ -351,8 +351,12 @@ class Scheduler(BaseScheduler):
         return None
 
     def has_pending_requests(self) -> bool:
-        """Whether any request waits; those handed out are the engine's to count."""
-        return len(self) > 0
+        """Whether any request waits; those handed out are the engine's to count.
+
+        Also true while nothing can be saved: a crawl is not finished as long as that may be tried
+        again.
+        """
+        return len(self) > 0 or (self._frontier is not None and self._committer.failing)
 
     def __len__(self) -> int:
         if self._tally:

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +36,13 @@ class Crawl:
         self.runs = 0
         #: The interpreter; each has the packages of its own environment.
         self.python: str | Path = sys.executable
+        #: What the command is run by.
+        self.prefix: list[str] = []
 
     def start(self, feed: tuple[str, ...] | None = None, **settings: Any) -> subprocess.Popen[str]:
         """Start a run; its log goes to a file, its standard output to a pipe."""
         self.runs += 1
-        command = [str(self.python), "-m", "scrapy", "crawl", self.spider]
+        command = [*self.prefix, str(self.python), "-m", "scrapy", "crawl", self.spider]
         for name, value in self.arguments.items():
             command += ["-a", f"{name}={value}"]
         for name, value in {"JOBDIR": self.jobdir, **QUICK, **settings}.items():
@@ -66,6 +69,14 @@ class Crawl:
     def kill(self, process: subprocess.Popen[str]) -> None:
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=60)
+
+    def wait_for_log(self, process: subprocess.Popen[str], text: str, timeout: float = 60) -> None:
+        """Wait until the running crawl has logged *text*."""
+        deadline = time.monotonic() + timeout
+        while text not in self.log:
+            assert process.poll() is None, self.log
+            assert time.monotonic() < deadline, self.log
+            time.sleep(0.02)
 
     @property
     def log_path(self) -> Path:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import resource
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from scrapy_altsched.frontier import open_frontier
 
 from .crawls import Crawl
-from .sites import Site, random_graph
+from .disks import LimitedFiles, SmallDisk, limit, small_disk_at
+from .sites import Page, Site, random_graph
 from .test_command import altsched
 from .test_crash import KILLED, assert_complete
 from .test_repair import overwrite_middle
@@ -72,3 +80,309 @@ def test_a_crawl_that_meets_a_damaged_table_ends_unfinished_until_it_is_repaired
         assert altsched("check", "--accept-loss", crawl.jobdir).returncode == 0
         assert crawl.run(**settings) == 0
         assert "is finished" in crawl.log
+
+
+# A disk that fails
+
+GOES_ON = "The crawl goes on in memory and tries again"
+SAVED = "The frontier is saved again"
+
+
+class Gates:
+    """A site that answers its first pages, then those up to the next gate, as gates are opened.
+
+    :param graph: path -> page.
+    :param gates: after how many different pages there is a gate.
+    """
+
+    def __init__(self, graph: dict[str, Page], *gates: int) -> None:
+        self.graph = graph
+        self._gates = [(count, threading.Event()) for count in gates]
+        self._seen: dict[str, int] = {}
+
+    def __call__(self, path: str, _: int) -> Page:
+        rank = self._seen.setdefault(path, len(self._seen))
+        held = next((gate for count, gate in reversed(self._gates) if rank >= count), None)
+        page = self.graph[path]
+        return Page(page.links, held=held)
+
+    def open(self) -> None:
+        """Open the next gate."""
+        self._gates.pop(0)[1].set()
+
+
+def wait_for_pages(site: Site, count: int, process: subprocess.Popen[str]) -> None:
+    """Wait until so many different pages were asked for."""
+    with site.changed:
+        while len(site.hits) < count:
+            site.changed.wait(1)
+            assert process.poll() is None, "the crawl has ended"
+
+
+Disk = SmallDisk | LimitedFiles
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Disk]:
+    with small_disk_at(tmp_path / "disk") as disk:
+        yield disk
+
+
+def crawl_on(disk: Disk, tmp_path: Path, url: str) -> Crawl:
+    """A crawl whose job directory is on *disk*."""
+    crawl = Crawl(tmp_path, "pages", url)
+    crawl.jobdir = disk.path / "job"
+    crawl.prefix = disk.enter
+    return crawl
+
+
+def test_a_crawl_whose_disk_is_full_goes_on_in_memory_and_is_saved_when_there_is_space(
+    tmp_path: Path, small_disk: Disk
+) -> None:
+    gates = Gates(random_graph(120, 2, 1), 30, 80)
+    with Site(gates) as site:
+        crawl = crawl_on(small_disk, tmp_path, f"{site.url}/0")
+        process = crawl.start()
+        wait_for_pages(site, 31, process)
+        small_disk.fill(process)
+        gates.open()
+        crawl.wait_for_log(process, GOES_ON)
+        # Nothing can be saved, and still page after page is crawled.
+        wait_for_pages(site, 81, process)
+        small_disk.free(process)
+        crawl.wait_for_log(process, SAVED)
+        gates.open()
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+        assert crawl.log.count(GOES_ON) == 1
+        assert crawl.log.count(SAVED) == 1
+        assert crawl.stat("altsched/commit/failed") >= 1
+        assert_complete(crawl, site, set(gates.graph))
+        # Nothing was fetched twice.
+        assert site.hits.total() == len(gates.graph)
+
+
+def test_a_crawl_killed_while_its_disk_was_full_goes_on_from_its_last_commit(
+    tmp_path: Path, small_disk: Disk
+) -> None:
+    gates = Gates(random_graph(120, 2, 1), 30, 80)
+    with Site(gates) as site:
+        crawl = crawl_on(small_disk, tmp_path, f"{site.url}/0")
+        process = crawl.start()
+        wait_for_pages(site, 31, process)
+        small_disk.fill(process)
+        gates.open()
+        crawl.wait_for_log(process, GOES_ON)
+        wait_for_pages(site, 81, process)
+        crawl.kill(process)
+        gates.open()
+        small_disk.free(process)
+        assert crawl.run() == 0
+        assert_complete(crawl, site, set(gates.graph))
+
+
+def test_a_crawl_that_is_done_while_its_disk_is_full_waits_and_is_not_finished(
+    tmp_path: Path, small_disk: Disk
+) -> None:
+    gates = Gates(random_graph(60, 2, 1), 30)
+    with Site(gates) as site:
+        crawl = crawl_on(small_disk, tmp_path, f"{site.url}/0")
+        process = crawl.start(ALTSCHED_COMMIT_TIMEOUT=4)
+        wait_for_pages(site, 31, process)
+        small_disk.fill(process)
+        gates.open()
+        process.communicate(timeout=60)
+        assert set(site.hits) == set(gates.graph)
+        assert "Spider closed (commit_failed)" in crawl.log
+        assert "The end of this crawl could not be saved" in crawl.log
+        assert "is finished" not in crawl.log
+        small_disk.free(process)
+        assert crawl.run() == 0
+        assert_complete(crawl, site, set(gates.graph))
+
+
+def test_a_crawl_that_is_done_while_its_disk_is_full_is_finished_when_there_is_space(
+    tmp_path: Path, small_disk: Disk
+) -> None:
+    gates = Gates(random_graph(60, 2, 1), 30)
+    with Site(gates) as site:
+        crawl = crawl_on(small_disk, tmp_path, f"{site.url}/0")
+        process = crawl.start()
+        wait_for_pages(site, 31, process)
+        small_disk.fill(process)
+        gates.open()
+        wait_for_pages(site, 60, process)
+        crawl.wait_for_log(process, GOES_ON)
+        small_disk.free(process)
+        process.communicate(timeout=60)
+        assert "Spider closed (finished)" in crawl.log
+        assert_complete(crawl, site, set(gates.graph))
+        assert site.hits.total() == len(gates.graph)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_no_item_is_lost_when_the_feeds_disk_is_full(
+    tmp_path: Path, small_disk: Disk, killed: bool
+) -> None:
+    graph = random_graph(120, 2, 1)
+    gates = Gates(graph, 30, 80)
+    with Site(gates) as site:
+        # The job is on another disk, and could be saved at any time.
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0", padding=2000)
+        crawl.prefix = small_disk.enter
+        feed = ("-o", str(small_disk.path / "items.jsonl"))
+        process = crawl.start(feed)
+        wait_for_pages(site, 31, process)
+        small_disk.fill(process)
+        gates.open()
+        crawl.wait_for_log(process, "The commit was postponed")
+        assert small_disk.reason in crawl.log
+        wait_for_pages(site, 81, process)
+        if killed:
+            crawl.kill(process)
+            small_disk.free(process)
+            gates.open()
+            assert crawl.run(feed) == 0
+        else:
+            small_disk.free(process)
+            crawl.wait_for_log(process, SAVED)
+            gates.open()
+            process.communicate(timeout=60)
+        shutil.copy(small_disk.outside(small_disk.path / "items.jsonl"), crawl.items)
+        assert_complete(crawl, site, set(graph))
+        if not killed:
+            assert len(crawl.item_paths()) == len(graph)
+
+
+def test_a_crawl_whose_files_may_not_grow_is_saved_when_they_may(tmp_path: Path) -> None:
+    gates = Gates(random_graph(120, 2, 1), 30, 80)
+    with Site(gates) as site:
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        process = crawl.start()
+        wait_for_pages(site, 31, process)
+        # The store's log is longer than the crawl's by then.
+        [log] = (crawl.jobdir / "frontier").glob("*.log")
+        assert log.stat().st_size > 2 * len(crawl.log)
+        limit(process, log.stat().st_size)
+        gates.open()
+        crawl.wait_for_log(process, GOES_ON)
+        assert "File too large" in crawl.log
+        wait_for_pages(site, 81, process)
+        limit(process, resource.RLIM_INFINITY)
+        crawl.wait_for_log(process, SAVED)
+        gates.open()
+        process.communicate(timeout=60)
+        assert crawl.log.count(GOES_ON) == 1
+        assert_complete(crawl, site, set(gates.graph))
+        assert site.hits.total() == len(gates.graph)
+
+
+def test_a_crawl_whose_log_cannot_be_written_any_more_opens_another(tmp_path: Path) -> None:
+    graph = random_graph(120, 2, 1)
+    with Site(graph) as site:
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        assert crawl.run(FAULT="log_fails", FAULT_AT=30) == 0
+        assert "Input/output error" in crawl.log
+        assert SAVED in crawl.log
+        assert_complete(crawl, site, set(graph))
+        assert site.hits.total() == len(graph)
+
+
+def test_a_crawl_whose_tables_cannot_be_read_any_more_opens_them_again(tmp_path: Path) -> None:
+    graph = random_graph(200, 2, 1)
+    with Site(graph) as site:
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        settings = {"CONCURRENT_REQUESTS": 1, "ALTSCHED_MEMORY_REQUESTS": 1}
+        assert crawl.run(KILL_AT=60, KILL_ON="item", **settings) == KILLED
+        have_tables_written(crawl)
+        assert crawl.run(FAULT="tables_fail", FAULT_AT=5, **settings) == 0
+        assert "Input/output error" in crawl.log
+        assert_complete(crawl, site, set(graph))
+
+
+def test_a_crawl_that_cannot_read_its_queue_for_long_is_closed_unfinished(tmp_path: Path) -> None:
+    graph = random_graph(300, 2, 1)
+    with Site(graph) as site:
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        settings = {"CONCURRENT_REQUESTS": 1, "ALTSCHED_MEMORY_REQUESTS": 1}
+        assert crawl.run(KILL_AT=100, KILL_ON="item", **settings) == KILLED
+        have_tables_written(crawl)
+        crawl.run(FAULT="no_tables", FAULT_AT=5, ALTSCHED_COMMIT_TIMEOUT=3, **settings)
+        assert "Input/output error" in crawl.log
+        assert "Spider closed (commit_failed)" in crawl.log
+        assert "is finished" not in crawl.log
+        assert crawl.run(**settings) == 0
+        assert_complete(crawl, site, set(graph))
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [("read_only", "Read-only file system"), ("log_is_full", "No space left on device")],
+)
+def test_a_crawl_that_cannot_be_saved_for_long_is_closed_unfinished(
+    tmp_path: Path, fault: str, message: str
+) -> None:
+    gates = Gates(random_graph(120, 2, 1), 60)
+    with Site(gates) as site:
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        process = crawl.start(FAULT=fault, FAULT_AT=30, ALTSCHED_COMMIT_TIMEOUT=3)
+        crawl.wait_for_log(process, GOES_ON)
+        # It goes on in memory until then.
+        wait_for_pages(site, 61, process)
+        crawl.wait_for_log(process, "(commit_failed)")
+        gates.open()
+        process.communicate(timeout=60)
+        assert message in crawl.log
+        assert crawl.log.count(GOES_ON) == 1
+        assert "Spider closed (commit_failed)" in crawl.log
+        assert "is finished" not in crawl.log
+        assert crawl.run() == 0
+        assert_complete(crawl, site, set(gates.graph))
+
+
+def test_a_crawl_on_a_full_disk_does_not_start_and_says_why(tmp_path: Path) -> None:
+    graph = random_graph(60, 2, 1)
+    with Site(graph) as site:
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        assert crawl.run(KILL_AT=20, KILL_ON="item") == KILLED
+        before = site.hits.total()
+        crawl.run(FAULT="no_new_files", FAULT_AT=-1)
+        assert "No space left on device" in crawl.log
+        assert "is finished" not in crawl.log
+        assert site.hits.total() == before
+        assert crawl.run() == 0
+        assert_complete(crawl, site, set(graph))
+
+
+def test_a_crawl_whose_jobdir_is_deleted_is_closed_and_makes_none_in_its_place(
+    tmp_path: Path,
+) -> None:
+    gates = Gates(random_graph(60, 2, 1), 30)
+    with Site(gates) as site:
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        process = crawl.start()
+        wait_for_pages(site, 31, process)
+        shutil.rmtree(crawl.jobdir)
+        gates.open()
+        process.communicate(timeout=60)
+        assert "Spider closed (jobdir_lost)" in crawl.log
+        assert "deleted or replaced while the crawl was running" in crawl.log
+        assert "is finished" not in crawl.log
+        assert not (crawl.jobdir / "frontier").exists()
+
+
+def test_a_log_that_is_deleted_under_the_crawl_is_missed_by_the_next_run(tmp_path: Path) -> None:
+    graph = random_graph(60, 2, 1)
+    with Site(graph) as site:
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        process = crawl.start(REPORT="committed")
+        assert process.stdout is not None
+        for _ in range(3):
+            process.stdout.readline()
+        for log in (crawl.jobdir / "frontier").glob("*.log"):
+            log.unlink()
+        process.stdout.readline()
+        crawl.kill(process)
+        assert crawl.run() == 0
+        assert "the job goes back from commit" in crawl.log
+        assert_complete(crawl, site, set(graph))

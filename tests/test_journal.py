@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -978,6 +979,49 @@ def test_a_failed_commit_keeps_all_changes_and_can_be_made_up_for(disk: DiskKind
     assert frontier.note("state") == b"the last"
     assert frontier.counts().done == 1
     assert work_off(frontier) == [f"{number:04}" for number in range(1, added)]
+
+
+@pytest.mark.parametrize("is_reopened", [True, False])
+def test_a_batch_that_was_applied_though_its_write_failed_is_written_again(
+    disk: DiskKind, monkeypatch: pytest.MonkeyPatch, is_reopened: bool
+) -> None:
+    frontier = disk.open(FIFO)
+    journal = frontier._journal
+    assert journal is not None
+    for name in "ab":
+        frontier.add(page(name, slot="1"))
+    frontier.commit()
+    frontier.finish(take(frontier))
+    for name in "cde":
+        frontier.add(page(name, slot="2"))
+    frontier.release(take(frontier))
+    write = journal.write
+
+    def apply_and_fail(*args: Any, **kwargs: Any) -> None:
+        write(*args, **kwargs)
+        journal.commit_number -= 1
+        raise StoreError("it was written, and the disk failed then")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(journal, "write", apply_and_fail)
+        with pytest.raises(StoreError):
+            frontier.commit()
+        # What that batch has added is done before anybody knows that it is stored.
+        for _ in range(3):
+            frontier.finish(take(frontier))
+        frontier.bury(take(frontier), "why")
+        frontier.add(page("f", slot="2"))
+        with pytest.raises(StoreError):
+            frontier.commit()
+    if is_reopened:
+        frontier.recover()
+    while not frontier.commit():
+        pass
+    assert frontier.check() == []
+    frontier = reopen_after_crash(disk, frontier)
+    counts = frontier.counts()
+    assert (counts.done, counts.dead, counts.unaccounted) == (4, 1, 0)
+    assert work_off(frontier) == ["f"]
 
 
 def test_a_store_that_came_back_older_is_refused_however_often_it_is_tried(disk: DiskKind) -> None:

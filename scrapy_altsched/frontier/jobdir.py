@@ -15,7 +15,13 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ..errors import JobdirError, JobdirLockedError, JobdirLostError, JobdirMismatchError
+from ..errors import (
+    JobdirError,
+    JobdirLockedError,
+    JobdirLostError,
+    JobdirMismatchError,
+    StoreError,
+)
 
 #: Version of everything that is written into a job directory.
 FORMAT = 1
@@ -25,6 +31,9 @@ OLDEST = 1
 _IDENTITY = "altsched.json"
 _LOCK = "altsched.lock"
 _LAST_COMMIT = "altsched.commit"
+_PROBE = "altsched.probe"
+#: Bytes that have to be free for a store to be opened.
+_ROOM = 1024 * 1024
 _STORE = "frontier"
 #: Where a repaired store waits until the damaged one was moved out of its way.
 REPAIRED = "frontier.repaired"
@@ -206,6 +215,26 @@ class Jobdir:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
                 self._note = os.open(self.path / _LAST_COMMIT, flags, 0o644)
             os.pwrite(self._note, commit.encode(), 0)
+
+    def check_writable(self) -> None:
+        """See that there is room for a store to be opened.
+
+        :raises StoreError: a file of a megabyte cannot be written.
+        """
+        path = self.path / _PROBE
+        try:
+            with path.open("wb") as file:
+                file.write(bytes(_ROOM))
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise StoreError(
+                f"Nothing can be written to JOBDIR {self.path}: {error.strerror or error}. See that"
+                " its disk has space and can be written to."
+            ) from error
+        finally:
+            with suppress(OSError):
+                path.unlink()
 
     def release(self) -> None:
         """Let other crawls have the directory.  May be called twice."""

@@ -163,9 +163,12 @@ class Journal(Store):
 
         The last write may have been applied though it failed, and is then one commit more.
 
-        :raises StoreError: it does not open, or is not as the last commit left it.
+        :raises JobdirLostError: it is not there any more.
+        :raises StoreError: nothing can be written there, and the store stays open to be read; or
+            it does not open; or it is not as the last commit left it.
         """
         self.check_directory()
+        self.jobdir.check_writable()
         # It closes all the same, and says again what it failed to write.
         with suppress(StoreError):
             self._close_database()

@@ -22,7 +22,8 @@ class PagesSpider(Spider):
         if response.url.endswith(getattr(self, "poison", "none")):
             os.kill(os.getpid(), signal.SIGKILL)
         self.state_count()
-        yield {"url": response.url}
+        padding = "x" * int(getattr(self, "padding", 0))
+        yield {"url": response.url, "padding": padding} if padding else {"url": response.url}
         yield from response.follow_all(css="a")
 
     def state_count(self):
