@@ -1,9 +1,9 @@
-# Needs Python >= 3.10, make and PyPI: both commands make their own virtual environment.
+# Needs Python >= 3.10, make and PyPI: all commands make their own virtual environment.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test test-oldest lint bench clean
 
 # Kills a crawl with SIGKILL, resumes it, and shows what was lost, beside Scrapy's own scheduler.
 demo: $(VENV)/installed
@@ -12,6 +12,11 @@ demo: $(VENV)/installed
 # Everything: lint, types, and all tests, against real files, processes and sites.
 test: lint
 	$(BIN)/python -m pytest -n auto
+
+# All tests again where everything is as old as is supported: see tox.ini. On Python 3.10 if the
+# machine has it, else on the next one that it has; of pyenv's, all that are installed count.
+test-oldest: $(VENV)/installed
+	PYENV_VERSION="$$(pyenv versions --bare 2>/dev/null | paste -sd: -)" $(BIN)/tox run -e oldest
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .
@@ -34,4 +39,4 @@ $(VENV)/installed: setup.cfg pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) .tox build dist *.egg-info

@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import Any
 
 PROJECT = Path(__file__).parent / "project"
-#: The project's code, and this package's, as it stands here.
-CODE = os.pathsep.join(map(str, (PROJECT, PROJECT.parent.parent)))
+#: The project and the package beside these tests, whatever else is installed.
+PYTHONPATH = os.pathsep.join(map(str, (PROJECT, PROJECT.parent.parent)))
 #: Commits come often, so that a short crawl has many.
 QUICK = {"ALTSCHED_COMMIT_INTERVAL": "0.05"}
+#: Page by page: the next one is fetched when all that the last one led to is scheduled.  Without
+#: the second setting Scrapy fetches ahead of the callbacks, by as much as chance will have it.
+ONE_BY_ONE = {"CONCURRENT_REQUESTS": 1, "SCRAPER_SLOT_MAX_ACTIVE_SIZE": 1}
 #: Scrapy's own classes, with the tests' extensions left in place.
 STOCK = {"ADDONS": "{}"}
 
@@ -56,7 +59,7 @@ class Crawl:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env={**os.environ, "PYTHONPATH": CODE},
+                env={**os.environ, "PYTHONPATH": PYTHONPATH},
             )
 
     def run(self, feed: tuple[str, ...] | None = None, **settings: Any) -> int:

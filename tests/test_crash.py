@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from .crawls import Crawl
+from .crawls import ONE_BY_ONE, Crawl
 from .sites import Page, Site, random_graph
 
 KILLED = -signal.SIGKILL
@@ -98,12 +98,9 @@ def test_a_memory_only_request_killed_while_pending_is_not_seen(tmp_path: Path) 
     pages = {"/a": Page(), "/b": Page(), "/c": Page(held=held)}
     with Site(pages) as site:
         crawl = Crawl(tmp_path, "memory", site.url)
-        process = crawl.start(CONCURRENT_REQUESTS=1, REPORT="committed")
+        process = crawl.start(ALTSCHED_COMMIT_EVERY=1, **ONE_BY_ONE)
+        # Then /a is done, /b waits in memory, /c is under way, and a commit knows of it.
         site.wait_for(lambda site: site.hits["/c"])
-        # /a is done, /b waits in memory, /c is under way: let a commit know.
-        assert process.stdout is not None
-        for _ in range(2):
-            process.stdout.readline()
         crawl.kill(process)
         held.set()
         assert crawl.run() == 0
@@ -195,7 +192,7 @@ def test_equal_start_requests_of_one_run_both_pass_also_across_a_kill(tmp_path: 
     count = 10
     with Site({f"/{number}": Page() for number in range(count)}) as site:
         crawl = Crawl(tmp_path, "twice", site.url, count=count)
-        settings = {"CONCURRENT_REQUESTS": 1, "ALTSCHED_COMMIT_EVERY": 1}
+        settings = {"ALTSCHED_COMMIT_EVERY": 1, **ONE_BY_ONE}
         assert crawl.run(KILL_AT=14, KILL_ON="item", **settings) == KILLED
         assert crawl.run(**settings) == 0
         assert all(hits >= 2 for hits in site.hits.values())

@@ -9,11 +9,8 @@ from typing import Any
 
 import pytest
 
-from .crawls import STOCK, Crawl, listing
+from .crawls import ONE_BY_ONE, STOCK, Crawl, listing
 from .sites import Page, Site, random_graph
-
-#: Page by page: the next one is fetched when all that the last one led to is scheduled.
-ONE_BY_ONE = {"CONCURRENT_REQUESTS": 1, "SCRAPER_SLOT_MAX_ACTIVE_SIZE": 1}
 
 
 @pytest.mark.parametrize("spider", ["pages", "async"])

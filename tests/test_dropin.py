@@ -24,10 +24,10 @@ from twisted.internet.defer import Deferred
 from scrapy_altsched import DupeFilter, Scheduler
 from scrapy_altsched.frontier import Entry, LocalFrontier, Verdict, open_frontier
 
-from .crawls import STOCK, Crawl
+from .crawls import ONE_BY_ONE, STOCK, Crawl
 from .engines import ONE, OURS, SLOTS, StandIn
 from .sites import Page, Site, random_graph
-from .test_neighbours import ONE_BY_ONE, Outcome, both, once, pair, run_with
+from .test_neighbours import Outcome, both, once, pair, run_with
 
 STOCK_SCHEDULER = "scrapy.core.scheduler.Scheduler"
 #: Whatever is asked of ours is asked of Scrapy's own too: the test says what is so with both.

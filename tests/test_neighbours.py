@@ -17,16 +17,13 @@ from typing import Any
 
 import pytest
 
-from .crawls import PROJECT, QUICK, STOCK, Crawl, listing
+from .crawls import ONE_BY_ONE, PROJECT, PYTHONPATH, QUICK, STOCK, Crawl, listing
 from .sites import Page, Site, _Handler, random_graph
 
 FIFO = {
     "SCHEDULER_DISK_QUEUE": "scrapy.squeues.PickleFifoDiskQueue",
     "SCHEDULER_MEMORY_QUEUE": "scrapy.squeues.FifoMemoryQueue",
 }
-#: Page by page: the next one is fetched when all that the last one led to is scheduled.  Without
-#: the second setting the order is chance with Scrapy's own classes too.
-ONE_BY_ONE = {"CONCURRENT_REQUESTS": 1, "SCRAPER_SLOT_MAX_ACTIVE_SIZE": 1}
 #: Stats that differ between two equal crawls, and those that only one of the two has.
 _OWN_STATS = re.compile(
     r"altsched/|feedexport/|log_count/|memusage/|elapsed_|start_time|finish_time"
@@ -177,7 +174,7 @@ def script(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=PROJECT,
-        env={**os.environ, "PYTHONPATH": str(PROJECT), **environment},
+        env={**os.environ, "PYTHONPATH": PYTHONPATH, **environment},
         capture_output=True,
         text=True,
         timeout=120,
@@ -511,7 +508,7 @@ def project_with(directory: Path, jobdir: Path | None, classes: dict[str, Any]) 
         lines.append(f"JOBDIR = {str(jobdir)!r}")
     directory.mkdir(exist_ok=True)
     (directory / "own_settings.py").write_text("\n".join([*lines, ""]))
-    path = os.pathsep.join([str(directory), str(PROJECT)])
+    path = os.pathsep.join([str(directory), PYTHONPATH])
     return {"SCRAPY_SETTINGS_MODULE": "own_settings", "PYTHONPATH": path}
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import configparser
 import shutil
 import subprocess
 import sys
 import venv
 import zipfile
 from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from .sites import Page, Site
 
@@ -34,6 +39,33 @@ def run(*command: object, cwd: Path) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
+
+
+def requirements(lines: str) -> list[Requirement]:
+    return [Requirement(line) for line in lines.splitlines() if line and line[0] != "#"]
+
+
+def pins(python: str) -> dict[str, str]:
+    """Name -> version, in the oldest environment that is tested on that Python."""
+    found = requirements((ROOT / "tests" / "constraints-oldest.txt").read_text())
+    here = [it for it in found if not it.marker or it.marker.evaluate({"python_version": python})]
+    versions = {canonicalize_name(it.name): str(it.specifier) for it in here}
+    assert len(versions) == len(here)  # one pin each
+    assert all(version.startswith("==") for version in versions.values())
+    return {name: version.removeprefix("==") for name, version in versions.items()}
+
+
+@pytest.mark.parametrize("python", ["3.10", "3.11", "3.12", "3.13"])
+def test_the_declared_minimums_are_those_that_are_tested(python: str) -> None:
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    tested = pins(python)
+    for declared in requirements(config["options"]["install_requires"]):
+        name = canonicalize_name(declared.name)
+        if declared.marker is None or declared.marker.evaluate({"python_version": python}):
+            assert tested[name] in declared.specifier
+        if python == "3.10":  # newer ones have no wheel, or cannot run it
+            assert str(declared.specifier) == f">={tested[name]}"
 
 
 def test_the_wheel_works_in_an_empty_environment(tmp_path: Path) -> None:
