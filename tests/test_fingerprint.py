@@ -639,13 +639,13 @@ def test_the_request_that_is_sent_is_the_original_one(tmp_path: Path, on_disk: b
     assert crawl.scheduler.enqueue_request(Request(RULED_URL))
     assert not crawl.scheduler.enqueue_request(Request(RULED_URL.replace("7", "8")))
     assert not crawl.scheduler.enqueue_request(Request(PLAIN_URL))
-    assert crawl.stat("altsched/url_rules/sessions") == 2
-    assert crawl.stat("dupefilter/filtered") == 2
     request = crawl.next()
     assert request is not None
     assert request.url == RULED_URL
     assert crawl.next() is None
     crawl.scheduler.close("finished")
+    assert crawl.stat("altsched/url_rules/sessions") == 2
+    assert crawl.stat("dupefilter/filtered") == 2
 
 
 class OwnRules(Spider):

@@ -506,9 +506,8 @@ def resume(project: Path, caplog: pytest.LogCaptureFixture) -> tuple[list[str], 
     while (request := crawl.next()) is not None:
         urls.append(request.url)
         crawl.engine.end(request)
-    filtered = crawl.stat("dupefilter/filtered")
     crawl.scheduler.close("finished")
-    return sorted(urls), filtered
+    return sorted(urls), crawl.stat("dupefilter/filtered")
 
 
 def test_the_command_makes_a_job_go_on_with_other_rules(
