@@ -313,7 +313,7 @@ def test_bad_input_is_refused_in_one_sentence(
 ) -> None:
     (project / "empty.txt").write_text("\n")
     (project / "words.txt").write_text("hello\n")
-    (project / "torn.jsonl.gz").write_bytes(gzip.compress(PAGES)[:-20])
+    (project / "torn.jsonl.gz").write_bytes(gzip.compress(PAGES, mtime=0)[:-20])
     run = explain(project, *arguments)
     assert (run.returncode, run.stdout) == (code, "")
     assert message in run.stderr
@@ -333,12 +333,12 @@ PAGES = b'["http://a.com/", []]\n' * 1_000
             b"http://a.com\n",
             "plain.gz is not a gzip file, though its name ends in .gz.",
         ),
-        ("torn.gz", gzip.compress(PAGES)[:-20], "torn.gz is damaged"),
-        ("bent.gz", gzip.compress(PAGES)[:20] + b"bent" * 9, "bent.gz is damaged"),
+        ("torn.gz", gzip.compress(PAGES, mtime=0)[:-20], "torn.gz is damaged"),
+        ("bent.gz", gzip.compress(PAGES, mtime=0)[:20] + b"bent" * 9, "bent.gz is damaged"),
         ("broken.jsonl", PAGES + b"[", "broken.jsonl, line 1001: this is not a page, as in .url,"),
         ("other.jsonl", b'{"url": "http://a.com/"}', "line 1: this is not a page"),
         ("number.jsonl", b'["http://a.com/", [1]]', "line 1: this is not a page"),
-        ("deep.jsonl.gz", gzip.compress(b"[" * 100_000), "line 1: this is not a page"),
+        ("deep.jsonl.gz", gzip.compress(b"[" * 100_000, mtime=0), "line 1: this is not a page"),
     ],
 )
 def test_a_file_of_links_that_cannot_be_read_is_refused(
