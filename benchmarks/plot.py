@@ -29,7 +29,7 @@ _PLOTS = {
     "hosts": ("hosts that have requests pending", [_Panel("take", "us a request taken", True)]),
     "grow": (
         "URLs seen, of which a tenth is pending",
-        [_Panel("cost", "us a request", True), _Panel("resident", "MB resident")],
+        [_Panel("cost", "us a request"), _Panel("resident", "MB resident")],
     ),
 }
 
@@ -59,6 +59,7 @@ def draw(directory: Path, results: Results) -> list[Path]:
             axes.set_ylabel(panel.unit)
             if workload == "hosts":
                 axes.set_xscale("log")
+            axes.xaxis.set_major_formatter("{x:,.0f}")  # after the scale, which sets its own
             if panel.is_log:
                 axes.set_yscale("log")
             else:

@@ -174,7 +174,7 @@ def _fill(settings: dict[str, Any], directory: Path, seen: int, step: int, budge
         growth.work.popitem()
     figures = dict(growth.series[-1])
     figures["longest"] = growth.longest * 1e3
-    figures["resident"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    figures["resident"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
     print(json.dumps(asdict(Outcome(figures, growth.work, growth.series, note))), flush=True)
     return crawl
 
