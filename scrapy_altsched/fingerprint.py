@@ -5,7 +5,7 @@ a crawl are canonical before it, or nearly so.  Two regular expressions tell whi
 do not match goes through Scrapy's own function, which stays the reference
 (scrapy/utils/request.py).
 
-Why a URL that they match is canonical, with every w3lib since 1.17:
+Why a URL that they match is canonical, with every w3lib since 2.0:
 
 * scheme and host are lower-case ASCII, the port has no leading zero and is in range;
 * the path has no character that w3lib escapes, no escape that it undoes, and no dot segment;

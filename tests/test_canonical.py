@@ -26,6 +26,10 @@ from scrapy_altsched.errors import ConfigError
 
 from .test_docs import code_blocks, first_column, literals, rows, section
 
+#: Since w3lib 2.5 only & stands between fields, .. is a step up, each IP address has one form, and
+#: a port is in range.  What is canonical is what the w3lib at hand makes of a URL.
+IS_STRICT = canonicalize_url("http://example.com/a/../b") == "http://example.com/b"
+
 
 def canonical(url: str, *rules: Mapping[str, Any]) -> str:
     return Rules.load(list(rules)).canonicalize(url).url
@@ -219,8 +223,8 @@ S = "http://example.com/"
         ({"ignore_params": "*"}, S + "?a=1&b", S),
         ({"keep_params": "id"}, S + "?id=2&a=1&id=1&b", S + "?id=1&id=2"),
         ({"keep_params": []}, S + "?a=1&=2", S),
-        # To w3lib, only & stands between fields.
-        ({"ignore_params": "b"}, S + "?a=1;b=2", S + "?a=1%3Bb%3D2"),
+        # What stands between fields is what w3lib says.
+        ({"ignore_params": "b"}, S + "?a=1;b=2", S + ("?a=1%3Bb%3D2" if IS_STRICT else "?a=1")),
         ({"ignore_params": "b"}, S + "?a=1&&b=2&", S + "?a=1"),
         # A value that looks like a field is none.
         ({"ignore_params": "b"}, S + "?a=b%3D1%26b%3D2", S + "?a=b%3D1%26b%3D2"),
@@ -238,7 +242,7 @@ S = "http://example.com/"
         # What is not touched stays, although w3lib's form of this is none to w3lib.
         ({"ignore_path_params": "a"}, S + "%%32%66;b=1", S + "%2f;b=1"),
         # What is left may be a step up, which w3lib goes.
-        ({"ignore_path_params": True}, S + "a/..;x=1/b", S + "b"),
+        ({"ignore_path_params": True}, S + "a/..;x=1/b", S + ("b" if IS_STRICT else "a/../b")),
         ({"ignore_path_case": True}, S + "A/%C3%9C/%c3/b%2fC", S + "a/%C3%BC/%C3/b%2Fc"),
         ({"ignore_path_case": True}, S + "A?B=C", S + "a?B=C"),
         ({"ignore_trailing_slash": True}, S + "a/?b=1", S + "a?b=1"),
@@ -466,7 +470,7 @@ def test_the_digest_is_of_what_the_rules_mean() -> None:
         ("example.com/#!", "http://example.com/#!/a"),
         ("example.com", "http://user:pass@example.com/"),
         ("bücher.example/größe", "http://xn--bcher-kva.example/gr%c3%b6%C3%9Fe"),
-        ("[::1]:80/a", "http://[0::1]:80/a"),
+        ("[::1]:80/a", "http://[0::1]:80/a" if IS_STRICT else "http://[::1]:80/a"),
         ("127.0.0.1", "http://127.0.0.1:80/"),
         ("localhost/a b", "http://localhost/a%20b"),
         (["a.com", "b.com/x"], "http://b.com/x"),
@@ -710,7 +714,7 @@ def test_a_preset_is_a_rule_by_itself(name: str) -> None:
         ({"include": "a.com?b*=1"}, "has a wildcard in the name of a parameter"),
         ({"include": "htp://a.com"}, "has none of the schemes http, https"),
         ({"include": "http:/a.com"}, "after the scheme stands ://"),
-        ({"include": "a.com:99999"}, "cannot be read: Port out of range"),
+        *([({"include": "a.com:99999"}, "cannot be read: Port out of range")] * IS_STRICT),
         ({"include": "http://[::1"}, "cannot be read: Invalid IPv6 URL"),
         ({"include": "user@a.com"}, "never matches: 'user@a.com' is no host"),
         ({"include": "a b.com"}, "never matches: 'a b.com' is no host"),
