@@ -515,7 +515,11 @@ def test_the_rules_are_skipped_for_a_url_that_counts_as_it_stands() -> None:
     assert ruled().fingerprint(request) == scrapy_fingerprint(request)
 
 
-@pytest.mark.parametrize("make", [ruled(), apply_rules(Observer(), Rules())], ids=type)
+@pytest.mark.parametrize(
+    "make",
+    [RequestFingerprinter(), ruled(), apply_rules(Observer(), Rules())],
+    ids=["without rules", "with rules", "around another"],
+)
 def test_requests_with_equal_dedupe_keys_are_the_same_whatever_else_they_are(make: Any) -> None:
     def of(url: str, key: Any, **arguments: Any) -> bytes:
         request = Request(url, meta={"altsched_dedupe_key": key}, **arguments)

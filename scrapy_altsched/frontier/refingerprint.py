@@ -9,6 +9,7 @@ Of a request that is done only its fingerprint is stored, of which nothing can b
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -55,7 +56,7 @@ def refingerprint(
     """Give all pending and dead requests the fingerprints that *make* makes of them.
 
     Of pending requests that become the same page, the one that is next in order stays; the others
-    count as done.  It needs some 500 bytes of memory for each pending request.
+    count as done.  It needs some 700 bytes of memory for each pending request.
 
     :param notes: what is to be true, too, when all is done; as for a commit.
     :param progress: called twice for each pending request.
@@ -78,16 +79,18 @@ class _Refingerprinting:
         self._made: list[bytes] = []
         #: New fingerprint of unique requests -> key of the one that is next in order.
         self._first: dict[bytes, bytes] = {}
-        #: Old fingerprints of unique requests.
-        self._old: set[bytes] = set()
-        #: Old fingerprint -> new one, where they differ.
+        #: Fingerprints of unique requests that keep theirs.
+        self._kept: set[bytes] = set()
+        #: Old fingerprint of unique requests -> new one, where they differ.
         self._moved: dict[bytes, bytes] = {}
+        #: The same of requests that are not unique: these do not own their place among the seen.
+        self._others_moved: dict[bytes, bytes] = {}
 
     def run(self, notes: dict[str, bytes]) -> Outcome:
         final = Batch(replace(self._journal.counters()), notes=dict(notes))
         self._read_pending()
         self._read_dead(final)
-        if self._moved:
+        if self._outcome.changed:
             self._write_pending(final)
             self._move_seen(final)
             self._move_suspects(final)
@@ -107,17 +110,17 @@ class _Refingerprinting:
     def _renew(self, entry: Entry) -> bytes:
         """The new fingerprint of a request."""
         old = entry.fingerprint
-        if entry.unique:
-            self._old.add(old)
         try:
             new = self._make(entry.payload or b"")
         except CodecError:
             self._outcome.unreadable += 1
-            return old
+            new = old
         if new == old:
+            if entry.unique:
+                self._kept.add(old)
             return old
         self._outcome.changed += 1
-        self._moved.setdefault(old, new)
+        (self._moved if entry.unique else self._others_moved).setdefault(old, new)
         return new
 
     def _read_pending(self) -> None:
@@ -169,7 +172,8 @@ class _Refingerprinting:
 
     def _stays(self, key: bytes, old: bytes, new: bytes) -> bool:
         """Whether a unique request is still to be crawled; counted if not."""
-        if new != old and new not in self._old and self._journal.has_seen(new):
+        is_owned = new in self._kept or new in self._moved
+        if new != old and not is_owned and self._journal.has_seen(new):
             self._outcome.crawled += 1
             return False
         if self._first[new] != key:
@@ -178,14 +182,14 @@ class _Refingerprinting:
         return True
 
     def _move_seen(self, final: Batch) -> None:
-        final.forgotten += [old for old in self._old if old in self._moved]
-        # The others are there; what is deleted and put again is there in the end.
-        final.seen += [new for new in self._first if new not in self._old or new in self._moved]
+        # What is deleted and put is there in the end; what is kept is there.
+        final.forgotten += self._moved
+        final.seen += [new for new in self._first if new not in self._kept]
 
     def _move_suspects(self, final: Batch) -> None:
         found: dict[bytes, LeaseRecord] = {}
         for old, record in self._suspects.items():
-            new = self._moved.get(old, old)
+            new = self._moved.get(old) or self._others_moved.get(old, old)
             other = found.get(new)
             if other is None or (record.crashes, record.when) > (other.crashes, other.when):
                 found[new] = record
@@ -195,11 +199,12 @@ class _Refingerprinting:
     def _move_claims(self, final: Batch) -> None:
         """Have the next run know start requests that are pending as accepted."""
         taken: dict[bytes, int] = {}
-        for old, new in self._moved.items():
+        moved = ChainMap(self._moved, self._others_moved)
+        for old, new in moved.items():
             for occurrence, run in self._claims(old):
                 if new not in taken:
                     # Those that leave make room; that they are deleted comes first in a batch.
-                    taken[new] = 0 if new in self._moved else sum(1 for _ in self._claims(new))
+                    taken[new] = 0 if new in moved else sum(1 for _ in self._claims(new))
                 final.unclaimed.append(_claim(old, occurrence))
                 final.started.append((_claim(new, taken[new]), run))
                 taken[new] += 1
