@@ -7,6 +7,7 @@ EXTENSIONS = {
     "crashsite.extensions.Killer": 1,
     "crashsite.extensions.Reporter": 2,
     "crashsite.faults.Faults": 3,
+    "crashsite.killpoints.KillPoint": 4,
 }
 TELNETCONSOLE_ENABLED = False
 LOG_LEVEL = "INFO"

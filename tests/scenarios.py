@@ -1,0 +1,164 @@
+"""What :mod:`tests.killing` kills: each is one use of a job directory, from its open to its end.
+
+A page leads to others as :data:`GRAPH` says.  Whatever is left of a job, a crawl of it must end
+with all of them done.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from scrapy_altsched.frontier import (
+    LocalFrontier,
+    Options,
+    Order,
+    Verdict,
+    changes,
+    importing,
+    open_frontier,
+    reorder,
+)
+from scrapy_altsched.frontier.journal import Journal
+from scrapy_altsched.frontier.requeue import dead_requests, requeue
+
+from .frontiers import OWNER, name_of, page
+from .killing import Phase
+
+FIFO = Options(order=Order("slots", "fifo"))
+OTHER = Options(order=Order("one", "lifo", None))
+
+GRAPH = {
+    "root": ["a", "b", "c", "d", "e"],
+    "a": ["a1", "a2", "b"],
+    "b": ["b1", "root"],
+    "c": ["a1", "c1"],
+    "a1": ["deep1", "deep2"],
+    "b1": ["deep2", "deep3"],
+    "deep3": ["deepest"],
+}
+ALL = {"root"} | {child for children in GRAPH.values() for child in children}
+
+
+def have_small_batches() -> None:
+    """Have batches in several parts even in a job of few pages; for processes of their own."""
+    for module, constant in (
+        (changes, "BATCH"),
+        (reorder, "_CHUNK"),
+        (importing, "_CHUNK"),
+    ):
+        assert hasattr(module, constant)
+        setattr(module, constant, 3)
+
+
+def start(frontier: LocalFrontier) -> Verdict:
+    """As ``start()`` does, each time that a job is opened."""
+    return frontier.add(page("root", "r", yielded=True))
+
+
+def crawl(frontier: LocalFrontier, phase: Phase, pages: int) -> None:
+    """Crawl, one after the other under way beside another one, and commit now and then."""
+    for number in range(pages):
+        phase("lease")
+        leases = [lease for _ in range(2) if (lease := frontier.lease()) is not None]
+        if not leases:
+            return
+        for child in GRAPH.get(name_of(leases[-1]), ()):
+            frontier.add(page(child, slot=child[0]))
+        frontier.finish(leases[-1])
+        for lease in leases[:-1]:
+            frontier.release(lease)
+        if number % 2:
+            phase("commit")
+            while not frontier.commit({"state": str(number).encode()}):
+                pass
+
+
+def commit_all(frontier: LocalFrontier, phase: Phase) -> None:
+    phase("commit")
+    while not frontier.commit():
+        pass
+
+
+def first_run(path: Path, phase: Phase) -> None:
+    """A new job is made, crawled in part, and closed."""
+    have_small_batches()
+    phase("create")
+    frontier = open_frontier(path, OWNER, FIFO)
+    start(frontier)
+    commit_all(frontier, phase)
+    crawl(frontier, phase, 5)
+    phase("close")
+    frontier.close()
+
+
+def later_run(path: Path, phase: Phase) -> None:
+    """A job that died is opened, crawled to its end, and closed as finished."""
+    have_small_batches()
+    phase("open")
+    frontier = open_frontier(path, OWNER, FIFO)
+    start(frontier)
+    crawl(frontier, phase, 100)
+    commit_all(frontier, phase)
+    phase("close")
+    frontier.close(finished=True)
+
+
+def other_order(path: Path, phase: Phase) -> None:
+    """A job is opened in another order."""
+    have_small_batches()
+    phase("reorder")
+    frontier = open_frontier(path, OWNER, OTHER)
+    phase("close")
+    frontier.close()
+
+
+def second_chance(path: Path, phase: Phase) -> None:
+    """All dead requests of a job are requeued."""
+    have_small_batches()
+    phase("requeue")
+    journal = Journal(path, OWNER)
+    requeue(journal, list(dead_requests(journal)), lambda _: ("elsewhere", False))
+    phase("close")
+    journal.close()
+
+
+def take_over(path: Path, phase: Phase) -> None:
+    """A directory with requests of another scheduler is opened."""
+    have_small_batches()
+    phase("import")
+    frontier = open_frontier(path, OWNER, FIFO, source=Foreign())
+    phase("close")
+    frontier.close()
+
+
+class Foreign:
+    """Another scheduler's store: two pages done, the others that they lead to pending."""
+
+    notes: Any = {"from": b"elsewhere"}
+
+    def __init__(self) -> None:
+        self.imported: importing.Imported | None = None
+        self.is_finished = False
+
+    def parts(self) -> dict[str, str]:
+        return {"queue": "one and only"}
+
+    def examine(self, parts: Any, *, has_job: bool) -> int:
+        return 0 if has_job else 5
+
+    def requests(self) -> Any:
+        for name in ("b", "c", "d", "e", "a1", "a2"):
+            yield page(name, slot=name[0]), None
+
+    def fingerprints(self) -> Any:
+        yield from (name.encode() for name in ("root", "a", "b", "c", "d", "e", "a1", "a2"))
+
+
+def finish(path: Path, options: Options, **more: Any) -> LocalFrontier:
+    """Open what is left of a job and crawl it to its end."""
+    frontier = open_frontier(path, OWNER, options, **more)
+    start(frontier)
+    crawl(frontier, lambda _: None, 1_000)
+    commit_all(frontier, lambda _: None)
+    return frontier
