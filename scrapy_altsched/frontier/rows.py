@@ -31,6 +31,7 @@ from rocksdict import (
     BlockBasedOptions,
     Cache,
     ColumnFamily,
+    DBCompressionType,
     DBRecoveryMode,
     Options,
     Rdict,
@@ -125,6 +126,10 @@ def _family_options(name: str, cache: Cache, recovery: DBRecoveryMode) -> Option
         # Memtables have no filter of their own, and most look-ups are for absent keys.
         options.set_memtable_whole_key_filtering(True)
         options.set_memtable_prefix_bloom_ratio(0.1)
+    if name == "pending":
+        # A request is read once, from anywhere: a block that has to be unpacked for it costs more
+        # than the disk that it saves.
+        options.set_compression_type(DBCompressionType.none())
     options.set_block_based_table_factory(table)
     return options
 

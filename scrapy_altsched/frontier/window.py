@@ -98,8 +98,9 @@ class Window:
             rows = self._journal.read_pending(slot.prefix, start, limit)
             # All in the heap is past the bound: what is stored is among the rows, or comes later.
             heap = [item for item in slot.heap or () if self._must_stay(slot, *item)]
+            leased, set_aside, ended = self._out
             for key, value in rows:
-                if not any(key in keys for keys in self._out):
+                if key not in leased and key not in set_aside and key not in ended:
                     heap.append((key[8:], decode_value(value)))
             heapify(heap)
             slot.bound = rows[-1][0][8:] + b"\0" if len(rows) == limit else None
