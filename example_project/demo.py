@@ -87,11 +87,18 @@ class HungError(Exception):
 
 
 def run(
-    command: Sequence[str], log: Path, site: Site, kill_at: int | None, report: Callable[[], None]
+    command: Sequence[str],
+    log: Path,
+    site: Site,
+    kill_at: int | None,
+    report: Callable[[], None],
+    served: Callable[[], int] | None = None,
+    delay: float = 0.0,
 ) -> int:
     """Run the command until it ends, or kill it once the site has served `kill_at` pages in total.
 
-    Calls `report` whenever a page was served. Returns the exit code, -SIGKILL after a kill.
+    `served` counts them, if not in total; the kill is `delay` seconds later. Calls `report`
+    whenever a page was served. Returns the exit code, -SIGKILL after a kill.
     """
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -111,12 +118,14 @@ def run(
 
     threading.Thread(target=watch, name="watch the crawl", daemon=True).start()
     deadline = time.monotonic() + RUN_TIMEOUT
+    served = served or site.hits.total
     try:
         with site.changed:
-            while not ended.is_set() and (kill_at is None or site.hits.total() < kill_at):
+            while not ended.is_set() and (kill_at is None or served() < kill_at):
                 if not site.changed.wait(deadline - time.monotonic()):
                     raise HungError(f"A crawl hung for {RUN_TIMEOUT:.0f} seconds, see {log}.")
                 report()
+        ended.wait(delay)
     finally:
         # Also on Ctrl-C, so that no crawl is left behind; nothing happens if it has ended.
         process.kill()

@@ -161,6 +161,7 @@ def points(phase: str, *steps: list[tuple[str, str]]) -> set[tuple[str, str, str
     return {(phase, call, file) for part in steps for call, file in part}
 
 
+@pytest.mark.timeout(1200)  # several hundred processes
 @pytest.mark.parametrize(
     ("scenario", "before", "after", "expected"),
     [
@@ -226,6 +227,7 @@ def test_a_kill_at_any_step_on_the_disk_loses_nothing(
         shutil.rmtree(kill.path)
 
 
+@pytest.mark.timeout(1200)  # more than sixty crawls
 def test_a_crawl_killed_before_and_after_each_of_its_steps_loses_nothing(tmp_path: Path) -> None:
     rng = random.Random(1)
     graph = random_graph(500, 2, 1)

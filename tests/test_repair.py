@@ -482,17 +482,21 @@ def test_a_repair_keeps_what_can_be_read_and_says_what_it_could_not(
 
 def test_one_damaged_place_costs_no_more_than_its_block(job: Job) -> None:
     everything = urls(job.path)
-    for damage in (*(flip_at(part) for part in (0.05, 0.2, 0.4, 0.6, 0.8)), overwrite_middle):
+    lost = []
+    for damage in (overwrite_middle, *(flip_at(part / 20) for part in range(1, 20, 2))):
         with damaged(job, largest_table(job), damage) as path:
             result = mend(path)
             kept = urls(path)
             assert kept <= everything
-            # A block has four kilobytes, compressed, and a request more than a hundred bytes.
-            missing = len(everything - kept)
-            assert missing < 150
-            if missing:
-                assert f"{missing} requests could not be read" in result.damage
-    assert missing, "of those that were overwritten some must be missing"
+            lost.append(len(everything - kept))
+            if lost[-1]:
+                assert f"{lost[-1]} requests could not be read" in result.damage
+    print(f"of {len(everything)} requests are lost: {lost}")
+    # A block has four kilobytes, compressed, and a request more than a hundred bytes.
+    assert 0 < lost[0] < 150
+    assert max(lost) < 150
+    # Where only a bit is wrong, most of the block's requests are whole.
+    assert sum(count < 10 for count in lost) >= 4
 
 
 def urls(path: Path) -> set[str | None]:

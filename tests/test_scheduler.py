@@ -17,6 +17,7 @@ from scrapy import Request, pqueues
 from scrapy.core.scheduler import Scheduler as StockScheduler
 
 from scrapy_altsched import Scheduler
+from scrapy_altsched.errors import StoreError
 from scrapy_altsched.frontier import Counts, open_frontier
 from scrapy_altsched.signals import frontier_committed, frontier_committing
 
@@ -287,6 +288,19 @@ def test_commits_that_go_on_failing_close_the_spider(tmp_path: Path) -> None:
     stand_in.scheduler.enqueue_request(page(1))
     assert stand_in.engine.closed_with == "commit_failed"
     stand_in.scheduler.close("commit_failed")
+
+
+def test_commits_that_succeed_do_not_end_an_outage_of_reads(tmp_path: Path) -> None:
+    stand_in = StandIn({**OURS, "JOBDIR": str(tmp_path / "job")})
+    committer = stand_in.scheduler._committer
+    committer.note_failure(StoreError("it cannot be read"), reading=True)
+    stand_in.scheduler.enqueue_request(page(1))
+    assert committer.commit()
+    assert committer.failing
+    assert stand_in.scheduler.next_request() is not None
+    assert committer.commit()
+    assert not committer.failing
+    stand_in.scheduler.close("finished")
 
 
 def test_a_deleted_jobdir_closes_the_spider(

@@ -39,7 +39,9 @@ def dead_requests(rows: Rows) -> Iterator[DeadRequest]:
 
 
 def requeue(journal: Journal, chosen: Iterable[DeadRequest], locate: Locate) -> int:
-    """Make dead requests pending again, all of them or none; their crashes are forgotten.
+    """Make dead requests pending again, all of them or none.
+
+    Their crashes are forgotten already: the record of them went when they were buried.
 
     :param locate: payload -> (download slot, whether a start request).
     :return: how many there were.
@@ -69,7 +71,6 @@ def requeue(journal: Journal, chosen: Iterable[DeadRequest], locate: Locate) -> 
         counters.dead -= 1
         batch.pending.append((slot_id.to_bytes(8, "big") + order_key, request.value))
         batch.revived.append(request.key)
-        batch.leases.append((request.fingerprint, None))
     for name in touched:
         slot_id, count = slots[name]
         batch.slots.append((slot_id.to_bytes(8, "big"), count, name))
