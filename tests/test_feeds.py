@@ -278,7 +278,8 @@ def test_files_are_forced_to_the_disk_with_each_commit_and_at_the_end_if_asked_f
         run.commit()
         run.items({"a": 2})
         run.end()
-    assert forced == ([9, 18] if sync else [])
+    # At the end twice, if the scheduler has something left to commit when it is closed.
+    assert forced in ([[9, 18], [9, 18, 18]] if sync else [[]])
 
 
 def test_after_the_end_a_commit_finds_no_file(tmp_path: Path) -> None:
