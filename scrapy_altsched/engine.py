@@ -68,8 +68,16 @@ def _name_of(part: str) -> str:
     return private if is_property and hasattr(Request("http://site.test/"), private) else part
 
 
-#: A plain request -> its parts; ``None`` or empty for those that it does not have.
-parts_of: Callable[[Request], tuple[Any, ...]] = attrgetter(*map(_name_of, REQUEST_PARTS))
+def reader_of(*parts: str) -> Callable[[Request], tuple[Any, ...]]:
+    """A function: a plain request -> two or more of its parts, ``None`` or empty if it has none.
+
+    For requests of Scrapy's own class alone: in a child of it, a property may say something else.
+    """
+    return cast("Callable[[Request], tuple[Any, ...]]", attrgetter(*map(_name_of, parts)))
+
+
+#: A plain request -> all of its parts.
+parts_of = reader_of(*REQUEST_PARTS)
 
 _NOTHING: frozenset[Request] = frozenset()
 

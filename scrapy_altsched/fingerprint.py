@@ -8,7 +8,8 @@ do not match goes through Scrapy's own function, which stays the reference
 Why a URL that they match is canonical, with every w3lib since 2.0:
 
 * scheme and host are lower-case ASCII, the port has no leading zero and is in range;
-* the path has no character that w3lib escapes, no escape that it undoes, and no dot segment;
+* the path has no character that w3lib escapes and no dot segment, and of its escapes those that are
+  undone wherever they stand have been;
 * each field of the query has exactly one ``=`` and no escape, and its characters are kept by w3lib
   or, four of them, escaped wherever they stand;
 * the fragment does not count.
@@ -20,20 +21,22 @@ import json
 import logging
 import re
 from collections.abc import Iterable, Sequence
+from functools import partial
 from hashlib import sha1
 from typing import TYPE_CHECKING
 
+from scrapy import Request
 from scrapy.utils.python import global_object_name, to_unicode
 from scrapy.utils.request import RequestFingerprinter as ScrapyFingerprinter
 from scrapy.utils.request import RequestFingerprinterProtocol
 from scrapy.utils.request import fingerprint as scrapy_fingerprint
 
 from .canonical import Canonical, Rules
+from .engine import reader_of
 from .errors import ConfigError
 from .settings import Config
 
 if TYPE_CHECKING:
-    from scrapy import Request
     from scrapy.crawler import Crawler
     from scrapy.statscollectors import StatsCollector
     from typing_extensions import Self
@@ -50,8 +53,10 @@ _MEMO_LIMIT = 10_000  # hosts
 
 _NETLOC = r"[a-z0-9._-]+(?::(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}))?"
 _PATH = r"[A-Za-z0-9._~!$&'()*+,=:@/-]*"
-#: Escapes that stay: of a space, and of what is not ASCII.
-_ESCAPE = r"%(?:20|[89A-F][0-9A-F])"
+#: Escapes that stay: of a space, of some marks, and of what is not ASCII; and those that w3lib
+#: undoes in a path: of !$&'()*+,:=@~ alone, so that no other escape and no dot segment comes of it.
+_STAYS = r"%(?:20|22|3C|3E|5E|60|7B|7D|[89A-F][0-9A-F])"
+_UNDONE = r"%(?:2[146-9A-C]|3[AD]|40|7E)"
 _TEXT = r"[A-Za-z0-9._~+,/:@-]*"
 _FIELD = rf"{_TEXT}={_TEXT}"
 _VISIBLE = r"[!-~]*"
@@ -59,10 +64,24 @@ _VISIBLE = r"[!-~]*"
 #: Group 1: the host, with a port; group 2, if it matched last: where :data:`_match_rest` goes on;
 #: group 3, if it did: there is no path.
 _match = re.compile(rf"https?://({_NETLOC})(?:/{_PATH}([%?#]{_VISIBLE})?|())").fullmatch
+_undo_escapes = partial(re.compile(_UNDONE).sub, lambda escape: chr(int(escape[0][1:], 16)))
 #: Group 1: the rest of the path; group 2: the query.
 _match_rest = re.compile(
-    rf"((?:{_ESCAPE}{_PATH})*)(?:\?((?:{_FIELD}(?:&{_FIELD})*)?))?(?:#{_VISIBLE})?"
+    rf"((?:(?:{_STAYS}|{_UNDONE}){_PATH})*)(?:\?((?:{_FIELD}(?:&{_FIELD})*)?))?(?:#{_VISIBLE})?"
 ).fullmatch
+
+_parts_of = reader_of("method", "body", "meta", "url")
+
+#: The digest of all that comes before the URL of a plain request, as json.dumps() writes it with
+#: sorted keys; to go on from a copy is sooner done than to begin.
+_begin = sha1(b'{"body": "", "headers": {}, "method": "GET", "url": "').copy
+
+
+def _digest(url: str) -> bytes:
+    """Scrapy's fingerprint of a plain request for *url*, which needs no escape in JSON."""
+    digest = _begin()
+    digest.update(url.encode() + b'"}')
+    return digest.digest()
 
 
 def fingerprint(
@@ -76,21 +95,21 @@ def fingerprint(
     For requests that this is fast for, nothing is remembered from call to call: the scheduler asks
     once for each.
     """
-    meta = request.meta
+    if type(request) is Request:
+        method, body, meta, url = _parts_of(request)
+    else:
+        method, body, meta, url = request.method, request.body, request.meta, request.url
     if (
-        request.method == "GET"
-        and not (request.body or include_headers or keep_fragments)
+        method == "GET"
+        and not (body or include_headers or keep_fragments)
         and not (meta and meta.get(VERBATIM))
     ):
-        url = request.url
         match = _match(url)
         if match is not None and "/." not in url:
             if match.lastindex != 1:
                 url = _tidy(url, match)
             if url:
-                # As json.dumps() writes it with sorted keys; nothing in the URL needs an escape.
-                form = f'{{"body": "", "headers": {{}}, "method": "GET", "url": "{url}"}}'
-                return sha1(form.encode()).digest()
+                return _digest(url)
     return scrapy_fingerprint(
         request, include_headers=include_headers, keep_fragments=keep_fragments
     )
@@ -107,6 +126,8 @@ def _tidy(url: str, match: re.Match[str]) -> str:
     if rest is None:
         return ""
     page = url[: rest.end(1)]
+    if rest[1]:
+        page = _undo_escapes(page)
     query = rest[2]
     if not query:
         return page
@@ -153,24 +174,25 @@ class RequestFingerprinter:
 
     def fingerprint(self, request: Request) -> bytes:
         """The fingerprint of *request*: 20 bytes."""
-        meta = request.meta
+        if type(request) is Request:
+            method, body, meta, url = _parts_of(request)
+        else:
+            method, body, meta, url = request.method, request.body, request.meta, request.url
         if (
-            request.method == "GET"
-            and not request.body
+            method == "GET"
+            and not body
             and not (meta and (VERBATIM in meta or SKIP_RULES in meta or DEDUPE_KEY in meta))
         ):
-            url = request.url
             match = _match(url)
-            if (
-                match is not None
-                and "/." not in url
-                and (self._free is None or match[1] in self._free or self._spares(match[1], url))
-            ):
-                if match.lastindex != 1:
-                    url = _tidy(url, match)
-                if url:
-                    form = f'{{"body": "", "headers": {{}}, "method": "GET", "url": "{url}"}}'
-                    return sha1(form.encode()).digest()
+            if match is not None and "/." not in url:
+                free = self._free
+                if free is None or match[1] in free or self._spares(match[1], url):
+                    if match.lastindex != 1:
+                        url = _tidy(url, match)
+                    if url:
+                        digest = _begin()
+                        digest.update(url.encode() + b'"}')
+                        return digest.digest()
         key = self._dedupe_key(request)
         if key is not None:
             return key

@@ -324,6 +324,12 @@ def test_each_character_at_each_place_beside_scrapy(around: str) -> None:
         compare(around.format(place.replace("{}", chr(code))))
 
 
+@pytest.mark.parametrize("around", ["{}", "{}a", "a/{}/b", "{}%28", "%28{}", "%{}", ".{}", "/{}."])
+def test_each_escape_of_a_path_beside_scrapy(around: str) -> None:
+    for code, form in product(range(0x100), ["%{:02X}", "%{:02x}", "%25{:02X}"]):
+        compare("http://example.com/" + around.format(form.format(code)))
+
+
 def test_fields_are_in_scrapys_order() -> None:
     # Characters that come before "=" and after it, among those that the fast path takes.
     names = ["", "+", "a", *(f"a{character}" for character in "+,-./0:@A_a~"), "A"]
@@ -397,6 +403,7 @@ def test_scrapys_own_function_is_asked_for_few_of_the_recorded_urls(asked: list[
         "http://example.com/a?b=c",
         "http://example.com/a?b=&a=1+2&a=1&c=d/e:f,g@h#top",
         "http://example.com/caf%C3%A9/a%20b?c=d#%zz",
+        "http://example.com/%7Eann/a_%28b%29%3E%2C%C3%A9?c=d",
         "http://example.com/a'b(c)*d!e$f&g+h,i;".rstrip(";"),
         "http://example.com//a//b~c@d=e",
     ],
@@ -416,7 +423,9 @@ def test_ordinary_urls_take_the_fast_path(asked: list[str], url: str) -> None:
         "http://example.com:65536/",
         "http://example.com/a;b",
         "http://example.com/a;",
-        "http://example.com/%7Ea",
+        "http://example.com/%2E%2E/a",
+        "http://example.com/%7ea",
+        "http://example.com/a%2528",
         "http://example.com/%c3%a9",
         "http://example.com/?a",
         "http://example.com/?a=b=c",
