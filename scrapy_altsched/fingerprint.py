@@ -51,7 +51,8 @@ VERBATIM = "verbatim_url"
 
 _MEMO_LIMIT = 10_000  # hosts
 
-_NETLOC = r"[a-z0-9._-]+(?::(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}))?"
+_HOST = r"[a-z0-9._-]+"
+_PORT = r":(?:[1-9][0-9]{0,3}|[1-5][0-9]{4})"
 _PATH = r"[A-Za-z0-9._~!$&'()*+,=:@/-]*"
 #: Escapes that stay: of a space, of some marks, and of what is not ASCII; and those that w3lib
 #: undoes in a path: of !$&'()*+,:=@~ alone, so that no other escape and no dot segment comes of it.
@@ -61,9 +62,12 @@ _TEXT = r"[A-Za-z0-9._~+,/:@-]*"
 _FIELD = rf"{_TEXT}={_TEXT}"
 _VISIBLE = r"[!-~]*"
 
-#: Group 1: the host, with a port; group 2, if it matched last: where :data:`_match_rest` goes on;
-#: group 3, if it did: there is no path.
-_match = re.compile(rf"https?://({_NETLOC})(?:/{_PATH}([%?#]{_VISIBLE})?|())").fullmatch
+#: Group 1: the host; group 2, if it is there: where :data:`_match_rest` goes on.
+_match = re.compile(rf"https?://({_HOST})/{_PATH}([%?#]{_VISIBLE})?").fullmatch
+#: The same of URLs with a port or without a path; group 1: with the port; group 3: no path.
+_match_rare = re.compile(
+    rf"https?://({_HOST}(?:{_PORT})?)(?:/{_PATH}([%?#]{_VISIBLE})?|())"
+).fullmatch
 _undo_escapes = partial(re.compile(_UNDONE).sub, lambda escape: chr(int(escape[0][1:], 16)))
 #: Group 1: the rest of the path; group 2: the query.
 _match_rest = re.compile(
@@ -104,7 +108,7 @@ def fingerprint(
         and not (body or include_headers or keep_fragments)
         and not (meta and meta.get(VERBATIM))
     ):
-        match = _match(url)
+        match = _match(url) or _match_rare(url)
         if match is not None and "/." not in url:
             if match.lastindex != 1:
                 url = _tidy(url, match)
@@ -118,11 +122,14 @@ def fingerprint(
 def _tidy(url: str, match: re.Match[str]) -> str:
     """The canonical form of *url*, which has more than a path or less; empty: ask w3lib.
 
-    :param match: what :data:`_match` found in it.
+    :param match: what :data:`_match` or :data:`_match_rare` found in it.
     """
     if match.lastindex == 3:
         return f"{url}/"
-    rest = _match_rest(url, match.start(2))
+    start = match.start(2)
+    if url[start] == "#":
+        return url[:start]
+    rest = _match_rest(url, start)
     if rest is None:
         return ""
     page = url[: rest.end(1)]
@@ -183,7 +190,7 @@ class RequestFingerprinter:
             and not body
             and not (meta and (VERBATIM in meta or SKIP_RULES in meta or DEDUPE_KEY in meta))
         ):
-            match = _match(url)
+            match = _match(url) or _match_rare(url)
             if match is not None and "/." not in url:
                 free = self._free
                 if free is None or match[1] in free or self._spares(match[1], url):
