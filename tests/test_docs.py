@@ -339,6 +339,22 @@ def test_every_test_that_is_named_exists() -> None:
     assert missing == []
 
 
+def test_each_fault_has_one_row_and_each_row_a_test_that_exists() -> None:
+    faults = []
+    for table in page("guarantees.rst").findall(nodes.table):
+        heading = table.next_node(nodes.thead).astext().split("\n\n")
+        assert heading[0] in {"What happens", "Feed", "Error"}
+        assert heading[-1] == "Shown by"
+        for first, *_, last in rows(table):
+            faults.append(first.astext())
+            assert literals(last), f"No test shows: {first.astext()}"
+            for name in literals(last):
+                path, _, function = name.partition("::")
+                assert function in functions_of(ROOT / path), name
+    assert len(faults) > 60
+    assert sorted(faults) == sorted(set(faults))
+
+
 @cache
 def functions_of(path: Path) -> set[str]:
     tree = ast.parse(path.read_text(encoding="utf-8"))

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scrapy import Request
 from scrapy.core.downloader import Downloader
+from scrapy.core.engine import ExecutionEngine
 from scrapy.http.request import Request as PlainRequest
+from scrapy.utils.test import get_crawler
 
-from scrapy_altsched.engine import REQUEST_PARTS, parts_of
+from scrapy_altsched.engine import REQUEST_PARTS, Engine, parts_of
+from scrapy_altsched.errors import UnsupportedScrapyError
 
 from .engines import OURS, StandIn
 
@@ -87,3 +91,18 @@ def test_the_parts_of_a_request_are_what_its_attributes_say() -> None:
         for name, part in zip(REQUEST_PARTS, parts_of(request), strict=True):
             attribute = getattr(request, name)
             assert part == attribute or (part is None and not attribute), name
+
+
+@pytest.mark.parametrize("missing", ["inprogress", "nextcall", "close_if_idle", "_start"])
+def test_a_scrapy_that_lacks_what_is_needed_is_refused(missing: str) -> None:
+    class OtherEngine(ExecutionEngine):
+        def __init__(self) -> None:
+            names = {"inprogress", "nextcall", "close_if_idle"} - {missing}
+            self._slot = type("OtherSlot", (), dict.fromkeys(names))()  # type: ignore[assignment]
+            if missing != "_start":
+                self._start = None
+
+    crawler = get_crawler()
+    crawler.engine = OtherEngine()
+    with pytest.raises(UnsupportedScrapyError, match=missing):
+        Engine(crawler)
