@@ -48,8 +48,8 @@ class _Audit:
         with self._reading("seen"):
             for _ in self._follow("seen", self._rows.seen()):
                 pass
-        with self._reading("leased"):
-            for _ in self._rows.leases():
+        with self._reading("suspects"):
+            for _ in self._rows.suspects():
                 pass
         self._check_started()
         self._check_counters(held.total(), self._check_dead())

@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from .contract import Entry
 from .order import Slot
-from .records import Batch, Counters, LeaseRecord, encode_dead, encode_value
+from .records import Batch, Counters, encode_dead, encode_value
 
 #: Most changes in one batch: RocksDB's write holds the interpreter's lock, 26 ms at this size
 #: with ten million seen.
@@ -49,7 +49,7 @@ class Changes:
     :ivar marks: of these, the ones without a request.
     :ivar claims: start requests' occurrences claimed by this run -> the run's number.
     :ivar skips: of these, the ones whose request was skipped.
-    :ivar released: fingerprint of each lease that was given back -> the record to leave of it.
+    :ivar cleared: fingerprints of stored suspects that are none any more.
     """
 
     def __init__(self) -> None:
@@ -59,17 +59,11 @@ class Changes:
         self.marks: list[bytes] = []
         self.claims: dict[bytes, int] = {}
         self.skips: list[bytes] = []
-        self.released: dict[bytes, LeaseRecord | None] = {}
+        self.cleared: list[bytes] = []
         self._notes: dict[str, bytes] = {}
 
     def __len__(self) -> int:
-        return (
-            len(self.adds)
-            + len(self.endings)
-            + len(self.marks)
-            + len(self.skips)
-            + len(self.released)
-        )
+        return len(self.adds) + len(self.endings) + len(self.marks) + len(self.skips)
 
     def new_notes(self, notes: Mapping[str, bytes]) -> dict[str, bytes]:
         """Those of *notes* that are not as they were written last."""
@@ -80,27 +74,23 @@ class Changes:
         unwritten = self.adds.pop(key, None)
         stored = unwritten is None and entry.payload is not None
         self.endings[key] = Ending(slot, entry, stored, why)
-        self.released.pop(entry.fingerprint, None)
 
     def prepare(
         self,
         base: Counters,
         run: int,
-        held: Iterable[bytes],
         notes: Mapping[str, bytes],
     ) -> Draft:
         """A batch of at most :data:`BATCH` changes.
 
         :param base: counters that the batch goes on counting from; theirs are the rest.
         :param run: the number of this run.
-        :param held: fingerprints that are leased, whose lease records must stay.
         """
         draft = Draft(Batch(replace(base)), self.seen)
         draft.adds = dict(islice(self.adds.items(), BATCH))
         draft.endings = self._next_endings(BATCH - len(draft))
         draft.marks = self.marks[: BATCH - len(draft)]
         draft.skips = self.skips[: BATCH - len(draft)]
-        draft.released = dict(islice(self.released.items(), BATCH - len(draft)))
         draft.is_last = len(draft) == len(self)
         for key, (slot, entry) in draft.adds.items():
             draft.add(key, entry, slot, run)
@@ -109,9 +99,8 @@ class Changes:
         draft.count_slots()
         draft.batch.seen += draft.marks
         draft.batch.started += [(claim, run) for claim in draft.skips]
-        if draft.endings or draft.released:
-            draft.clear_leases(set(held))
         if draft.is_last:
+            draft.batch.suspects += [(fingerprint, None) for fingerprint in self.cleared]
             draft.batch.notes.update(self.new_notes(notes))
         return draft
 
@@ -142,9 +131,7 @@ class Changes:
             slot.stored = count
         del self.marks[: len(draft.marks)]
         del self.skips[: len(draft.skips)]
-        for fingerprint, record in draft.released.items():
-            if fingerprint in self.released and self.released[fingerprint] == record:
-                del self.released[fingerprint]
+        del self.cleared[: len(batch.suspects)]
         self._notes.update(batch.notes)
 
 
@@ -163,18 +150,11 @@ class Draft:
         self.endings: dict[bytes, Ending] = {}
         self.marks: list[bytes] = []
         self.skips: list[bytes] = []
-        self.released: dict[bytes, LeaseRecord | None] = {}
         self.stored: dict[Slot, int] = {}
         self.is_last = False
 
     def __len__(self) -> int:
-        return (
-            len(self.adds)
-            + len(self.endings)
-            + len(self.marks)
-            + len(self.skips)
-            + len(self.released)
-        )
+        return len(self.adds) + len(self.endings) + len(self.marks) + len(self.skips)
 
     def add(self, key: bytes, entry: Entry, slot: Slot, run: int) -> None:
         """Store a request as pending."""
@@ -202,17 +182,6 @@ class Draft:
             self.batch.slots.append((slot.prefix, count, slot.name))
             if not count and slot.removed >= _RANGE_DELETE_FROM:
                 self.batch.removed_slots.append(slot.prefix)
-
-    def clear_leases(self, still_leased: Container[bytes]) -> None:
-        """Delete the records of leases that are over, or put back what they were before."""
-        over: dict[bytes, LeaseRecord | None]
-        over = {ending.entry.fingerprint: None for ending in self.endings.values()}
-        over.update(self.released)
-        self.batch.leases += [
-            (fingerprint, record)
-            for fingerprint, record in over.items()
-            if fingerprint not in still_leased
-        ]
 
     def _accept(self, entry: Entry, run: int) -> None:
         """Store all that is to be known of a request once it is accepted."""

@@ -16,6 +16,7 @@ from rocksdict import DBRecoveryMode
 
 from ..errors import JobdirLostError, StoreDamagedError, StoreError
 from .jobdir import Identity, Jobdir, LastCommit, not_writable
+from .leases import LeaseLog, find_suspects
 from .migrations import migrate
 from .records import Batch
 from .rows import READ_ONLY, STRICT, UP_TO_DAMAGE, remedy
@@ -49,6 +50,9 @@ class Journal(Store):
                 self._create(fill)
             damage = self._open()
             self._look_back(damage)
+            assert self.jobdir.identity is not None
+            #: Of the run that is open, or of the last one, until it is begun anew.
+            self.leases = LeaseLog(self.jobdir.path, self.jobdir.identity.store_id)
         except BaseException:
             with suppress(StoreError):  # what came first is what the user must hear of
                 self._close_database()
@@ -189,6 +193,7 @@ class Journal(Store):
         try:
             super().close()
         finally:
+            self.leases.close()
             self.jobdir.release()
 
     def check_directory(self) -> None:
@@ -205,6 +210,10 @@ class Journal(Store):
                 f"The store {self.path} was deleted or replaced while the crawl was running:"
                 " nothing can be saved any more. Stop the crawl and restore the JOBDIR."
             )
+
+    def find_suspects(self) -> dict[bytes, int]:
+        """Fingerprint of each request that may have killed a process -> its deaths alone."""
+        return find_suspects(dict(self.suspects()), self.leases.read(self.counters().run))
 
     # Writing
 

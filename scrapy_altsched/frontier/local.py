@@ -23,7 +23,7 @@ from .changes import NO_NOTES, Changes, Draft
 from .contract import Busy, Counts, Entry, Lease, Verdict
 from .journal import Journal
 from .order import DEFAULT_ORDER, Order, Slot, Slots
-from .records import DAMAGE, Batch, Counters, LeaseRecord, new_lease
+from .records import DAMAGE, Batch, Counters
 from .reorder import Locate, reorder
 from .window import Window
 
@@ -77,11 +77,11 @@ class LocalFrontier:
         self._journal = journal
         self._slots = Slots()
         self._leases: dict[bytes, Lease] = {}
-        self._suspects: dict[bytes, LeaseRecord] = {}
+        #: Fingerprint of each suspect -> how often the process died while it alone was leased.
+        self._suspects: dict[bytes, int] = {}
         self._alone: Lease | None = None
         #: Suspects that died alone, taken out of their queues: leased when nothing else is.
         self._last_resort: dict[bytes, Lease] = {}
-        self._last_lease_at = 0.0
         #: Whether the next commit should not wait: it clears a request of a suspicion.
         self.is_commit_urgent = False
         self._pending = 0
@@ -113,15 +113,9 @@ class LocalFrontier:
         self.resumed = saved.run > 0 and not saved.finished
         self.lost_in_memory = saved.memory_only
         self._damage = (journal.note(DAMAGE) or b"").decode() or None
-        self._suspects = dict(journal.leases())
+        self._suspects = journal.find_suspects()
         batch = Batch(replace(saved, run=saved.run + 1, finished=False, memory_only=0))
-        # Records of leases that had ended, though not on disk, are older than the one that died.
-        self._last_lease_at = max((record.when for record in self._suspects.values()), default=0.0)
-        for fingerprint, record in self._suspects.items():
-            if record.alone:
-                record.crashes += record.when == self._last_lease_at
-                record.alone = False
-                batch.leases.append((fingerprint, record))
+        batch.suspects += self._suspects.items()
         # Rows of a change of order that was cut short must be gone before the next one begins.
         journal.remove_orphans(saved.next_slot)
         stored = journal.note("order")
@@ -129,6 +123,8 @@ class LocalFrontier:
             reorder(journal, Order.parse(stored.decode()), self._order, locate, batch)
         batch.notes["order"] = str(self._order).encode()
         journal.write(batch, wait=True)
+        with suppress(OSError):
+            journal.leases.restart(batch.counters.run)
         for slot_id, count, name in journal.slots():
             slot = Slot(slot_id, name)
             slot.count = slot.stored = count
@@ -185,10 +181,10 @@ class LocalFrontier:
             if front is None:
                 self._give_up(slot)
                 continue
-            suspect = self._suspects.get(front[1].fingerprint) if self._suspects else None
-            if suspect is None:
-                return self._hand_out(self._take(slot, front), new_lease())
-            if not suspect.crashes:
+            crashes = self._suspects.get(front[1].fingerprint) if self._suspects else None
+            if crashes is None:
+                return self._hand_out(self._take(slot, front))
+            if not crashes:
                 return None if self._leases else self._hand_out_alone(self._take(slot, front))
             # It died alone before: behind all others, so that a poisonous page holds up nothing
             # and an innocent one is not hit by chance again.
@@ -196,14 +192,14 @@ class LocalFrontier:
             self._last_resort[lease.key] = lease
         while self._last_resort and not self._leases:
             lease = self._last_resort.pop(next(iter(self._last_resort)))
-            suspect = self._suspects.get(lease.entry.fingerprint)
-            if suspect is None:  # another request with this fingerprint was done since
-                return self._hand_out(lease, new_lease())
-            if suspect.crashes < self._options.max_crashes:
+            crashes = self._suspects.get(lease.entry.fingerprint)
+            if crashes is None:  # another request with this fingerprint was done since
+                return self._hand_out(lease)
+            if crashes < self._options.max_crashes:
                 return self._hand_out_alone(lease)
             self._pending -= 1
             self._leases[lease.key] = lease
-            why = f"the process died {suspect.crashes} times while it alone was leased"
+            why = f"the process died {crashes} times while it alone was leased"
             self.bury(lease, why)
             self.buried.append((lease.entry, why))
         return None
@@ -219,8 +215,8 @@ class LocalFrontier:
     def release(self, lease: Lease) -> None:
         slot = self._drop_lease(lease)
         if self._journal is not None:
-            fingerprint = lease.entry.fingerprint
-            self._changes.released[fingerprint] = self._suspects.get(fingerprint)
+            with suppress(OSError):
+                self._journal.leases.note(lease.entry.fingerprint, over=True)
         self._put(slot, lease.key[8:], lease.entry)
 
     def reclaim(self) -> int:
@@ -316,6 +312,7 @@ class LocalFrontier:
         is_last = draft.is_last and not self._changes
         if is_last:
             self.is_commit_urgent = False
+            self._restart_leases(self._journal)
         for slot in draft.stored:
             self._slots.drop_if_empty(slot)
         self._window.note_commit()
@@ -329,8 +326,14 @@ class LocalFrontier:
             next_slot=self._slots.next_id,
             memory_only=live.memory_only,
         )
-        held = (lease.entry.fingerprint for lease in self._leases.values())
-        return self._changes.prepare(base, live.run, held, notes)
+        return self._changes.prepare(base, live.run, notes)
+
+    def _restart_leases(self, journal: Journal) -> None:
+        """Forget the leases that are over: all that has ended is committed."""
+        leases = self._leases.values()
+        held = [(lease.entry.fingerprint, lease is self._alone) for lease in leases]
+        with suppress(OSError):
+            journal.leases.restart(self._live.run, held)
 
     def sync(self) -> None:
         """Have the operating system put what was committed onto the disk.  Blocks; any thread.
@@ -370,6 +373,9 @@ class LocalFrontier:
                 pass
             if self._journal is not None:
                 self._journal.write(self._last_batch(finished), wait=True)
+                # A clean end says nothing about what was leased; suspects stay so until done.
+                with suppress(OSError):
+                    self._journal.leases.restart(self._live.run)
                 self._journal.sync()
         finally:
             self.abandon()
@@ -384,12 +390,8 @@ class LocalFrontier:
 
     def _last_batch(self, finished: bool) -> Batch:
         batch = Batch(replace(self._saved, finished=finished), clear_started=finished)
-        # A clean end says nothing about what was leased; suspects stay so until they are done.
-        for lease in self._leases.values():
-            fingerprint = lease.entry.fingerprint
-            batch.leases.append((fingerprint, self._suspects.get(fingerprint)))
         if finished:
-            batch.leases += [(fingerprint, None) for fingerprint in self._suspects]
+            batch.suspects += [(fingerprint, None) for fingerprint in self._suspects]
         return batch
 
     def check_owner(self) -> None:
@@ -447,22 +449,19 @@ class LocalFrontier:
         slot.leased += 1
         return Lease(slot.prefix + front[0], front[1], slot)
 
-    def _hand_out(self, lease: Lease, record: LeaseRecord) -> Lease:
+    def _hand_out(self, lease: Lease, *, alone: bool = False) -> Lease:
         self._pending -= 1
         self._leases[lease.key] = lease
         if self._journal is not None:
-            # By the newest record a crash is laid at somebody's door, whatever clocks do.
-            record.when = self._last_lease_at = max(record.when, self._last_lease_at + 1e-6)
             try:
-                self._journal.record_lease(lease.entry.fingerprint, record)
-            except StoreError:
+                self._journal.leases.note(lease.entry.fingerprint, alone=alone)
+            except OSError:
                 self.unrecorded_leases += 1
         return lease
 
     def _hand_out_alone(self, lease: Lease) -> Lease:
         self._alone = lease
-        crashes = self._suspects[lease.entry.fingerprint].crashes
-        return self._hand_out(lease, new_lease(crashes, alone=True))
+        return self._hand_out(lease, alone=True)
 
     def _drop_lease(self, lease: Lease) -> Slot:
         self.check_owner()
@@ -477,8 +476,8 @@ class LocalFrontier:
     def _end(self, lease: Lease, why: str | None = None) -> None:
         slot = self._drop_lease(lease)
         entry = lease.entry
-        if self._suspects:
-            self._suspects.pop(entry.fingerprint, None)
+        if self._suspects and self._suspects.pop(entry.fingerprint, None) is not None:
+            self._changes.cleared.append(entry.fingerprint)
         if entry.payload is None:
             self._live.memory_only -= 1
         if self._journal is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import struct
-import time
 from dataclasses import asdict, dataclass, field
 
 from .contract import Entry
@@ -13,7 +12,6 @@ from .contract import Entry
 DAMAGE = "damage"
 
 _UNIQUE = 1
-_LEASE = struct.Struct(">dIB")
 _COUNT = struct.Struct(">Q")
 
 
@@ -51,20 +49,6 @@ class Counters:
 
 
 @dataclass(slots=True)
-class LeaseRecord:
-    """A lease that was out when the process died, or a suspect not yet leased again.
-
-    :ivar when: time of the lease, seconds since the epoch.
-    :ivar crashes: how often the process died while this request was leased alone.
-    :ivar alone: whether it is, or was at the process's death, leased alone.
-    """
-
-    when: float
-    crashes: int = 0
-    alone: bool = False
-
-
-@dataclass(slots=True)
 class Batch:
     """What one commit changes.  Absolute values only, so that it can be written again."""
 
@@ -78,7 +62,8 @@ class Batch:
     slots: list[tuple[bytes, int, str]] = field(default_factory=list)
     unclaimed: list[bytes] = field(default_factory=list)
     started: list[tuple[bytes, int]] = field(default_factory=list)
-    leases: list[tuple[bytes, LeaseRecord | None]] = field(default_factory=list)
+    #: Fingerprint and crashes of suspects; ``None``: it is none any more.
+    suspects: list[tuple[bytes, int | None]] = field(default_factory=list)
     dead: list[tuple[bytes, bytes]] = field(default_factory=list)
     revived: list[bytes] = field(default_factory=list)
     forgotten: list[bytes] = field(default_factory=list)
@@ -121,17 +106,16 @@ def decode_slot(row: bytes) -> tuple[int, str]:
     return _COUNT.unpack_from(row)[0], row[_COUNT.size :].decode("utf-8", "surrogatepass")
 
 
-def encode_lease(record: LeaseRecord) -> bytes:
-    """The stored form of a lease."""
-    return _LEASE.pack(record.when, min(record.crashes, 0xFFFFFFFF), record.alone)
+def encode_crashes(crashes: int) -> bytes:
+    """The stored form of a suspect's crashes."""
+    return min(crashes, 0xFFFFFFFF).to_bytes(4, "big")
 
 
-def decode_lease(row: bytes) -> LeaseRecord:
-    """The inverse of :func:`encode_lease`."""
-    when, crashes, alone = _LEASE.unpack(row)
-    return LeaseRecord(when, crashes, bool(alone))
+def decode_crashes(row: bytes) -> int:
+    """The inverse of :func:`encode_crashes`.
 
-
-def new_lease(crashes: int = 0, *, alone: bool = False) -> LeaseRecord:
-    """The record of a lease that is given now."""
-    return LeaseRecord(time.time(), crashes, alone)
+    :raises ValueError: *row* is damaged.
+    """
+    if len(row) != 4:
+        raise ValueError(f"{len(row)} bytes are no number of crashes")
+    return int.from_bytes(row, "big")

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from ..errors import CodecError
 from .contract import Entry
 from .journal import Journal
-from .records import Batch, LeaseRecord, decode_value, encode_dead, encode_value
+from .records import Batch, decode_value, encode_dead, encode_value
 
 #: Requests written at once.
 _CHUNK = 5_000
@@ -73,7 +73,7 @@ class _Refingerprinting:
         self._make = make
         self._progress = progress
         self._names = {slot_id: name for slot_id, _, name in journal.slots()}
-        self._suspects = dict(journal.leases())
+        self._suspects = journal.find_suspects()
         self._outcome = Outcome(done=journal.counters().done)
         #: New fingerprints of all pending requests, in the order of their keys.
         self._made: list[bytes] = []
@@ -96,6 +96,8 @@ class _Refingerprinting:
             self._move_suspects(final)
             self._move_claims(final)
         self._journal.write(final, wait=True)
+        if self._outcome.changed:
+            self._journal.leases.restart(final.counters.run)
         self._journal.sync()
         return self._outcome
 
@@ -187,14 +189,12 @@ class _Refingerprinting:
         final.seen += [new for new in self._first if new not in self._kept]
 
     def _move_suspects(self, final: Batch) -> None:
-        found: dict[bytes, LeaseRecord] = {}
-        for old, record in self._suspects.items():
+        found: dict[bytes, int] = {}
+        for old, crashes in self._suspects.items():
             new = self._moved.get(old) or self._others_moved.get(old, old)
-            other = found.get(new)
-            if other is None or (record.crashes, record.when) > (other.crashes, other.when):
-                found[new] = record
-        final.leases += [(old, None) for old in self._suspects if old not in found]
-        final.leases += found.items()
+            found[new] = max(crashes, found.get(new, 0))
+        final.suspects += [(old, None) for old in self._suspects if old not in found]
+        final.suspects += found.items()
 
     def _move_claims(self, final: Batch) -> None:
         """Have the next run know start requests that are pending as accepted."""

@@ -30,8 +30,8 @@ from .records import (
     DAMAGE,
     Batch,
     Counters,
+    decode_crashes,
     decode_dead,
-    decode_lease,
     decode_slot,
     decode_value,
 )
@@ -525,10 +525,10 @@ class _Rebuild:
             batch.started.append((key, run))
             kept["started"] += 1
             self._write_if_full(store, batch)
-        for key, value in self._source.rows("leased"):
+        for key, value in self._source.rows("suspects"):
             with suppress(ValueError):
-                batch.leases.append((key, decode_lease(value)))
-                kept["leased"] += 1
+                batch.suspects.append((key, decode_crashes(value)))
+                kept["suspects"] += 1
         store.write(batch, wait=True)
 
     @staticmethod

@@ -6,7 +6,7 @@ family      key                                 value
 seen        fingerprint                         empty (room for an age)
 pending     slot id (8 bytes), order key        flags, fingerprint, encoded request
 slots       slot id                             count (8 bytes), name
-leased      fingerprint                         when (8 bytes, seconds), crashes, alone
+suspects    fingerprint                         crashes (4 bytes)
 started     fingerprint, occurrence (4 bytes)   number of the run that claimed it (4 bytes)
 dead        key the request was pending under   length of the reason, reason, value as in pending
 meta        name                                identity, commit, counters, notes
@@ -40,9 +40,9 @@ from rocksdict import (
 )
 
 from ..errors import StoreDamagedError, StoreError, StoreStalledError
-from .records import Counters, LeaseRecord, decode_dead, decode_lease, decode_slot
+from .records import Counters, decode_crashes, decode_dead, decode_slot
 
-FAMILIES = ("seen", "pending", "slots", "leased", "started", "dead", "meta")
+FAMILIES = ("seen", "pending", "slots", "suspects", "started", "dead", "meta")
 
 READ_WRITE = AccessType.read_write()
 READ_ONLY = AccessType.read_only()
@@ -261,10 +261,10 @@ class Rows:
         for key, value in self._iterate("slots"):
             yield int.from_bytes(key, "big"), *decode_slot(value)
 
-    def leases(self) -> Iterator[tuple[bytes, LeaseRecord]]:
-        """Fingerprint and record of every lease."""
-        for key, value in self._iterate("leased"):
-            yield key, decode_lease(value)
+    def suspects(self) -> Iterator[tuple[bytes, int]]:
+        """Fingerprint of every suspect of earlier runs, and how often it died alone."""
+        for key, value in self._iterate("suspects"):
+            yield key, decode_crashes(value)
 
     def dead(self) -> Iterator[tuple[bytes, str, bytes]]:
         """Key, reason and stored value of every dead request."""

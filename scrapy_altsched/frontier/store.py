@@ -10,7 +10,7 @@ from rocksdict import WriteBatch, WriteOptions
 
 from ..errors import StoreError
 from .jobdir import Identity
-from .records import Batch, LeaseRecord, encode_lease, encode_slot
+from .records import Batch, encode_crashes, encode_slot
 from .rows import Rows, after, translated
 
 #: Past every key of a family whose keys are a fingerprint, or begin with one.
@@ -114,12 +114,12 @@ class Store(Rows):
             put(key, run.to_bytes(4, "big"), handle)
         if batch.clear_started:
             rows.delete_range(b"", _PAST_FINGERPRINTS, handle)
-        handle = self._handles["leased"]
-        for fingerprint, record in batch.leases:
-            if record is None:
+        handle = self._handles["suspects"]
+        for fingerprint, crashes in batch.suspects:
+            if crashes is None:
                 delete(fingerprint, handle)
             else:
-                put(fingerprint, encode_lease(record), handle)
+                put(fingerprint, encode_crashes(crashes), handle)
         handle = self._handles["dead"]
         for key, value in batch.dead:
             put(key, value, handle)
@@ -140,8 +140,3 @@ class Store(Rows):
         if any(True for _ in self._iterate("pending", start=first, limit=1)):
             with translated("Writing to", self.path):
                 self._cf["pending"].delete_range(first, _PAST_SLOTS)
-
-    def record_lease(self, fingerprint: bytes, record: LeaseRecord) -> None:
-        """Note at once, outside any batch, that a request was leased."""
-        with self._writing:
-            self._cf["leased"].put(fingerprint, encode_lease(record), self._prompt)

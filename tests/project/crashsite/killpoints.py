@@ -12,6 +12,7 @@ from scrapy_altsched.feeds import FileStorage
 from scrapy_altsched.frontier.changes import Changes
 from scrapy_altsched.frontier.jobdir import Jobdir
 from scrapy_altsched.frontier.journal import Journal
+from scrapy_altsched.frontier.leases import LeaseLog
 from scrapy_altsched.frontier.local import LocalFrontier
 from scrapy_altsched.frontier.rows import Rows
 from scrapy_altsched.frontier.store import Store
@@ -46,7 +47,7 @@ STEPS = {
     # On the way of a request
     "an add": Step(LocalFrontier, "add"),
     "a lease": Step(LocalFrontier, "lease"),
-    "recording a lease": Step(Store, "record_lease"),
+    "recording a lease": Step(LeaseLog, "note"),
     "handing out a request": Step(Scheduler, "_take"),
     "the end of a request": Step(LocalFrontier, "finish"),
     # At a commit
@@ -58,6 +59,7 @@ STEPS = {
     "the commit of the frontier": Step(LocalFrontier, "commit"),
     "writing a batch": Step(Store, "write"),
     "noting the last commit": Step(Jobdir, "note_commit"),
+    "beginning the log of leases anew": Step(LeaseLog, "restart"),
     "forgetting what was written": Step(Changes, "settle"),
     "telling of the commit": Step(Committer, "_announce"),
     # At the close
