@@ -66,6 +66,7 @@ class _RequestEntry(Entry):
         self.unique = unique
         self.yielded = yielded
         self.claim = None
+        self.home = None
         self._fill_in = fill_in
 
     def complete(self) -> None:
@@ -129,6 +130,8 @@ class Scheduler(BaseScheduler):
         self.crawler: Crawler = crawler  # type: ignore[assignment]
         self.config = Config()
         self._frontier: LocalFrontier | None = None
+        #: One for all entries: a method is an object more each time it is asked for.
+        self._fill_in = self._complete
         #: What each request that was handed out has under way: more than one lease if somebody
         #: scheduled the same object twice.
         self._leases: dict[Request, list[Lease]] = {}
@@ -300,7 +303,7 @@ class Scheduler(BaseScheduler):
                 return False
             unique = False
             fingerprint = shorten(self._fingerprinter.fingerprint(request))
-        entry = _RequestEntry(fingerprint, request, unique, yielded, self._complete)
+        entry = _RequestEntry(fingerprint, request, unique, yielded, self._fill_in)
         try:
             verdict = frontier.add(entry)
         except StoreError as error:

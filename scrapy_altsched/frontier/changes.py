@@ -43,7 +43,7 @@ class Ending:
 class Changes:
     """Changes that no commit has written yet.
 
-    :ivar adds: key -> slot and entry, in the order they were accepted.
+    :ivar adds: key -> entry, whose home is its slot, in the order they were accepted.
     :ivar endings: key -> ending, in the order they came.
     :ivar seen: fingerprints that are seen and not stored as such.
     :ivar marks: of these, the ones without a request.
@@ -53,7 +53,7 @@ class Changes:
     """
 
     def __init__(self) -> None:
-        self.adds: dict[bytes, tuple[Slot, Entry]] = {}
+        self.adds: dict[bytes, Entry] = {}
         self.endings: dict[bytes, Ending] = {}
         self.seen: set[bytes] = set()
         self.marks: list[bytes] = []
@@ -92,8 +92,8 @@ class Changes:
         draft.marks = self.marks[: BATCH - len(draft)]
         draft.skips = self.skips[: BATCH - len(draft)]
         draft.is_last = len(draft) == len(self)
-        for key, (slot, entry) in draft.adds.items():
-            draft.add(key, entry, slot, run)
+        for key, entry in draft.adds.items():
+            draft.add(key, entry, run)
         for key, ending in draft.endings.items():
             draft.end(key, ending, run)
         draft.count_slots()
@@ -146,7 +146,7 @@ class Draft:
     def __init__(self, batch: Batch, unwritten: Container[bytes]) -> None:
         self.batch = batch
         self._unwritten = unwritten
-        self.adds: dict[bytes, tuple[Slot, Entry]] = {}
+        self.adds: dict[bytes, Entry] = {}
         self.endings: dict[bytes, Ending] = {}
         self.marks: list[bytes] = []
         self.skips: list[bytes] = []
@@ -156,8 +156,9 @@ class Draft:
     def __len__(self) -> int:
         return len(self.adds) + len(self.endings) + len(self.marks) + len(self.skips)
 
-    def add(self, key: bytes, entry: Entry, slot: Slot, run: int) -> None:
+    def add(self, key: bytes, entry: Entry, run: int) -> None:
         """Store a request as pending."""
+        slot: Slot = entry.home
         self.stored[slot] = self.stored.get(slot, slot.stored) + 1
         self.batch.pending.append((key, encode_value(entry)))
         self._accept(entry, run)

@@ -49,11 +49,13 @@ class Entry:
     :ivar unique: whether it is refused if its fingerprint was seen (Scrapy's ``not dont_filter``).
     :ivar yielded: whether ``Spider.start()`` itself yielded it, so that a resumed job may skip it.
     :ivar claim: the frontier's own note of which occurrence of a start request this is.
+    :ivar home: the frontier's own note of where it was added.
     """
 
     __slots__ = (
         "claim",
         "fingerprint",
+        "home",
         "payload",
         "priority",
         "request",
@@ -85,6 +87,7 @@ class Entry:
         self.unique = unique
         self.yielded = yielded
         self.claim: bytes | None = None
+        self.home: Any = None
 
     def complete(self) -> None:
         """Fill in what only an accepted request needs.

@@ -159,7 +159,8 @@ class LocalFrontier:
         if entry.payload is None:
             live.memory_only += 1
         elif journal is not None:
-            self._changes.adds[slot.prefix + order_key] = slot, entry
+            entry.home = slot
+            self._changes.adds[slot.prefix + order_key] = entry
         self._put(slot, order_key, entry)
         return Verdict.ADDED
 
