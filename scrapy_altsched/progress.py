@@ -7,6 +7,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +31,19 @@ def progress(title: str, total: int) -> Iterator[Callable[[], None]]:
             yield _strided(show)
     else:
         yield _strided(_lines(title, total))
+
+
+def watched() -> Console:
+    """Standard error, for a bar of rich; quiet if nobody is there to see it.
+
+    To disable the bar is not enough: rich had even such a bar end with an empty line
+    (https://github.com/Textualize/rich/pull/3905).
+    """
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    console.quiet = not console.is_terminal
+    return console
 
 
 def _strided(show: Callable[[int], None]) -> Callable[[], None]:

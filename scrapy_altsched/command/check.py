@@ -21,6 +21,7 @@ from ..frontier.audit import audit
 from ..frontier.jobdir import FORMAT, Identity, LastCommit, read_identity
 from ..frontier.repair import Repair, accept_loss, repair
 from ..frontier.view import View
+from ..progress import watched
 from .job import add_jobdir, answers, find_spider, identify, inspector, locate
 
 if TYPE_CHECKING:
@@ -165,14 +166,14 @@ def _show_repair(out: Console, result: Repair) -> None:
 @contextmanager
 def _progress() -> Iterator[Follow]:
     """Shows on standard error how many rows were read."""
-    console = Console(stderr=True)
+    console = watched()
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,}"))
     with Progress(
         *columns,
         TimeElapsedColumn(),
         console=console,
         transient=True,
-        disable=not console.is_terminal,
+        disable=console.quiet,
     ) as progress:
 
         def follow(family: str, rows: Iterable[Any]) -> Iterable[Any]:

@@ -25,6 +25,7 @@ from scrapy.exceptions import UsageError
 from ..canonical import Canonical, Rules
 from ..errors import InputError
 from ..fingerprint import apply_rules
+from ..progress import watched
 from ..settings import Config
 from .links import read_links
 
@@ -313,11 +314,9 @@ def _merge(judge: _Judge, path: Path) -> _Merger:
 
 def _with_progress(links: Iterable[str]) -> Iterator[str]:
     """Show on standard error, if somebody is there to see it, how many links were read."""
-    console = Console(stderr=True)
+    console = watched()
     description = "Reading links"
-    yield from track(
-        links, description, console=console, transient=True, disable=not console.is_terminal
-    )
+    yield from track(links, description, console=console, transient=True, disable=console.quiet)
 
 
 def _console() -> Console:

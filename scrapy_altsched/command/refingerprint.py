@@ -21,6 +21,7 @@ from ..engine import fingerprinter_of
 from ..fingerprint import NOTE, describe
 from ..frontier.journal import Journal
 from ..frontier.refingerprint import Outcome, refingerprint
+from ..progress import watched
 from ..settings import Config
 from .job import add_jobdir, identify
 
@@ -62,8 +63,8 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     journal = Journal(arguments.jobdir, owner)
     try:
         total = sum(count for _, count, _ in journal.slots())
-        console = Console(stderr=True)
-        with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        console = watched()
+        with Progress(console=console, transient=True, disable=console.quiet) as progress:
             task = progress.add_task("Making fingerprints", total=2 * total)
             outcome = refingerprint(
                 journal,
