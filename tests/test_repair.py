@@ -499,6 +499,33 @@ def test_one_damaged_place_costs_no_more_than_its_block(job: Job) -> None:
     assert sum(count < 10 for count in lost) >= 4
 
 
+#: A length as RocksDB writes it, 8 bytes short of four gigabytes: together with that of the key,
+#: which is more than 8, it is small again in 32 bits.
+TOO_LONG = b"\xf8\xff\xff\xff\x0f"
+
+
+def test_a_length_that_leads_rocksdb_out_of_a_block_costs_no_more_than_its_block(job: Job) -> None:
+    everything = urls(job.path)
+    with View(job.path / "frontier") as view:
+        keys = [key for key, _ in view.pending()]
+    table = job.path / "frontier" / largest_table(job)
+    content = bytearray(table.read_bytes())
+    # A row begins with three lengths, here in a byte each: of what its key shares with the one
+    # before, of the rest of the key, which follows, and of the value.  Few keys are there whole.
+    whole = [place for key in keys if (place := content.find(key)) > 0]
+    place = whole[len(whole) // 2]
+    row = place + content[place - 2] + content[place - 1]
+    length, rest = row + 2, content[row + 3 : row + 3 + content[row + 1]]
+    content[length : length + len(TOO_LONG) + len(rest)] = TOO_LONG + rest
+    table.write_bytes(content)
+    run = altsched("check", "--repair", job.path)
+    assert run.returncode == 1, run.stderr
+    kept = urls(job.path)
+    assert kept < everything
+    assert f"{len(everything - kept)} requests could not be read" in run.stdout
+    assert len(everything - kept) < 150
+
+
 def urls(path: Path) -> set[str | None]:
     with View(path / "frontier") as view:
         return {url_of(decode_value(value).payload or b"") for _, value in view.pending()}

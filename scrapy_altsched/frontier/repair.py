@@ -20,7 +20,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-from rocksdict import AccessType, DBRecoveryMode, Rdict, RdictIter, ReadOptions
+from rocksdict import AccessType, DBRecoveryMode, Rdict, RdictIter
 
 from ..errors import JobdirError, StoreDamagedError, StoreError
 from .jobdir import REPAIRED, Identity, Jobdir, LastCommit
@@ -47,6 +47,7 @@ from .rows import (
     translated,
 )
 from .store import Store
+from .unverified import unverified
 from .view import files_of, link_files
 
 #: Rows written at once.
@@ -243,6 +244,7 @@ class _Reader(Rows):
 
     def open(self, place: Path, access: AccessType, recovery: DBRecoveryMode) -> None:
         """Open it where its files, or links to them, are."""
+        self._place = place
         self._open_database(place, access, recovery)
 
     def close(self) -> None:
@@ -323,20 +325,9 @@ class _Reader(Rows):
         """Rows of a damaged block that seem to be whole: one flipped bit need not cost them all."""
         self._losses.append(f"A part of {family!r} is damaged: {reason}.")
         self._incomplete.add(family)
-        options = ReadOptions()
-        options.set_verify_checksums(False)
-        # Else later reads would take it for verified.
-        fill_cache: Any = options.fill_cache  # its stub lacks the argument
-        fill_cache(False)
-        cursor = self._cf[family].iter(options)
-        cursor.seek(low + b"\0")
-        while cursor.valid():
-            key, value = cursor.key(), cursor.value()
-            if high is not None and key >= high:
-                return
-            if key > low and self._seems_whole(family, value):
+        for key, value in unverified(self._place, family, low, high):
+            if self._seems_whole(family, value):
                 yield key, value
-            cursor.next()
 
     def _seems_whole(self, family: str, value: bytes) -> bool:
         if family == "seen":

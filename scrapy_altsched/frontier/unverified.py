@@ -1,0 +1,81 @@
+"""Rows of a damaged block, read in a process of its own, which may die of it.
+
+RocksDB looks at the checksum of a block once, and then believes what the block says of lengths.  If
+it is told to read a block whose checksum is wrong, a wrong length can lead it out of the block and
+out of the memory of its process (``DecodeEntry`` in RocksDB's table/block_based/block.cc adds two
+lengths in 32 bits before it compares them with what is left).
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from rocksdict import AccessType, ReadOptions
+
+from .rows import UP_TO_DAMAGE, Rows
+
+
+def unverified(
+    store: Path, family: str, low: bytes, high: bytes | None
+) -> Iterator[tuple[bytes, bytes]]:
+    """Rows as far as they can be read, be they as they were written or not.
+
+    :param store: where it is; may be open.  A directory beside it is written to.
+    :param low: a key; only rows after it are wanted.
+    :param high: a key; only rows before it are wanted.  ``None``: all after *low*.
+    """
+    path = os.pathsep.join(folder or os.curdir for folder in sys.path)
+    with subprocess.Popen(
+        (sys.executable, "-m", __name__),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": path},
+    ) as reader:
+        assert reader.stdin is not None
+        assert reader.stdout is not None
+        try:
+            with suppress(BrokenPipeError), reader.stdin as question:
+                question.write(marshal.dumps((os.fspath(store), family, low, high)))
+            # It ends so as well when the process dies, in the middle of a row or not.
+            with suppress(EOFError):
+                while True:
+                    yield marshal.load(reader.stdout)
+        finally:
+            reader.kill()
+
+
+class _Rows(Rows):
+    def between(self, family: str, low: bytes, high: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        # As a secondary instance, which does without tables that are missing.
+        beside = self.path.with_name(f"{self.path.name}, unverified")
+        self._open_database(self.path, AccessType.secondary(str(beside)), UP_TO_DAMAGE)
+        options = ReadOptions()
+        options.set_verify_checksums(False)
+        rows = self._cf[family].iter(options)
+        rows.seek(low + b"\0")
+        while rows.valid():
+            key = rows.key()
+            if high is not None and key >= high:
+                return
+            if key > low:
+                yield key, rows.value()
+            rows.next()
+
+
+def _answer() -> None:
+    store, family, low, high = marshal.load(sys.stdin.buffer)
+    for row in _Rows(Path(store)).between(family, low, high):
+        marshal.dump(row, sys.stdout.buffer)
+        # What is not sent when the process dies is lost.
+        sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    _answer()
