@@ -355,6 +355,8 @@ def test_a_stock_crawl_that_was_killed_is_completed(tmp_path: Path, kind: str, p
         "SCHEDULER_DISK_QUEUE": f"scrapy.squeues.{kind}",
         "SCHEDULER_PRIORITY_QUEUE": POLICIES[policy],
         "CONCURRENT_REQUESTS": 4,
+        # Else Scrapy fetches ahead of the callbacks, perhaps everything.
+        "SCRAPER_SLOT_MAX_ACTIVE_SIZE": 1,
     }
     with Site(graph) as site:
         crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
