@@ -143,14 +143,12 @@ class DupeFilter(BaseDupeFilter):
         ``False`` says nothing.
         """
         recent = self._recent
-        return recent is not None and recent.url_of(request) in recent
+        return recent is not None and recent.has(request)
 
     def remember(self, request: Request) -> None:
         """Note that the like of *request* was seen, for :meth:`was_seen_lately`."""
         if self._recent is not None:
-            url = self._recent.url_of(request)
-            if url is not None:
-                self._recent.add(url)
+            self._recent.add(request)
 
     def request_seen(self, request: Request) -> bool:
         """Whether the like of *request* was seen; it is from now on.

@@ -7,12 +7,12 @@ of docs.python.org, 97.4 % of sqlite.org's, with the 4,096 last URLs).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from scrapy import Request
 
+from .engine import reader_of
 from .fingerprint import DEDUPE_KEY, SKIP_RULES, VERBATIM
 
-if TYPE_CHECKING:
-    from scrapy import Request
+_parts_of = reader_of("method", "body", "meta", "url")
 
 #: URLs in each of two generations.
 _GENERATION = 8_192
@@ -28,25 +28,23 @@ class RecentURLs:
         self._new: set[str] = set()
         self._old: set[str] = set()
 
-    def url_of(self, request: Request) -> str | None:
-        """What tells *request* from others; ``None``: more than a URL does."""
-        if request.method != "GET" or request.body:
-            return None
-        meta = request.meta
-        if meta and (VERBATIM in meta or DEDUPE_KEY in meta or SKIP_RULES in meta):
-            return None
-        return request.url.partition("#")[0]
-
-    def __contains__(self, url: str | None) -> bool:
+    def has(self, request: Request) -> bool:
+        """Whether the like of *request* is remembered."""
+        url = _url_of(request)
         if url in self._new:
             return True
         if url is not None and url in self._old:
-            self.add(url)
+            self._add(url)
             return True
         return False
 
-    def add(self, url: str) -> None:
-        """Remember a URL."""
+    def add(self, request: Request) -> None:
+        """Remember *request*, if its URL tells it from others."""
+        url = _url_of(request)
+        if url is not None:
+            self._add(url)
+
+    def _add(self, url: str) -> None:
         new = self._new
         if len(new) >= _GENERATION:
             self._old = new
@@ -57,3 +55,17 @@ class RecentURLs:
         """Forget all of them."""
         self._new.clear()
         self._old.clear()
+
+
+def _url_of(request: Request) -> str | None:
+    """What tells *request* from others; ``None``: more than a URL does."""
+    if type(request) is Request:
+        method, body, meta, url = _parts_of(request)
+    else:
+        method, body, meta, url = request.method, request.body, request.meta, request.url
+    if method != "GET" or body:
+        return None
+    if meta and (VERBATIM in meta or DEDUPE_KEY in meta or SKIP_RULES in meta):
+        return None
+    page: str = url.partition("#")[0]
+    return page

@@ -6,7 +6,7 @@ import logging
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from scrapy.core.scheduler import BaseScheduler
 from scrapy.dupefilters import BaseDupeFilter
@@ -177,10 +177,15 @@ class Scheduler(BaseScheduler):
         self._by_slot = self.config.order.policy == "slots"
         self._busy: Busy = self._engine.active_downloads()
         self._fingerprinter = fingerprinter_of(self.crawler)
-        self._is_atomic = type(self.df).request_seen is DupeFilter.request_seen
+        #: Our own filter, if to look and to mark may be one step with the rest of an add.
+        self._filter: DupeFilter | None = None
+        if isinstance(self.df, DupeFilter) and (
+            type(self.df).request_seen is DupeFilter.request_seen
+        ):
+            self._filter = self.df
         if jobdir is not None:
             warn_of_unsafe_feeds(settings, spider)
-            if not self._is_atomic and type(self.df) is not BaseDupeFilter:
+            if self._filter is None and type(self.df) is not BaseDupeFilter:
                 self._reports.foreign_filter(self.df)
         if isinstance(self.df, DupeFilter):
             self.df.use_rules(self.config.rules_of(spider))
@@ -234,7 +239,7 @@ class Scheduler(BaseScheduler):
             fingerprint=self._fingerprint,
             slot_key=self._engine.slot_key,
             notes={NOTE: self._fingerprint_note},
-            takes_seen=self._is_atomic,
+            takes_seen=self._filter is not None,
             trusts_seen=self.config.trust_stock_seen,
         )
         frontier = open_frontier(jobdir, name, options, locate=self._locate, source=stock)
@@ -290,8 +295,8 @@ class Scheduler(BaseScheduler):
         assert frontier is not None, "the scheduler is not open"
         yielded = self._start.take(request)
         unique = not request.dont_filter
-        if self._is_atomic:
-            dupefilter = cast("DupeFilter", self.df)
+        dupefilter = self._filter
+        if dupefilter is not None:
             if unique and not yielded and dupefilter.was_seen_lately(request):
                 self.df.log(request, self.spider)
                 return False
@@ -311,7 +316,7 @@ class Scheduler(BaseScheduler):
             self._held.append(entry)
             self._committer.note_failure(error, reading=True)
             return True
-        if unique and verdict is not Verdict.STARTED:
+        if unique and dupefilter is not None and verdict is not Verdict.STARTED:
             dupefilter.remember(request)
         if verdict is Verdict.ADDED:
             self._commit_added()
@@ -442,13 +447,14 @@ class Scheduler(BaseScheduler):
 
     def _reap(self) -> None:
         """Finish the requests that have left the engine."""
-        in_progress = self._engine.in_progress
         leases = self._leases
-        if leases.keys() <= in_progress:
+        left = leases.keys() - self._engine.in_progress
+        if not left:
             return
         frontier = self._frontier
         assert frontier is not None
-        for request in [request for request in leases if request not in in_progress]:
+        # In the order in which they were handed out, so that equal crawls stay equal.
+        for request in left if len(left) == 1 else [one for one in leases if one in left]:
             for lease in leases.pop(request):
                 frontier.finish(lease)
 

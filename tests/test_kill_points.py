@@ -58,7 +58,7 @@ def kills(scenario: str, image: Path, into: Path) -> list[Kill]:
         Kill(
             into / line["path"],
             # 000012.log, MANIFEST-000005 and 000005.dbtmp are of a kind.
-            (line["phase"], line["call"], re.sub(r"\d{6}", "#", line["file"])),
+            (line["phase"], line["call"], re.sub(r"\d{6}|\d$", "#", line["file"])),
             line["part"],
         )
         for line in lines
@@ -154,6 +154,7 @@ OPENING = [
     *[("write", "#.dbtmp"), ("rename", "#.dbtmp")],
 ]
 COMMITTING = [("write", "#.log"), ("pwrite64", "altsched.commit")]
+LEASING = [("pwrite64", "altsched.leases.#")]
 CLOSING = [("fdatasync", "#.log"), ("write", "#.sst"), ("unlink", "#.log")]
 
 
@@ -172,8 +173,8 @@ def points(phase: str, *steps: list[tuple[str, str]]) -> set[tuple[str, str, str
             points("create", OPENING, [("mkdir", "frontier.partial")])
             | points("create", [("rename", "frontier.partial"), ("fsync", "altsched.json.partial")])
             | points("create", [("rename", "altsched.json.partial"), ("openat", "altsched.lock")])
-            | points("commit", COMMITTING)
-            | points("lease", [("write", "#.log")])
+            | points("commit", COMMITTING, LEASING)
+            | points("lease", LEASING)
             | points("close", COMMITTING, CLOSING),
         ),
         (
@@ -181,8 +182,8 @@ def points(phase: str, *steps: list[tuple[str, str]]) -> set[tuple[str, str, str
             died,
             go_on,
             points("open", OPENING, COMMITTING, [("write", "#.sst"), ("unlink", "#.log")])
-            | points("commit", COMMITTING)
-            | points("lease", [("write", "#.log")])
+            | points("commit", COMMITTING, LEASING)
+            | points("lease", LEASING)
             | points("close", COMMITTING, CLOSING),
         ),
         ("other_order", stopped, go_on_in_either_order, points("reorder", OPENING, COMMITTING)),
