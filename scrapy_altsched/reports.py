@@ -101,6 +101,18 @@ class Reports:
             why=why,
         )
 
+    def unrecorded_leases(self, count: int) -> None:
+        """Requests were handed out of which nobody would have known that they were."""
+        self._stats.set_value("altsched/unrecorded_leases", count)
+        self._log(
+            logging.WARNING,
+            "Of %(count)d requests it could not be noted in JOBDIR %(jobdir)s that they were under"
+            " way. Had one of them killed the process, it would not have been found out. See that"
+            " the disk has space and can be written to.",
+            count=count,
+            jobdir=self._jobdir,
+        )
+
     def end(self, counts: Counts, *, finished: bool, damage: str | None) -> None:
         """The crawl ended and everything is saved."""
         for name in ("pending", "done", "dead"):

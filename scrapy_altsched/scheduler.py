@@ -282,6 +282,8 @@ class Scheduler(BaseScheduler):
         finally:
             self._committer.stop()
             frontier.abandon()
+            if frontier.unrecorded_leases:
+                self._reports.unrecorded_leases(frontier.unrecorded_leases)
         self._reports.end(counts, finished=finished, damage=frontier.damage)
         had_nothing = not self._at_open.pending and counts.accepted == self._at_open.accepted
         if self._on_disk and self._refused_starts and had_nothing:

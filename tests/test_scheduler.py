@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import shutil
 import tempfile
 import weakref
@@ -436,3 +437,22 @@ def test_a_checkpoint_promises_nothing_without_a_jobdir() -> None:
     stand_in.scheduler.enqueue_request(page(1))
     assert not stand_in.scheduler.checkpoint()
     stand_in.scheduler.close("finished")
+
+
+def test_requests_that_could_not_be_noted_as_under_way_are_reported_at_the_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stand_in = StandIn({**OURS, "JOBDIR": str(tmp_path), "ALTSCHED_COMMIT_INTERVAL": 1_000})
+    for number in range(3):
+        stand_in.scheduler.enqueue_request(Request(f"http://site.test/{number}"))
+    assert stand_in.next() is not None
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+    try:
+        assert stand_in.next() is not None
+        assert stand_in.next() is not None
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    stand_in.scheduler.close("shutdown")
+    assert stand_in.stat("altsched/unrecorded_leases") == 2
+    assert "Of 2 requests it could not be noted" in caplog.text
