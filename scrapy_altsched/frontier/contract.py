@@ -44,8 +44,8 @@ class Entry:
     :ivar priority: any int, higher first.
     :ivar start: whether it goes to the start requests' own queue.
     :ivar payload: the encoded request, or ``None`` for one that lives in memory only.
-    :ivar request: the object itself, for as long as the entry stays in memory; where there is no
-        payload, all there is.
+    :ivar request: the object itself, as long as it is among the newest; where there is no payload,
+        all there is.
     :ivar unique: whether it is refused if its fingerprint was seen (Scrapy's ``not dont_filter``).
     :ivar yielded: whether ``Spider.start()`` itself yielded it, so that a resumed job may skip it.
     :ivar claim: the frontier's own note of which occurrence of a start request this is.

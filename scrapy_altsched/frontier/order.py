@@ -15,7 +15,7 @@ from typing import Literal
 
 from sortedcontainers import SortedList
 
-from .contract import Busy, Entry
+from .contract import Busy
 
 Direction = Literal["lifo", "fifo"]
 Policy = Literal["slots", "one"]
@@ -98,9 +98,9 @@ class Slot:
     """The requests of one download slot.
 
     :ivar prefix: its id, 8 bytes; the beginning of its requests' keys.
-    :ivar heap: ``(order key, entry)`` of those in memory, a :mod:`heapq`; ``None``: none is.
-    :ivar bound: everything stored below this order key is in memory or leased, everything from
-        it on is only in the store; ``None``: nothing is only in the store.
+    :ivar heap: keys (prefix and order key) of those in memory, a :mod:`heapq`; ``None``: none is.
+    :ivar bound: everything stored below this key is in memory or leased, everything from it on is
+        only in the store; empty: everything is; ``None``: nothing is only in the store.
     :ivar count: requests pending, in memory or not.
     :ivar leased: requests leased.
     :ivar stored: requests in the store, as of the last commit: pending or leased ones.
@@ -112,7 +112,7 @@ class Slot:
     def __init__(self, slot_id: int, name: str) -> None:
         self.name = name
         self.prefix = slot_id.to_bytes(8, "big")
-        self.heap: list[tuple[bytes, Entry]] | None = None
+        self.heap: list[bytes] | None = None
         self.bound: bytes | None = None
         self.count = 0
         self.leased = 0

@@ -277,9 +277,12 @@ class Rows:
         """Key and value of pending requests whose keys start with *prefix*, from *start* on."""
         return self._iterate("pending", prefix, start, limit)
 
-    def read_pending(self, prefix: bytes, start: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+    def read_pending(
+        self, prefix: bytes, start: bytes, limit: int, most_bytes: int
+    ) -> list[tuple[bytes, bytes]]:
         """At most *limit* pending requests of the slot of *prefix*, from key *start* on.
 
+        It stops at the one with which the values come to *most_bytes*, too.
         One iterator serves all reads between two commits: making one costs more than a seek.
         """
         with self._reading:
@@ -288,11 +291,14 @@ class Rows:
             rows = self._reader
             rows.seek(start)
             found: list[tuple[bytes, bytes]] = []
-            while len(found) < limit and rows.valid():
+            size = 0
+            while len(found) < limit and size < most_bytes and rows.valid():
                 key = rows.key()
                 if not key.startswith(prefix):
                     return found
-                found.append((key, rows.value()))
+                value = rows.value()
+                size += len(value)
+                found.append((key, value))
                 rows.next()
             # A damaged block looks like the end; only the status tells the two apart.
             rows.status()

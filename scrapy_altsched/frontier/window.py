@@ -7,20 +7,32 @@ belongs; it becomes droppable with the commit.
 
 The cap is on all requests together, not on each slot's: a hundred thousand slots must fit.
 (Flink's RocksDBCachingPriorityQueueSet keeps heads of queues in memory in a like way.)
+
+What was read from the store stays as it is stored, in two strings of bytes, and what was pushed
+becomes so once it is written and no longer new: a garbage collection has nothing to look at there.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Container
 from heapq import heapify, heappop, heappush
 
 from .contract import Entry
 from .journal import Journal
 from .order import Slot
-from .records import decode_value
+from .records import decode_value, encode_value
 
 #: Most requests that are read at once.
 _READ = 256
+#: Most bytes of payload to keep in memory: twenty thousand requests of 1.6 KB.
+_MOST_BYTES = 32 * 1024 * 1024
+#: How many of the newest requests keep the object they were added with, which may be handed out as
+#: it is.  A round over a thousand slots takes what was added in the last one.  An object takes 2 KB
+#: and ten things to look at in each garbage collection, a stored form 0.4 KB and none.
+_LIVE = 2_000
+#: Payloads past this size are not kept twice: as bytes and as an object.
+_LIVE_BYTES = 8_192
 
 
 class Window:
@@ -31,6 +43,7 @@ class Window:
     :param unwritten: keys of requests that are not stored yet.
     :param out: containers of keys that are stored but in no queue: leased, set aside, or done since
         the last commit.
+    :param most_bytes: how many bytes of payload to keep in memory.
     """
 
     def __init__(
@@ -39,17 +52,23 @@ class Window:
         cap: int,
         unwritten: Container[bytes],
         out: tuple[Container[bytes], ...],
+        most_bytes: int = _MOST_BYTES,
     ) -> None:
         self._journal = journal
-        self._cap = cap
+        self._cap = self._shrink_at = cap
+        self._most_bytes = self._shrink_at_bytes = most_bytes
         self._unwritten = unwritten
         self._out = out
         self._warm: set[Slot] = set()
-        self._size = 0
-        self._shrink_at = cap
+        #: Key -> the request, or its stored form if it has one.
+        self._held: dict[bytes, Entry | bytes] = {}
+        #: Bytes of payload, roughly.
+        self.size = 0
+        #: Keys of the requests that were pushed last.
+        self._live: deque[bytes] = deque()
 
     def __len__(self) -> int:
-        return self._size
+        return len(self._held)
 
     def push(self, slot: Slot, order_key: bytes, entry: Entry) -> None:
         """Put a request that is pending into memory."""
@@ -57,9 +76,22 @@ class Window:
         if heap is None:
             heap = slot.heap = []
             self._warm.add(slot)
-        heappush(heap, (order_key, entry))
-        self._size += 1
-        if self._size > self._shrink_at and self._journal is not None:
+        key = slot.prefix + order_key
+        heappush(heap, key)
+        held = self._held
+        held[key] = entry
+        if self._journal is None:
+            return
+        payload = entry.payload
+        if payload is not None:
+            self.size += len(payload)
+            if len(payload) > _LIVE_BYTES:
+                entry.request = None
+            live = self._live
+            live.append(key)
+            if len(live) > _LIVE:
+                self._age(live.popleft())
+        if len(held) > self._shrink_at or self.size > self._shrink_at_bytes:
             self._shrink()
 
     def front(self, slot: Slot) -> tuple[bytes, Entry] | None:
@@ -68,50 +100,88 @@ class Window:
         :raises StoreError: the store could not be read.
         """
         heap = slot.heap
-        if slot.bound is not None and (not heap or heap[0][0] >= slot.bound):
+        if slot.bound is not None and (not heap or heap[0] >= slot.bound):
             self._refill(slot)
-            if self._size > self._shrink_at:
+            if len(self._held) > self._shrink_at or self.size > self._shrink_at_bytes:
                 self._shrink(slot)
             heap = slot.heap
-        return heap[0] if heap else None
+        if not heap:
+            return None
+        key = heap[0]
+        entry = self._held[key]
+        if isinstance(entry, bytes):
+            entry = decode_value(entry)
+        return key[len(slot.prefix) :], entry
 
     def pop(self, slot: Slot) -> None:
         """Take away what :meth:`front` answered."""
         heap = slot.heap
         assert heap is not None, "nothing is at the front"
-        heappop(heap)
-        self._size -= 1
+        self._drop(heappop(heap))
         if not heap:
             self._replace(slot, heap)
 
     def note_commit(self) -> None:
         """What was not written before is now, and may be dropped from memory."""
         self._shrink_at = self._cap
-        if self._size > self._cap:
+        self._shrink_at_bytes = self._most_bytes
+        if len(self._held) > self._cap or self.size > self._most_bytes:
             self._shrink()
+
+    def _age(self, key: bytes) -> None:
+        """Keep less of a request that is no longer new."""
+        entry = self._held.get(key)
+        if entry is None or isinstance(entry, bytes):
+            return
+        entry.request = None
+        if key not in self._unwritten:
+            value = encode_value(entry)
+            self.size += len(value) - len(entry.payload or b"")
+            self._held[key] = value
+
+    def _drop(self, key: bytes) -> None:
+        entry = self._held.pop(key)
+        self.size -= len(entry if isinstance(entry, bytes) else entry.payload or b"")
 
     def _refill(self, slot: Slot) -> None:
         assert self._journal is not None
-        while slot.bound is not None and (not slot.heap or slot.heap[0][0] >= slot.bound):
-            limit = max(1, min(_READ, self._cap // max(8, len(self._warm) + 1)))
-            start = slot.prefix + slot.bound
-            rows = self._journal.read_pending(slot.prefix, start, limit)
+        held = self._held
+        while slot.bound is not None and (not slot.heap or slot.heap[0] >= slot.bound):
+            parts = max(8, len(self._warm) + 1)
+            limit = max(1, min(_READ, self._cap // parts))
+            most_bytes = max(1, self._most_bytes // parts)
+            start = slot.bound or slot.prefix
+            rows = self._journal.read_pending(slot.prefix, start, limit, most_bytes)
             # All in the heap is past the bound: what is stored is among the rows, or comes later.
-            heap = [item for item in slot.heap or () if self._must_stay(slot, *item)]
+            heap = []
+            for key in slot.heap or ():
+                if self._must_stay(key):
+                    heap.append(key)
+                else:
+                    self._drop(key)
             leased, set_aside, ended = self._out
+            size = 0
             for key, value in rows:
-                if key not in leased and key not in set_aside and key not in ended:
-                    heap.append((key[8:], decode_value(value)))
+                size += len(value)
+                # A write that failed may have stored what counts as unwritten.
+                if key in leased or key in set_aside or key in ended or key in held:
+                    continue
+                heap.append(key)
+                held[key] = value
+                self.size += len(value)
             heapify(heap)
-            slot.bound = rows[-1][0][8:] + b"\0" if len(rows) == limit else None
+            is_cut = len(rows) == limit or size >= most_bytes
+            slot.bound = rows[-1][0] + b"\0" if is_cut else None
             self._replace(slot, heap)
 
-    def _must_stay(self, slot: Slot, order_key: bytes, entry: Entry) -> bool:
+    def _must_stay(self, key: bytes) -> bool:
         """Whether a request is in memory only, for good or until the next commit."""
-        return entry.payload is None or slot.prefix + order_key in self._unwritten
+        entry = self._held[key]
+        if isinstance(entry, bytes):
+            return False
+        return entry.payload is None or key in self._unwritten
 
-    def _replace(self, slot: Slot, heap: list[tuple[bytes, Entry]]) -> None:
-        self._size += len(heap) - len(slot.heap or ())
+    def _replace(self, slot: Slot, heap: list[bytes]) -> None:
         # A hundred thousand slots must not have an empty list each.
         slot.heap = heap or None
         if heap:
@@ -122,18 +192,28 @@ class Window:
     def _shrink(self, wanted: Slot | None = None) -> None:
         """Drop far ends of queues that can be read again, longest first, to 3/4 of the cap.
 
+        If too many bytes are left then, it goes on to half of that, and so on.
+
         :param wanted: a slot whose first request is asked for right now.
         """
         target = self._cap * 3 // 4
+        self._cut(target, wanted)
+        target = min(target, len(self._held))
+        while target and self.size > self._most_bytes:
+            target //= 2
+            self._cut(target, wanted)
+        # If little could be dropped, do not try again at the next request.
+        self._shrink_at = max(self._cap, len(self._held) + self._cap // 4)
+        self._shrink_at_bytes = max(self._most_bytes, self.size + self._most_bytes // 4)
+
+    def _cut(self, target: int, wanted: Slot | None) -> None:
         share = self._fair_share(target)
         for slot in list(self._warm):
-            if self._size <= target:
+            if len(self._held) <= target:
                 break
             keep = max(share, 1) if slot is wanted else share
             if len(slot.heap or ()) > keep:
                 self._trim(slot, keep)
-        # If little could be dropped, do not try again at the next request.
-        self._shrink_at = max(self._cap, self._size + self._cap // 4)
 
     def _fair_share(self, target: int) -> int:
         """The length such that all slots, cut to it, come to at most *target* requests."""
@@ -147,18 +227,16 @@ class Window:
         return target
 
     def _trim(self, slot: Slot, keep: int) -> None:
-        heap = sorted(slot.heap or (), key=_order_key)
+        heap = sorted(slot.heap or ())
         stay = heap[:keep]
         dropped: bytes | None = None
-        for order_key, entry in heap[keep:]:
-            if self._must_stay(slot, order_key, entry):
-                stay.append((order_key, entry))
-            elif dropped is None:
-                dropped = order_key
+        for key in heap[keep:]:
+            if self._must_stay(key):
+                stay.append(key)
+                continue
+            self._drop(key)
+            if dropped is None:
+                dropped = key
         if dropped is not None and (slot.bound is None or dropped < slot.bound):
             slot.bound = dropped
         self._replace(slot, stay)
-
-
-def _order_key(item: tuple[bytes, Entry]) -> bytes:
-    return item[0]
