@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import gc
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from time import perf_counter, thread_time
 from typing import Any
@@ -50,20 +51,54 @@ class Clock:
     :ivar taking: in ``next_request``.
     :ivar processor: of processor time, in both, in the thread that called.
     :ivar longest: in the longest single call of those that were timed one by one.
-    :ivar each: whether ``enqueue_request`` is timed call by call, which itself takes 0.1 us.
+    :ivar longest_processor: the same of processor time: a process that is made to wait does not
+        count.
+    :ivar longest_own: the same without garbage collections, which come when they like and also
+        walk through all that belongs to others.
+    :ivar collecting: of processor time in garbage collections, while :func:`collections_timed`.
+    :ivar longest_collection: in the longest of these.
+    :ivar each: whether ``enqueue_request`` is timed call by call, which itself takes 0.5 us.
     """
 
     def __init__(self, *, each: bool = False) -> None:
         self.enqueueing = 0.0
         self.taking = 0.0
         self.processor = 0.0
-        self.longest = 0.0
+        self.longest = self.longest_processor = self.longest_own = 0.0
+        self.collecting = self.longest_collection = 0.0
         self.each = each
 
     @property
     def total(self) -> float:
         """Seconds in all."""
         return self.enqueueing + self.taking
+
+    def note(self, seconds: float, processor: float, collecting: float) -> None:
+        """Take a single call into account, by all three measures."""
+        self.longest = max(self.longest, seconds)
+        self.longest_processor = max(self.longest_processor, processor)
+        self.longest_own = max(self.longest_own, processor - collecting)
+
+
+@contextmanager
+def collections_timed(clock: Clock) -> Iterator[None]:
+    """Have *clock* also count the time of garbage collections."""
+    start = 0.0
+
+    def on_collection(phase: str, _: dict[str, int]) -> None:
+        nonlocal start
+        if phase == "start":
+            start = thread_time()
+            return
+        seconds = thread_time() - start
+        clock.collecting += seconds
+        clock.longest_collection = max(clock.longest_collection, seconds)
+
+    gc.callbacks.append(on_collection)
+    try:
+        yield
+    finally:
+        gc.callbacks.remove(on_collection)
 
 
 class _Slot:
@@ -164,11 +199,12 @@ class Crawl:
         start_processor = thread_time()
         if clock.each:
             for request in requests:
+                collecting, processor = clock.collecting, thread_time()
                 start = perf_counter()
                 accepted += enqueue_request(request)
                 seconds = perf_counter() - start
                 clock.enqueueing += seconds
-                clock.longest = max(clock.longest, seconds)
+                clock.note(seconds, thread_time() - processor, clock.collecting - collecting)
         else:
             start = perf_counter()
             for request in requests:
@@ -197,13 +233,14 @@ class Crawl:
     def _fill(self, active: set[Request]) -> bool:
         clock = self.clock
         while len(active) < CONCURRENCY:
-            start_processor = thread_time()
+            collecting, start_processor = clock.collecting, thread_time()
             start = perf_counter()
             request = self.scheduler.next_request()
             seconds = perf_counter() - start
-            clock.processor += thread_time() - start_processor
+            processor = thread_time() - start_processor
+            clock.processor += processor
             clock.taking += seconds
-            clock.longest = max(clock.longest, seconds)
+            clock.note(seconds, processor, clock.collecting - collecting)
             if request is None:
                 return False
             self._begin_download(request)

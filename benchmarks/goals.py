@@ -84,6 +84,8 @@ def _grow(results: Results) -> Iterator[Goal]:
     yield Goal("grow: cost of a request at the end, against that at a tenth", 1.5, late / early)
     yield Goal("grow: MB resident in all", 250, figures["resident"])
     yield Goal("grow: ms, longest call", 50, figures["longest"])
+    yield Goal("grow: ms of processor time, the same", 50, figures["longest_processor"])
+    yield Goal("grow: the same without garbage collection", 50, figures["longest_own"])
     yield Goal("grow: s to open", 0.5, max(figures["open"], figures["open_killed"]))
     yield Goal("grow: MB more when open", 60, figures["open_resident"])
 

@@ -20,7 +20,7 @@ from typing import Any
 from scrapy import Request
 
 from ..contenders import CONTENDERS, OURS, Contender
-from ..engine import BudgetExceeded, Clock, Crawl, link, start_request
+from ..engine import BudgetExceeded, Clock, Crawl, collections_timed, link, start_request
 from ..process import bytes_on_disk, bytes_written, other_threads_seconds, resident
 from . import Case, Metric, Outcome, Place, microseconds
 from .unique import HOSTS, url
@@ -32,6 +32,9 @@ METRICS = (
     Metric("take", "us one taken"),
     Metric("background", "us in other threads"),
     Metric("longest", "ms, longest call"),
+    Metric("longest_processor", "ms of processor time, longest call"),
+    Metric("longest_own", "the same without garbage collection"),
+    Metric("longest_collection", "ms, longest garbage collection"),
     Metric("resident", "MB resident at most", digits=0),
     Metric("disk", "MB on disk", digits=0),
     Metric("written", "MB written", digits=0),
@@ -39,6 +42,8 @@ METRICS = (
     Metric("open", "s to open", digits=3),
     Metric("open_resident", "MB more when open"),
 )
+#: Of a :class:`Clock`, in seconds: the longest of what there was since the last look.
+_LONGEST = ("longest", "longest_processor", "longest_own", "longest_collection")
 #: How far the peers are taken: the time is better spent on what is to be shown.
 PEERS = 0.1
 PEERS_BUDGET = 60.0
@@ -105,7 +110,7 @@ class _Growth:
         self._new = self._duplicate = 0.0
         self._last = dict.fromkeys(("new", "duplicate", "take", "background"), 0.0)
         self._last_size = 0
-        self.longest = 0.0
+        self.longest = dict.fromkeys(_LONGEST, 0.0)
         self.series: list[dict[str, float]] = []
         self.work: dict[str, str] = {}
 
@@ -144,14 +149,16 @@ class _Growth:
         spent["take"] *= STAYS / (STAYS - 1)
         place = {
             "size": self._number,
-            "longest": clock.longest * 1e3,
+            **{name: getattr(clock, name) * 1e3 for name in _LONGEST},
             "resident": resident() / 1e6,
             "disk": bytes_on_disk(self._directory) / 1e6,
             "written": bytes_written() / 1e6,
         }
         self.series.append({**place, "cost": cost, **spent})
         self._last, self._last_size = now, self._number
-        self.longest, clock.longest = max(self.longest, clock.longest), 0.0
+        for name in _LONGEST:
+            self.longest[name] = max(self.longest[name], getattr(clock, name))
+            setattr(clock, name, 0.0)
         crawl = self._crawl
         counts = f"{crawl.accepted} accepted, {crawl.refused} refused, {crawl.taken} taken"
         self.work[str(self._number)] = counts
@@ -165,7 +172,8 @@ def _fill(settings: dict[str, Any], directory: Path, seen: int, step: int, budge
     note = ""
     crawl.enqueue([start_request("https://start.example/")])
     try:
-        crawl.run(growth.scrape)
+        with collections_timed(clock):
+            crawl.run(growth.scrape)
     except _Grown:
         pass
     except BudgetExceeded:
@@ -173,7 +181,7 @@ def _fill(settings: dict[str, Any], directory: Path, seen: int, step: int, budge
         growth.look()
         growth.work.popitem()
     figures = dict(growth.series[-1])
-    figures["longest"] = growth.longest * 1e3
+    figures.update({name: seconds * 1e3 for name, seconds in growth.longest.items()})
     figures["resident"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
     print(json.dumps(asdict(Outcome(figures, growth.work, growth.series, note))), flush=True)
     return crawl

@@ -118,6 +118,8 @@ def options_for(recovery: DBRecoveryMode) -> Options:
 def _family_options(name: str, cache: Cache, recovery: DBRecoveryMode) -> Options:
     options = options_for(recovery)
     options.set_write_buffer_size(16 * _MIB)
+    # While a table is written, 8 bytes for each of its keys are in memory.
+    options.set_target_file_size_base(16 * _MIB)
     table = BlockBasedOptions()
     table.set_block_cache(cache)
     table.set_format_version(5)
