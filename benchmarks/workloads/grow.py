@@ -46,7 +46,7 @@ METRICS = (
 _LONGEST = ("longest", "longest_processor", "longest_own", "longest_collection")
 #: How far the peers are taken: the time is better spent on what is to be shown.
 PEERS = 0.1
-PEERS_BUDGET = 60.0
+PEERS_BUDGET = 30.0
 #: One new request in so many stays pending.
 STAYS = 10
 STEPS = 40

@@ -21,7 +21,7 @@ METRICS = (
 )
 HOSTS = 1_000
 IN, OUT = 50, 40
-BUDGET = 60.0
+BUDGET = 40.0
 
 
 def cases(scale: float, _: Any) -> list[Case]:
