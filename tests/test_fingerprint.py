@@ -38,6 +38,7 @@ from scrapy_altsched.fingerprint import apply_rules, fingerprint
 from .engines import OURS, StandIn
 
 COMPARISONS = int(os.environ.get("ALTSCHED_COMPARISONS", "10000"))
+AS_LONG_AS_IT_TAKES = pytest.mark.timeout(300 + COMPARISONS // 100)
 LINKS = Path(__file__).parent.parent / "example_project" / "data" / "python-docs-links.jsonl.gz"
 
 
@@ -183,6 +184,7 @@ urls = st.one_of(
 )
 
 
+@AS_LONG_AS_IT_TAKES
 def test_generated_urls_beside_scrapy() -> None:
     made = 0
 
@@ -284,6 +286,7 @@ def mutants(seed: int) -> Iterator[str]:
         yield url
 
 
+@AS_LONG_AS_IT_TAKES
 def test_recorded_urls_with_mutations_beside_scrapy() -> None:
     seed = 20_000
     made = 0
