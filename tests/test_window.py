@@ -13,11 +13,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scrapy_altsched.frontier import Lease, LocalFrontier, Options, Order, open_frontier
+from scrapy_altsched.frontier.store import Store
+from scrapy_altsched.frontier.window import _LIVE, _LIVE_BYTES, _MOST_BYTES
 
 from .frontiers import DiskKind, MemoryKind, name_of, page, take, work_off
 
 CAP = 100
 PENDING = 50 * CAP
+#: Bytes of a payload of which a few dozen are too many.
+LARGE = _MOST_BYTES // 20
 
 
 @pytest.fixture
@@ -167,6 +171,76 @@ def test_memory_only_requests_are_never_dropped(disk: DiskKind) -> None:
         frontier.add(page(f"{number:02}", stored=number % 3 == 0))
         frontier.commit()
     assert work_off(frontier) == [f"{number:02}" for number in range(60)]
+
+
+@pytest.mark.parametrize("slots", [1, 50])
+@pytest.mark.parametrize("direction", ["lifo", "fifo"])
+def test_the_memory_is_bounded_by_bytes_too(disk: DiskKind, slots: int, direction: str) -> None:
+    frontier = disk.open(options(direction, cap=10_000))
+    sizes = [LARGE, 10, 10, 3 * LARGE, 10]
+
+    def assert_few_bytes() -> None:
+        # What is not committed comes on top, and what one read brings.
+        assert frontier._window.size <= 1.25 * _MOST_BYTES + 8 * LARGE
+
+    for number in range(100):
+        entry = page(f"{number:03}", f"slot {number % slots}")
+        entry.payload = bytes(sizes[number % 5])
+        frontier.add(entry)
+        if number % 4 == 0:
+            frontier.commit(wait=True)
+        assert_few_bytes()
+    frontier.commit(wait=True)
+    found = []
+    while (lease := frontier.lease()) is not None:
+        assert_few_bytes()
+        assert lease.entry.payload is not None
+        assert len(lease.entry.payload) == sizes[int(name_of(lease)) % 5]
+        found.append(name_of(lease))
+        frontier.finish(lease)
+        frontier.commit(wait=True)
+    assert frontier._window.size == 0
+    assert len(found) == 100
+    for slot in range(slots):
+        in_slot = [name for name in found if int(name) % slots == slot]
+        assert in_slot == sorted(in_slot, reverse=direction == "lifo")
+
+
+def test_only_the_newest_requests_and_small_ones_keep_their_object(disk: DiskKind) -> None:
+    frontier = disk.open(options("lifo", cap=10 * _LIVE))
+    for number in range(_LIVE + 100):
+        entry = page(str(number))
+        entry.request = f"request of {number}"
+        if number % 100 == 99:
+            entry.payload = bytes(_LIVE_BYTES + 1)
+        frontier.add(entry)
+        # What becomes old before it is committed keeps none either.
+        if number == 50:
+            frontier.commit()
+    for number in reversed(range(_LIVE + 100)):
+        lease = take(frontier)
+        assert name_of(lease) == str(number)
+        is_kept = number >= 100 and number % 100 != 99
+        assert lease.entry.request == (f"request of {number}" if is_kept else None)
+        expected = bytes(_LIVE_BYTES + 1) if number % 100 == 99 else f"payload of {number}".encode()
+        assert lease.entry.payload == expected
+        frontier.finish(lease)
+
+
+def test_what_a_failed_write_has_stored_is_not_leased_twice(disk: DiskKind) -> None:
+    frontier = disk.open(options("fifo", cap=4))
+    frontier.add(page("stored 1"))
+    frontier.add(page("stored 2"))
+    frontier.close()
+    frontier = disk.open(options("fifo", cap=4))
+    for number in range(5):
+        frontier.add(page(f"new {number}"))
+    journal = frontier._journal
+    assert journal is not None
+    Store.write(journal, frontier._prepare({}).batch)
+    journal.commit_number -= 1
+    names = [name_of(take(frontier)) for _ in range(7)]
+    assert names == ["stored 1", "stored 2", *(f"new {number}" for number in range(5))]
 
 
 @pytest.mark.parametrize("end", [LocalFrontier.finish, LocalFrontier.release, None])
