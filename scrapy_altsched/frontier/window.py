@@ -28,9 +28,9 @@ _READ = 256
 #: Most bytes of payload to keep in memory: twenty thousand requests of 1.6 KB.
 _MOST_BYTES = 32 * 1024 * 1024
 #: How many of the newest requests keep the object they were added with, which may be handed out as
-#: it is.  A round over a thousand slots takes what was added in the last one.  An object takes 2 KB
+#: it is.  A few rounds over a thousand slots take what was added in them.  An object takes 2 KB
 #: and ten things to look at in each garbage collection, a stored form 0.4 KB and none.
-_LIVE = 2_000
+_LIVE = 5_000
 #: Payloads past this size are not kept twice: as bytes and as an object.
 _LIVE_BYTES = 8_192
 
