@@ -141,6 +141,10 @@ def test_what_could_not_be_written_is_an_error_and_is_written_over(
         ([], {b"old": 2}),
         ([LeaseRecord(b"a"), LeaseRecord(b"b")], {b"old": 2, b"a": 0, b"b": 0}),
         ([LeaseRecord(b"a"), LeaseRecord(b"a", over=True)], {b"old": 2}),
+        (
+            [LeaseRecord(b"a"), LeaseRecord(b"a"), LeaseRecord(b"a", over=True)],
+            {b"old": 2, b"a": 0},
+        ),
         ([LeaseRecord(b"old", alone=True)], {b"old": 3}),
         ([LeaseRecord(b"old", alone=True), LeaseRecord(b"a")], {b"old": 2, b"a": 0}),
         ([LeaseRecord(b"old", alone=True), LeaseRecord(b"old", over=True)], {b"old": 2}),

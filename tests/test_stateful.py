@@ -96,7 +96,7 @@ class Model:
 
     def crash(self) -> None:
         for item in self.now.leased:
-            self.suspects.setdefault(item.name, 0)
+            self.suspects.setdefault(item.name, self.over.get(item.name, 0))
         self.suspects = {**self.over, **self.suspects}
         if self.newest_alone is not None:
             self.suspects[self.newest_alone] += 1
@@ -173,18 +173,19 @@ class Model:
             self.alone = item
             self.newest_alone = item.name
         else:
-            self.over.pop(item.name, None)
             self.newest_alone = None
         return item
 
     def end(self, item: Item, how: str) -> None:
         now = self.now
         now.leased.remove(item)
-        if self.alone is item:
+        was_alone = self.alone is item
+        if was_alone:
             self.alone = None
         if how == "release":
             now.pending.append(item)
-            self.over.setdefault(item.name, self.suspects.get(item.name, 0))
+            if was_alone:
+                self.newest_alone = None
             return
         now.done += how == "finish"
         now.dead += how == "bury"

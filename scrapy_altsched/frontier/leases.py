@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -50,14 +51,12 @@ def find_suspects(stored: Mapping[bytes, int], records: Iterable[LeaseRecord]) -
     :param records: the log of the run that died: if it ends with a request that was leased alone,
         that one is to blame, whatever clocks say.
     """
-    out: dict[bytes, None] = {}
+    out: Counter[bytes] = Counter()
     last = None
     for last in records:
-        if last.over:
-            out.pop(last.fingerprint, None)
-        else:
-            out[last.fingerprint] = None
-    suspects = {**stored, **{fingerprint: stored.get(fingerprint, 0) for fingerprint in out}}
+        # Equal requests may be under way at the same time.
+        out[last.fingerprint] += -1 if last.over else 1
+    suspects = {**stored, **{name: stored.get(name, 0) for name, times in out.items() if times > 0}}
     if last is not None and last.alone and not last.over:
         suspects[last.fingerprint] += 1
     return suspects
