@@ -8,9 +8,11 @@ round-robin by name.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from typing import Literal
 
 from sortedcontainers import SortedList
@@ -24,6 +26,9 @@ _SEQUENCE_MAX = (1 << 64) - 1
 _NORMAL, _START = 0, 1
 #: Longest priority, in bytes, whose length fits the first byte of its encoding.
 _SHORT = 0x7E
+
+#: How many names to look ahead in the round: a search for each would take longer than all else.
+_AHEAD = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +132,9 @@ class Slots:
         self._by_name: dict[str, Slot] = {}
         self._pending: SortedList[str] = SortedList()
         self._last: str | None = None
+        #: Names that come next in the round, for most turns to need no search; those that are no
+        #: longer pending are among them.
+        self._next: deque[str] = deque()
         self.next_id = 1
 
     def __len__(self) -> int:
@@ -149,12 +157,15 @@ class Slots:
         self._by_name[slot.name] = slot
         if slot.count:
             self._pending.add(slot.name)
+            self._next.clear()
 
     def increase(self, slot: Slot) -> None:
         """One more request of *slot* is pending."""
         slot.count += 1
         if slot.count == 1:
             self._pending.add(slot.name)
+            if self._next and self._comes_before(slot.name, self._next[-1]):
+                self._next.clear()
 
     def decrease(self, slot: Slot, by: int = 1) -> None:
         """*by* requests of *slot* are no longer pending."""
@@ -177,6 +188,9 @@ class Slots:
         pending = self._pending
         if len(pending) < 2:
             return self._by_name[pending[0]] if pending else None
+        slot = self._peek()
+        if not busy.get(slot.name, 0):
+            return slot
         best: str | None = None
         fewest = 0
         for name in self._rotation():
@@ -191,6 +205,29 @@ class Slots:
     def take(self, slot: Slot) -> None:
         """A request of *slot* was leased: the next slot in the round has its turn."""
         self._last = slot.name
+        following = self._next
+        if following and following[0] == slot.name:
+            following.popleft()
+        else:
+            following.clear()
+
+    def _peek(self) -> Slot:
+        """The slot that comes next in the round; something must be pending."""
+        following = self._next
+        while True:
+            if not following:
+                following.extend(islice(self._rotation(), _AHEAD))
+            slot = self._by_name.get(following[0])
+            if slot is not None and slot.count:
+                return slot
+            following.popleft()
+
+    def _comes_before(self, name: str, other: str) -> bool:
+        """Whether the turn of *name* comes before that of *other*."""
+        last = self._last
+        if last is None:
+            return name < other
+        return (name <= last, name) < (other <= last, other)
 
     def _rotation(self) -> Iterator[str]:
         last = self._last

@@ -295,13 +295,16 @@ class Rows:
             rows.seek(start)
             found: list[tuple[bytes, bytes]] = []
             size = 0
-            while len(found) < limit and size < most_bytes and rows.valid():
+            while rows.valid():
                 key = rows.key()
                 if not key.startswith(prefix):
                     return found
                 value = rows.value()
                 size += len(value)
                 found.append((key, value))
+                # The next one may be far away, behind rows that were deleted.
+                if len(found) >= limit or size >= most_bytes:
+                    return found
                 rows.next()
             # A damaged block looks like the end; only the status tells the two apart.
             rows.status()
