@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from ..errors import CodecError
@@ -97,7 +98,9 @@ class _Refingerprinting:
             self._move_claims(final)
         self._journal.write(final, wait=True)
         if self._outcome.changed:
-            self._journal.leases.restart(final.counters.run)
+            # A log that stays has old fingerprints in it: suspects that nobody will meet.
+            with suppress(OSError):
+                self._journal.leases.restart(final.counters.run)
         self._journal.sync()
         return self._outcome
 
