@@ -94,6 +94,20 @@ def test_pending_requests_have_the_new_fingerprints_and_their_old_places(disk: D
     frontier.close()
 
 
+def test_a_log_of_leases_that_cannot_be_begun_anew_is_no_reason_to_fail(disk: DiskKind) -> None:
+    frontier = disk.open()
+    add(frontier, "a")
+    frontier.close()
+    for name in ("altsched.leases.0", "altsched.leases.1"):
+        (disk.path / name).unlink(missing_ok=True)
+        (disk.path / name).mkdir()
+    assert change(disk, {"a": "A"}) == Outcome(pending=1, changed=1)
+    frontier = disk.open()
+    assert work_off(frontier) == ["A"]
+    assert frontier.unrecorded_leases == 1
+    frontier.close()
+
+
 def test_if_nothing_changes_nothing_is_written_anew(disk: DiskKind) -> None:
     frontier = disk.open()
     add(frontier, *"abc")
