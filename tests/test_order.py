@@ -190,6 +190,11 @@ def test_a_thousand_slots_are_chosen_as_the_rule_says() -> None:
         slots.decrease(slot)
         last = slot.name
         count[last] -= 1
+        slots.drop_if_empty(slot)
+        if rng.random() < 0.2:
+            name = rng.choice(list(count))
+            slots.increase(slots.get(name))
+            count[name] += 1
 
 
 def test_a_slot_is_forgotten_only_when_nothing_of_it_is_left() -> None:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from typing import Literal
 
 from sortedcontainers import SortedList
@@ -29,6 +29,8 @@ _SHORT = 0x7E
 
 #: How many names to look ahead in the round: a search for each would take longer than all else.
 _AHEAD = 32
+#: How many idle names to pass at the most, beside as many as others.
+_MOST_IDLE = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,11 @@ class Slots:
 
     def __init__(self) -> None:
         self._by_name: dict[str, Slot] = {}
-        self._pending: SortedList[str] = SortedList()
+        #: Names of slots in the order of their turns, those of idle ones among them.
+        self._round: SortedList[str] = SortedList()
+        #: Names in the round of which nothing is pending any more: to take out each would cost
+        #: more than to pass it, and many are soon back.
+        self._idle: set[str] = set()
         self._last: str | None = None
         #: Names that come next in the round, for most turns to need no search; those that are no
         #: longer pending are among them.
@@ -156,22 +162,23 @@ class Slots:
         """Take over a stored slot."""
         self._by_name[slot.name] = slot
         if slot.count:
-            self._pending.add(slot.name)
-            self._next.clear()
+            self._join(slot)
 
     def increase(self, slot: Slot) -> None:
         """One more request of *slot* is pending."""
         slot.count += 1
         if slot.count == 1:
-            self._pending.add(slot.name)
-            if self._next and self._comes_before(slot.name, self._next[-1]):
-                self._next.clear()
+            self._join(slot)
 
     def decrease(self, slot: Slot, by: int = 1) -> None:
         """*by* requests of *slot* are no longer pending."""
         slot.count -= by
         if not slot.count:
-            self._pending.remove(slot.name)
+            idle = self._idle
+            idle.add(slot.name)
+            if len(idle) * 2 > len(self._round) + _MOST_IDLE:
+                self._round = SortedList(name for name in self._round if name not in idle)
+                idle.clear()
 
     def drop_if_empty(self, slot: Slot) -> bool:
         """Forget *slot* if nothing of it is pending, leased or stored; whether it was."""
@@ -185,11 +192,11 @@ class Slots:
 
         Walks names from the last one taken, past busy ones only: O(log slots + busy slots).
         """
-        pending = self._pending
-        if len(pending) < 2:
-            return self._by_name[pending[0]] if pending else None
-        slot = self._peek()
-        if not busy.get(slot.name, 0):
+        pending = len(self._round) - len(self._idle)
+        if not pending:
+            return None
+        slot = self._peek() if len(self._round) > 1 else self._by_name[self._round[0]]
+        if pending == 1 or not busy.get(slot.name, 0):
             return slot
         best: str | None = None
         fewest = 0
@@ -222,6 +229,16 @@ class Slots:
                 return slot
             following.popleft()
 
+    def _join(self, slot: Slot) -> None:
+        """Something of *slot* is pending, and nothing was before."""
+        name = slot.name
+        if name in self._idle:
+            self._idle.remove(name)
+        else:
+            self._round.add(name)
+        if self._next and self._comes_before(name, self._next[-1]):
+            self._next.clear()
+
     def _comes_before(self, name: str, other: str) -> bool:
         """Whether the turn of *name* comes before that of *other*."""
         last = self._last
@@ -230,9 +247,13 @@ class Slots:
         return (name <= last, name) < (other <= last, other)
 
     def _rotation(self) -> Iterator[str]:
-        last = self._last
+        """Names of slots that something is pending of, from the one whose turn it is."""
+        last, idle = self._last, self._idle
         if last is None:
-            yield from self._pending.irange()
+            names: Iterator[str] = iter(self._round)
         else:
-            yield from self._pending.irange(minimum=last, inclusive=(False, True))
-            yield from self._pending.irange(maximum=last)
+            names = chain(
+                self._round.irange(minimum=last, inclusive=(False, True)),
+                self._round.irange(maximum=last),
+            )
+        return (name for name in names if name not in idle)
