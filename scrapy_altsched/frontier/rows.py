@@ -109,8 +109,8 @@ def options_for(recovery: DBRecoveryMode) -> Options:
     options.set_stats_dump_period_sec(0)
     # Open files must not grow with the crawl.
     options.set_max_open_files(256)
-    # After a kill the log of all that is only in there is read again, some 2 us a row.
-    options.set_db_write_buffer_size(24 * _MIB)
+    # After a kill the log of all that is only in there is read again: some 20 ms a MiB.
+    options.set_db_write_buffer_size(16 * _MIB)
     options.set_max_total_wal_size(96 * _MIB)
     options.set_max_background_jobs(2)
     return options
