@@ -12,7 +12,7 @@ Only the scheduler's own calls are timed.
 from __future__ import annotations
 
 import gc
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -35,6 +35,10 @@ _PER_SLOT = 8
 _END_AT_ONCE = 4
 #: Pages that wait for their callbacks while there is enough to download.
 _IN_SCRAPER = 16
+
+#: Download slots that are kept although nothing is downloaded there.  Scrapy's downloader drops
+#: those that were not used for 60 s: at a hundred pages a second, there are six thousand at most.
+_IDLE_SLOTS = 6_000
 
 #: What a page's callback yields.
 Scrape = Callable[[Request], list[Request]]
@@ -161,6 +165,8 @@ class Crawl:
         self.spider = Spider.from_crawler(self.crawler, name="benchmark")
         self.crawler.spider = self.spider
         self._downloading: deque[Request] = deque()
+        #: Names of slots in which the last download has ended, the one used last at the end.
+        self._idle: OrderedDict[str, None] = OrderedDict()
         self._scraping: deque[Request] = deque()
         self.accepted = self.refused = self.taken = self.digest = 0
         scheduler_class = load_object(self.crawler.settings["SCHEDULER"])
@@ -214,6 +220,10 @@ class Crawl:
         self.accepted += accepted
         self.refused += len(requests) - accepted
 
+    def allow(self, seconds: float) -> None:
+        """Let the scheduler take *seconds* more from now on."""
+        self._budget = self.clock.total + seconds
+
     def close(self) -> None:
         """Close the scheduler, which keeps what is pending."""
         self.scheduler.close("shutdown")
@@ -260,6 +270,7 @@ class Crawl:
         slot = downloader.slots.get(name)
         if slot is None:
             slot = downloader.slots[name] = Slot(_PER_SLOT, 0, 0)
+        self._idle.pop(name, None)
         request.meta["download_slot"] = name
         slot.active.add(request)
 
@@ -267,7 +278,13 @@ class Crawl:
         request = self._downloading.popleft()
         downloader = self._engine.downloader
         downloader.active.remove(request)
-        downloader.slots[request.meta["download_slot"]].active.remove(request)
+        name = request.meta["download_slot"]
+        active = downloader.slots[name].active
+        active.remove(request)
+        if not active:
+            self._idle[name] = None
+            if len(self._idle) > _IDLE_SLOTS:
+                del downloader.slots[self._idle.popitem(last=False)[0]]
         self._scraping.append(request)
 
     def _scrape(self, scrape: Scrape) -> None:

@@ -27,7 +27,7 @@ METRICS = (
     Metric("processor", "s of processor time", digits=2),
     Metric("scheduler", "% in the scheduler's calls"),
 )
-CONTENDERS = ("stock-memory", "stock-disk", "altsched-memory", "altsched-disk")
+CONTENDERS = ("stock-disk", "altsched-disk")
 PROJECT = ROOT / "example_project"
 
 
