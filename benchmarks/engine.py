@@ -168,6 +168,8 @@ class Crawl:
         #: Names of slots in which the last download has ended, the one used last at the end.
         self._idle: OrderedDict[str, None] = OrderedDict()
         self._scraping: deque[Request] = deque()
+        #: Requests that are over.  To free one is work that somebody always does: outside the time.
+        self._over: list[Request] = []
         self.accepted = self.refused = self.taken = self.digest = 0
         scheduler_class = load_object(self.crawler.settings["SCHEDULER"])
         gc.collect()
@@ -235,6 +237,7 @@ class Crawl:
         active = self._engine.downloader.active
         known = len(active)
         is_full = self._fill(active)
+        self._over.clear()
         # Middlewares come between: requests reach their slots only in the next turn.
         for request in islice(self._downloading, known, None):
             self._reach_slot(request)
@@ -293,6 +296,7 @@ class Crawl:
         if children:
             self.enqueue(children)
         self._in_progress.remove(request)
+        self._over.append(request)
 
 
 def start_request(url: str) -> Request:

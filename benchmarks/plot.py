@@ -74,7 +74,7 @@ def draw(directory: Path, results: Results) -> list[Path]:
 
 
 def _series(results: Results, workload: str) -> dict[str, list[dict[str, float]]]:
-    """By contender: the figures at growing sizes, of all cases."""
+    """By contender: the figures at growing sizes; of a size that two cases have, the first."""
     found: dict[str, list[dict[str, float]]] = {}
     for summaries in results.get(workload, {}).values():
         for name, summary in summaries.items():
@@ -83,5 +83,7 @@ def _series(results: Results, workload: str) -> dict[str, list[dict[str, float]]
             rows = summary.outcomes[-1].series
             if len(rows) == 1:
                 rows = [{**rows[0], **summary.figures}]
-            found.setdefault(name, []).extend(rows)
+            drawn = found.setdefault(name, [])
+            sizes = {row["size"] for row in drawn}
+            drawn.extend(row for row in rows if row["size"] not in sizes)
     return {name: sorted(rows, key=lambda row: row["size"]) for name, rows in found.items()}

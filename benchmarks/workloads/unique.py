@@ -62,11 +62,14 @@ def run(contender: Contender, place: Place, requests: int) -> Outcome:
         work["all"] = work_of(crawl)
     except BudgetExceeded:
         note = f"stopped at {crawl.accepted:,} requests"
+    enqueue = microseconds(clock.enqueueing, crawl.accepted)
+    take = microseconds(clock.taking, crawl.taken)
     figures = {
-        "cost": microseconds(clock.total, crawl.accepted),
-        "processor": microseconds(clock.processor, crawl.accepted),
-        "enqueue": microseconds(clock.enqueueing, crawl.accepted),
-        "take": microseconds(clock.taking, crawl.taken),
+        # Whoever was stopped has taken fewer than were enqueued; all of them are to be taken.
+        "cost": enqueue + take,
+        "processor": (enqueue + take) * clock.processor / clock.total,
+        "enqueue": enqueue,
+        "take": take,
         "background": microseconds(other_threads_seconds() - before, crawl.accepted),
     }
     crawl.close()
