@@ -109,6 +109,20 @@ def test_the_memory_is_bounded_while_requests_come_and_go(disk: DiskKind) -> Non
     assert sorted(map(int, leased)) == list(range(PENDING + 3_000))
 
 
+def test_a_large_window_drops_few_requests_at_once(disk: DiskKind) -> None:
+    cap = 30_000
+    frontier = disk.open(options("fifo", cap))
+    for number in range(cap):
+        frontier.add(page(str(number)))
+        if number % 2_000 == 0:
+            frontier.commit()
+    while not frontier.commit():
+        pass
+    assert len(frontier._window) == cap
+    frontier.add(page("one more"))
+    assert len(frontier._window) == cap - 5_000 + 1  # which is not stored yet
+
+
 def test_more_slots_than_requests_that_fit_still_fit(disk: DiskKind) -> None:
     frontier = disk.open(options("fifo", cap=10))
     for number in range(500):

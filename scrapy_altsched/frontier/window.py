@@ -25,8 +25,10 @@ from .records import decode_value, encode_value
 
 #: Most requests that are read at once.
 _READ = 256
-#: Most bytes of payload to keep in memory: twenty thousand requests of 1.6 KB.
+#: Most bytes of payload to keep in memory: fifty thousand requests of 0.7 KB.
 _MOST_BYTES = 32 * 1024 * 1024
+#: Most requests to drop at once for a cap on their number: some 10 ms in a hundred thousand slots.
+_DROP = 5_000
 #: How many of the newest requests keep the object they were added with, which may be handed out as
 #: it is.  A few rounds over a thousand slots take what was added in them.  An object takes 2 KB
 #: and ten things to look at in each garbage collection, a stored form 0.4 KB and none.
@@ -190,20 +192,22 @@ class Window:
             self._warm.discard(slot)
 
     def _shrink(self, wanted: Slot | None = None) -> None:
-        """Drop far ends of queues that can be read again, longest first, to 3/4 of the cap.
+        """Drop far ends of queues that can be read again, longest first.
 
-        If too many bytes are left then, it goes on to half of that, and so on.
+        A quarter of the cap goes, or :data:`_DROP` requests if that is less.  If too many bytes are
+        left then, it goes on to half of that, and so on.
 
         :param wanted: a slot whose first request is asked for right now.
         """
-        target = self._cap * 3 // 4
+        target = max(self._cap * 3 // 4, self._cap - _DROP)
+        step = self._cap - target
         self._cut(target, wanted)
         target = min(target, len(self._held))
         while target and self.size > self._most_bytes:
             target //= 2
             self._cut(target, wanted)
         # If little could be dropped, do not try again at the next request.
-        self._shrink_at = max(self._cap, len(self._held) + self._cap // 4)
+        self._shrink_at = max(self._cap, len(self._held) + step)
         self._shrink_at_bytes = max(self._most_bytes, self.size + self._most_bytes // 4)
 
     def _cut(self, target: int, wanted: Slot | None) -> None:
