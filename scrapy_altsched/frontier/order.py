@@ -29,7 +29,8 @@ _SHORT = 0x7E
 
 #: How many names to look ahead in the round: a search for each would take longer than all else.
 _AHEAD = 32
-#: How many idle names to pass at the most, beside as many as others.
+#: How many idle names to keep in the round, beside one for seven others: more would cost memory, of
+#: which a slot that has requests pending may take 300 bytes, and time to pass them.
 _MOST_IDLE = 32
 
 
@@ -176,7 +177,7 @@ class Slots:
         if not slot.count:
             idle = self._idle
             idle.add(slot.name)
-            if len(idle) * 2 > len(self._round) + _MOST_IDLE:
+            if len(idle) > _MOST_IDLE + len(self._round) // 8:
                 self._round = SortedList(name for name in self._round if name not in idle)
                 idle.clear()
 
@@ -190,7 +191,8 @@ class Slots:
     def choose(self, busy: Busy) -> Slot | None:
         """The slot whose turn it is; ``None`` if nothing is pending.
 
-        Walks names from the last one taken, past busy ones only: O(log slots + busy slots).
+        Walks names from the last one taken, past busy and idle ones: O(log slots + busy slots),
+        and once in a round what is idle in one place, at most an eighth of all.
         """
         pending = len(self._round) - len(self._idle)
         if not pending:
