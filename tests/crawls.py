@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +76,14 @@ class Crawl:
 
     def wait_for_log(self, process: subprocess.Popen[str], text: str, timeout: float = 60) -> None:
         """Wait until the running crawl has logged *text*."""
+        self.wait_until(process, lambda: text in self.log, timeout)
+
+    def wait_until(
+        self, process: subprocess.Popen[str], reached: Callable[[], bool], timeout: float = 60
+    ) -> None:
+        """Wait until *reached*, which looks at what the running crawl has written, is true."""
         deadline = time.monotonic() + timeout
-        while text not in self.log:
+        while not reached():
             assert process.poll() is None, self.log
             assert time.monotonic() < deadline, self.log
             time.sleep(0.02)
