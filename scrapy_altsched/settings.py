@@ -76,7 +76,7 @@ class Config:
     commit_timeout: float = _setting(600.0, _number(float, 0, "seconds"))
     sync: bool = _setting(False, _flag)
     max_crashes: int = _setting(3, _number(int, 1, "crashes"))
-    memory_requests: int = _setting(50_000, _number(int, 1, "requests"))
+    memory_requests: int = _setting(100_000, _number(int, 1, "requests"))
     skip_started: bool = _setting(True, _flag)
     url_rules: Rules | None = field(default=None, metadata={"check": _rules})
     trust_stock_seen: bool = _setting(False, _flag)

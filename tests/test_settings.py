@@ -25,7 +25,7 @@ NUMBERS: dict[str, tuple[float, dict[Any, float]]] = {
     "COMMIT_EVERY": (2_000, {1: 1, "500": 500, 10.0: 10, 10**12: 10**12}),
     "COMMIT_TIMEOUT": (600.0, {0: 0, "0": 0, "1.5": 1.5, 60: 60}),
     "MAX_CRASHES": (3, {1: 1, "7": 7, 2.0: 2}),
-    "MEMORY_REQUESTS": (50_000, {1: 1, "1000": 1000}),
+    "MEMORY_REQUESTS": (100_000, {1: 1, "1000": 1000}),
 }
 WHOLE = ["COMMIT_EVERY", "MAX_CRASHES", "MEMORY_REQUESTS"]
 FLAGS = {"SYNC": False, "SKIP_STARTED": True, "TRUST_STOCK_SEEN": False}

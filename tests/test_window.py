@@ -109,18 +109,28 @@ def test_the_memory_is_bounded_while_requests_come_and_go(disk: DiskKind) -> Non
     assert sorted(map(int, leased)) == list(range(PENDING + 3_000))
 
 
-def test_a_large_window_drops_few_requests_at_once(disk: DiskKind) -> None:
+@pytest.mark.parametrize("direction", ["lifo", "fifo"])
+@pytest.mark.parametrize("priorities", [1, 1_000_000])
+def test_a_large_window_drops_few_requests_at_once(
+    disk: DiskKind, direction: str, priorities: int
+) -> None:
     cap = 30_000
-    frontier = disk.open(options("fifo", cap))
-    for number in range(cap):
-        frontier.add(page(str(number)))
+    frontier = disk.open(options(direction, cap))
+    choose = random.Random(1)
+    numbers = {str(number): choose.randrange(priorities) for number in range(cap)}
+    for number, priority in enumerate(numbers.values()):
+        frontier.add(page(str(number), priority=priority))
         if number % 2_000 == 0:
             frontier.commit()
     while not frontier.commit():
         pass
     assert len(frontier._window) == cap
-    frontier.add(page("one more"))
-    assert len(frontier._window) == cap - 5_000 + 1  # which is not stored yet
+    frontier.add(page("one more", priority=-1))
+    # Where the cut is made is known from a sample.
+    assert cap - 6_500 < len(frontier._window) < cap - 3_500
+    age = -1 if direction == "lifo" else 1
+    expected = sorted(numbers, key=lambda name: (-numbers[name], age * int(name)))
+    assert work_off(frontier) == [*expected, "one more"]
 
 
 def test_more_slots_than_requests_that_fit_still_fit(disk: DiskKind) -> None:

@@ -54,7 +54,7 @@ class Options:
 
     order: Order = DEFAULT_ORDER
     max_crashes: int = 3
-    memory_requests: int = 50_000
+    memory_requests: int = 100_000
     skip_started: bool = True
 
 
