@@ -133,6 +133,23 @@ def test_a_large_window_drops_few_requests_at_once(
     assert work_off(frontier) == [*expected, "one more"]
 
 
+def test_a_window_full_of_bytes_drops_few_requests_at_once(disk: DiskKind) -> None:
+    frontier = disk.open(options("fifo", cap=30_000))
+    size = _MOST_BYTES // 20_000
+    for number in range(20_050):
+        entry = page(str(number))
+        entry.payload = bytes(size)
+        frontier.add(entry)
+        if number % 100 == 0:
+            frontier.commit()
+        if number > 18_000:
+            # Not half of them, as would be right if a few large ones were to blame.
+            assert len(frontier._window) > 13_000
+    while not frontier.commit():
+        pass
+    assert len(frontier._window) < 20_000
+
+
 def test_more_slots_than_requests_that_fit_still_fit(disk: DiskKind) -> None:
     frontier = disk.open(options("fifo", cap=10))
     for number in range(500):

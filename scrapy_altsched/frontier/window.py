@@ -28,9 +28,9 @@ from .records import decode_value, encode_value
 _READ = 256
 #: Most bytes of payload to keep in memory: a hundred thousand requests of 0.3 KB.
 _MOST_BYTES = 32 * 1024 * 1024
-#: Most requests to drop at once for a cap on their number: some 10 ms in a hundred thousand slots.
+#: Most requests to drop at once: some 20 ms, whether in one slot or in a hundred thousand.
 _DROP = 5_000
-#: How many requests of a slot to sort, to know where about to cut it.
+#: Most requests of a slot to sort when it is cut; of more, as many tell where about to cut.
 _SAMPLE = 1_000
 #: How many of the newest requests keep the object they were added with, which may be handed out as
 #: it is.  A few rounds over a thousand slots take what was added in them.  An object takes 2 KB
@@ -158,12 +158,7 @@ class Window:
             start = slot.bound or slot.prefix
             rows = self._journal.read_pending(slot.prefix, start, limit, most_bytes)
             # All in the heap is past the bound: what is stored is among the rows, or comes later.
-            heap = []
-            for key in slot.heap or ():
-                if self._must_stay(key):
-                    heap.append(key)
-                else:
-                    self._drop(key)
+            heap = [key for key in slot.heap or () if not self._drop_stored(key)]
             leased, set_aside, ended = self._out
             size = 0
             for key, value in rows:
@@ -179,12 +174,18 @@ class Window:
             slot.bound = rows[-1][0] + b"\0" if is_cut else None
             self._replace(slot, heap)
 
-    def _must_stay(self, key: bytes) -> bool:
-        """Whether a request is in memory only, for good or until the next commit."""
+    def _drop_stored(self, key: bytes) -> bool:
+        """Drop a request, unless it is in memory only, for good or until the next commit."""
         entry = self._held[key]
         if isinstance(entry, bytes):
+            size = len(entry)
+        elif entry.payload is None or key in self._unwritten:
             return False
-        return entry.payload is None or key in self._unwritten
+        else:
+            size = len(entry.payload)
+        del self._held[key]
+        self.size -= size
+        return True
 
     def _replace(self, slot: Slot, heap: list[bytes]) -> None:
         # A hundred thousand slots must not have an empty list each.
@@ -197,13 +198,16 @@ class Window:
     def _shrink(self, wanted: Slot | None = None) -> None:
         """Drop far ends of queues that can be read again, longest first.
 
-        A quarter of the cap goes, or :data:`_DROP` requests if that is less.  If too many bytes are
-        left then, it goes on to half of that, and so on.
+        A quarter of what fits goes, or :data:`_DROP` requests if that is less.  If too many bytes
+        are left then, as far ends are smaller than others, it goes on to half of that, and so on.
 
         :param wanted: a slot whose first request is asked for right now.
         """
-        target = max(self._cap * 3 // 4, self._cap - _DROP)
-        step = self._cap - target
+        fitting = self._cap
+        if self.size > self._most_bytes:
+            fitting = min(fitting, len(self._held) * self._most_bytes // self.size)
+        target = max(fitting * 3 // 4, fitting - _DROP)
+        step = self._cap - max(self._cap * 3 // 4, self._cap - _DROP)
         self._cut(target, wanted)
         target = min(target, len(self._held))
         while target and self.size > self._most_bytes:
@@ -235,31 +239,32 @@ class Window:
 
     def _trim(self, slot: Slot, keep: int) -> None:
         """Drop all but about the first *keep* requests of *slot*."""
-        heap = slot.heap or []
-        end = _quantile(heap, keep)
-        stay = []
+        stay, far = _split(slot.heap or [], keep)
         dropped: bytes | None = None
-        for key in heap:
-            if (end is not None and key < end) or self._must_stay(key):
-                stay.append(key)
-                continue
-            self._drop(key)
-            if dropped is None or key < dropped:
+        for key in far:
+            if not self._drop_stored(key):
+                heappush(stay, key)
+            elif dropped is None or key < dropped:
                 dropped = key
         if dropped is not None and (slot.bound is None or dropped < slot.bound):
             slot.bound = dropped
-        heapify(stay)
         self._replace(slot, stay)
 
 
-def _quantile(heap: list[bytes], position: int) -> bytes | None:
-    """A key of *heap* that about *position* others come before; ``None``: none is to.
+def _split(heap: list[bytes], position: int) -> tuple[list[bytes], list[bytes]]:
+    """About *position* keys that come first, again a heap, and the others.
 
-    To sort a hundred thousand keys of random priorities would take 50 ms; a sample of them does.
-    The first of all comes before it in any case.
+    The first of all is among those, unless *position* is 0.
     """
     if not position:
-        return None
-    # A regular sample would be a wrong one: where a key is in a heap says how small it is.
-    sample = heap if len(heap) <= _SAMPLE else [heap[0], *Random(0).sample(heap[1:], _SAMPLE)]
-    return sorted(sample)[max(1, position * len(sample) // len(heap))]
+        return [], heap
+    if len(heap) <= _SAMPLE:
+        in_order = sorted(heap)
+        return in_order[:position], in_order[position:]
+    # To sort a hundred thousand keys of random priorities would take 50 ms.  A regular sample would
+    # be a wrong one: where a key is in a heap says how small it is.
+    sample = sorted((heap[0], *Random(0).sample(heap[1:], _SAMPLE)))
+    end = sample[max(1, position * len(sample) // len(heap))]
+    near = [key for key in heap if key < end]
+    heapify(near)
+    return near, [key for key in heap if key >= end]
