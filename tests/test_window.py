@@ -141,11 +141,11 @@ def test_a_window_full_of_bytes_drops_few_requests_at_once(disk: DiskKind) -> No
         entry.payload = bytes(size)
         frontier.add(entry)
         if number % 100 == 0:
-            frontier.commit()
+            frontier.commit(wait=True)
         if number > 18_000:
             # Not half of them, as would be right if a few large ones were to blame.
             assert len(frontier._window) > 13_000
-    while not frontier.commit():
+    while not frontier.commit(wait=True):
         pass
     assert len(frontier._window) < 20_000
 
