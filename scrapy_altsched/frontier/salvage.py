@@ -39,8 +39,8 @@ class Salvage:
     """A damaged store, of which as much is read as can be opened, in whatever way.
 
     :param store: its directory.
-
     :param directory: a temporary one, for links to the store's files.
+    :param is_whole: whether a request's payload is as it was written.
     :ivar losses: what could not be read, in sentences.
     :ivar incomplete: families of which rows may be missing.
     """

@@ -28,7 +28,7 @@ from .records import decode_value, encode_value
 _READ = 256
 #: Most bytes of payload to keep in memory: a hundred thousand requests of 0.3 KB.
 _MOST_BYTES = 32 * 1024 * 1024
-#: Most requests to drop at once: some 20 ms, whether in one slot or in a hundred thousand.
+#: About how many requests to drop at once at the most: 20 to 40 ms, in one slot or in many.
 _DROP = 5_000
 #: Most requests of a slot to sort when it is cut; of more, as many tell where about to cut.
 _SAMPLE = 1_000
