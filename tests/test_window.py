@@ -133,6 +133,23 @@ def test_a_large_window_drops_few_requests_at_once(
     assert work_off(frontier) == [*expected, "one more"]
 
 
+def test_few_slots_are_cut_at_once(disk: DiskKind) -> None:
+    cap, slots = 30_000, 100
+    frontier = disk.open(options("fifo", cap))
+    for number in range(cap):
+        frontier.add(page(str(number), f"slot {number % slots}"))
+        if number % 2_000 == 0:
+            frontier.commit(wait=True)
+    while not frontier.commit(wait=True):
+        pass
+    frontier.add(page("one more", "slot 0"))
+    lengths = [len(slot.heap or ()) for slot in frontier._slots]
+    assert sum(lengths) == len(frontier._window) == cap - 5_000
+    # Each of them costs a pass over all of its keys.
+    assert sum(length < cap // slots for length in lengths) < slots // 2
+    assert min(lengths) >= cap // slots // 2
+
+
 def test_a_window_full_of_bytes_drops_few_requests_at_once(disk: DiskKind) -> None:
     frontier = disk.open(options("fifo", cap=30_000))
     size = _MOST_BYTES // 20_000

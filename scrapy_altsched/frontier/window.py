@@ -196,7 +196,7 @@ class Window:
             self._warm.discard(slot)
 
     def _shrink(self, wanted: Slot | None = None) -> None:
-        """Drop far ends of queues that can be read again, longest first.
+        """Drop far ends of the longer queues, as far as they can be read again.
 
         A quarter of what fits goes, or :data:`_DROP` requests if that is less.  If too many bytes
         are left then, as far ends are smaller than others, it goes on to half of that, and so on.
@@ -220,11 +220,14 @@ class Window:
     def _cut(self, target: int, wanted: Slot | None) -> None:
         share = self._fair_share(target)
         for slot in list(self._warm):
-            if len(self._held) <= target:
+            excess = len(self._held) - target
+            if excess <= 0:
                 break
-            keep = max(share, 1) if slot is wanted else share
-            if len(slot.heap or ()) > keep:
-                self._trim(slot, keep)
+            length = len(slot.heap or ())
+            if length > share:
+                # All keys of a slot are looked at: half of some slots costs less than a bit of all.
+                keep = max(min(share, length // 2), length - excess)
+                self._trim(slot, max(keep, 1) if slot is wanted else keep)
 
     def _fair_share(self, target: int) -> int:
         """The length such that all slots, cut to it, come to at most *target* requests."""
