@@ -9,7 +9,8 @@ The cap is on all requests together, not on each slot's: a hundred thousand slot
 (Flink's RocksDBCachingPriorityQueueSet keeps heads of queues in memory in a like way.)
 
 What was read from the store stays as it is stored, in two strings of bytes, and what was pushed
-becomes so once it is written and no longer new: a garbage collection has nothing to look at there.
+becomes so once it is written and no longer new: a garbage collection does not look into a dict that
+has never held anything else (https://docs.python.org/3/library/gc.html#gc.is_tracked).
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ _DROP = 5_000
 _SAMPLE = 1_000
 #: How many of the newest requests keep the object they were added with, which may be handed out as
 #: it is.  A few rounds over a thousand slots take what was added in them.  An object takes 2 KB
-#: and ten things to look at in each garbage collection, a stored form 0.4 KB and none.
-_LIVE = 5_000
+#: and ten things to look at in each garbage collection, a stored form 0.4 KB and none.  More than
+#: a commit comes after, or most would not be written yet when they are no longer new.
+_LIVE = 3_000
 #: Payloads past this size are not kept twice: as bytes and as an object.
 _LIVE_BYTES = 8_192
 
@@ -65,15 +67,17 @@ class Window:
         self._unwritten = unwritten
         self._out = out
         self._warm: set[Slot] = set()
-        #: Key -> the request, or its stored form if it has one.
-        self._held: dict[bytes, Entry | bytes] = {}
+        #: Key -> request; those that are new, not written yet, or in memory only.
+        self._entries: dict[bytes, Entry] = {}
+        #: Key -> stored form of a request; all others.  Nothing but bytes may ever be in here.
+        self._values: dict[bytes, bytes] = {}
         #: Bytes of payload, roughly.
         self.size = 0
         #: Keys of the requests that were pushed last.
         self._live: deque[bytes] = deque()
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._entries) + len(self._values)
 
     def push(self, slot: Slot, order_key: bytes, entry: Entry) -> None:
         """Put a request that is pending into memory."""
@@ -83,8 +87,7 @@ class Window:
             self._warm.add(slot)
         key = slot.prefix + order_key
         heappush(heap, key)
-        held = self._held
-        held[key] = entry
+        self._entries[key] = entry
         if self._journal is None:
             return
         payload = entry.payload
@@ -96,7 +99,7 @@ class Window:
             live.append(key)
             if len(live) > _LIVE:
                 self._age(live.popleft())
-        if len(held) > self._shrink_at or self.size > self._shrink_at_bytes:
+        if self._is_past(self._shrink_at, self._shrink_at_bytes):
             self._shrink()
 
     def front(self, slot: Slot) -> tuple[bytes, Entry] | None:
@@ -107,22 +110,27 @@ class Window:
         heap = slot.heap
         if slot.bound is not None and (not heap or heap[0] >= slot.bound):
             self._refill(slot)
-            if len(self._held) > self._shrink_at or self.size > self._shrink_at_bytes:
+            if self._is_past(self._shrink_at, self._shrink_at_bytes):
                 self._shrink(slot)
             heap = slot.heap
         if not heap:
             return None
         key = heap[0]
-        entry = self._held[key]
-        if isinstance(entry, bytes):
-            entry = decode_value(entry)
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = decode_value(self._values[key])
         return key[len(slot.prefix) :], entry
 
     def pop(self, slot: Slot) -> None:
         """Take away what :meth:`front` answered."""
         heap = slot.heap
         assert heap is not None, "nothing is at the front"
-        self._drop(heappop(heap))
+        key = heappop(heap)
+        entry = self._entries.pop(key, None)
+        if entry is None:
+            self.size -= len(self._values.pop(key))
+        else:
+            self.size -= len(entry.payload or b"")
         if not heap:
             self._replace(slot, heap)
 
@@ -130,27 +138,28 @@ class Window:
         """What was not written before is now, and may be dropped from memory."""
         self._shrink_at = self._cap
         self._shrink_at_bytes = self._most_bytes
-        if len(self._held) > self._cap or self.size > self._most_bytes:
+        if self._is_past(self._cap, self._most_bytes):
             self._shrink()
+
+    def _is_past(self, number: int, size: int) -> bool:
+        """Whether more than *number* requests are in memory, or more than *size* bytes."""
+        return self.size > size or len(self._entries) + len(self._values) > number
 
     def _age(self, key: bytes) -> None:
         """Keep less of a request that is no longer new."""
-        entry = self._held.get(key)
-        if entry is None or isinstance(entry, bytes):
+        entry = self._entries.get(key)
+        if entry is None:
             return
         entry.request = None
         if key not in self._unwritten:
             value = encode_value(entry)
             self.size += len(value) - len(entry.payload or b"")
-            self._held[key] = value
-
-    def _drop(self, key: bytes) -> None:
-        entry = self._held.pop(key)
-        self.size -= len(entry if isinstance(entry, bytes) else entry.payload or b"")
+            del self._entries[key]
+            self._values[key] = value
 
     def _refill(self, slot: Slot) -> None:
         assert self._journal is not None
-        held = self._held
+        entries, values = self._entries, self._values
         while slot.bound is not None and (not slot.heap or slot.heap[0] >= slot.bound):
             parts = max(8, len(self._warm) + 1)
             limit = max(1, min(_READ, self._cap // parts))
@@ -164,10 +173,10 @@ class Window:
             for key, value in rows:
                 size += len(value)
                 # A write that failed may have stored what counts as unwritten.
-                if key in leased or key in set_aside or key in ended or key in held:
+                if key in leased or key in set_aside or key in ended or key in entries:
                     continue
                 heap.append(key)
-                held[key] = value
+                values[key] = value
                 self.size += len(value)
             heapify(heap)
             is_cut = len(rows) == limit or size >= most_bytes
@@ -176,15 +185,15 @@ class Window:
 
     def _drop_stored(self, key: bytes) -> bool:
         """Drop a request, unless it is in memory only, for good or until the next commit."""
-        entry = self._held[key]
-        if isinstance(entry, bytes):
-            size = len(entry)
-        elif entry.payload is None or key in self._unwritten:
+        value = self._values.pop(key, None)
+        if value is not None:
+            self.size -= len(value)
+            return True
+        payload = self._entries[key].payload
+        if payload is None or key in self._unwritten:
             return False
-        else:
-            size = len(entry.payload)
-        del self._held[key]
-        self.size -= size
+        del self._entries[key]
+        self.size -= len(payload)
         return True
 
     def _replace(self, slot: Slot, heap: list[bytes]) -> None:
@@ -205,22 +214,21 @@ class Window:
         """
         fitting = self._cap
         if self.size > self._most_bytes:
-            fitting = min(fitting, len(self._held) * self._most_bytes // self.size)
+            fitting = min(fitting, len(self) * self._most_bytes // self.size)
         target = max(fitting * 3 // 4, fitting - _DROP)
-        step = self._cap - max(self._cap * 3 // 4, self._cap - _DROP)
         self._cut(target, wanted)
-        target = min(target, len(self._held))
+        target = min(target, len(self))
         while target and self.size > self._most_bytes:
             target //= 2
             self._cut(target, wanted)
         # If little could be dropped, do not try again at the next request.
-        self._shrink_at = max(self._cap, len(self._held) + step)
+        self._shrink_at = max(self._cap, len(self) + min(-(-self._cap // 4), _DROP))
         self._shrink_at_bytes = max(self._most_bytes, self.size + self._most_bytes // 4)
 
     def _cut(self, target: int, wanted: Slot | None) -> None:
         share = self._fair_share(target)
         for slot in list(self._warm):
-            excess = len(self._held) - target
+            excess = len(self) - target
             if excess <= 0:
                 break
             length = len(slot.heap or ())
