@@ -285,6 +285,20 @@ def test_only_the_newest_requests_and_small_ones_keep_their_object(disk: DiskKin
         frontier.finish(lease)
 
 
+def test_an_older_request_that_is_written_is_held_where_there_is_nothing_but_bytes(
+    disk: DiskKind,
+) -> None:
+    frontier = disk.open(options("lifo", cap=10 * _LIVE))
+    for number in range(_LIVE + 100):
+        frontier.add(page(str(number)))
+        if number % 50 == 49:
+            frontier.commit(wait=True)
+    window = frontier._window
+    assert len(window) == _LIVE + 100
+    assert len(window._entries) == _LIVE
+    assert {type(value) for value in window._values.values()} == {bytes}
+
+
 def test_what_a_failed_write_has_stored_is_not_leased_twice(disk: DiskKind) -> None:
     frontier = disk.open(options("fifo", cap=4))
     frontier.add(page("stored 1"))
