@@ -16,7 +16,7 @@ from .contract import Entry
 from .order import Slot
 from .records import Batch, Counters, encode_dead, encode_value
 
-#: Most changes in one batch: to prepare and to write 2,000 takes 20 to 40 ms with ten million seen,
+#: Most changes in one batch: to prepare and to write 2,000 takes 20 to 30 ms with ten million seen,
 #: and RocksDB's write holds the interpreter's lock.
 BATCH = 1_250
 

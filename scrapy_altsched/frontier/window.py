@@ -29,7 +29,7 @@ from .records import decode_value, encode_value
 _READ = 256
 #: Most bytes of payload to keep in memory: a hundred thousand requests of 0.3 KB.
 _MOST_BYTES = 32 * 1024 * 1024
-#: About how many requests to drop at once at the most: 20 to 40 ms, in one slot or in many.
+#: About how many requests to drop at once at the most: some 10 ms in many slots, 30 in a long one.
 _DROP = 5_000
 #: Most requests of a slot to sort when it is cut; of more, as many tell where about to cut.
 _SAMPLE = 1_000
