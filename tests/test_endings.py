@@ -13,6 +13,7 @@ import pytest
 
 from .crawls import Crawl
 from .sites import Page, Site, random_graph
+from .test_faults import Gates, wait_for_pages
 
 GRAPH = random_graph(40, 4, 11)
 
@@ -28,11 +29,16 @@ def assert_complete(crawl: Crawl, site: Site, paths: set[str]) -> None:
 
 @pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_crawl_in_an_orderly_way(tmp_path: Path, signal_number: int) -> None:
-    with Site(GRAPH) as site:
+    # Until the signal is there no more pages are answered: the crawl would be at its end.
+    gates = Gates(GRAPH, 10)
+    with Site(gates) as site:
         crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
         process = crawl.start(CONCURRENT_REQUESTS=2)
-        site.wait_for(lambda site: site.hits.total() >= 10)
+        wait_for_pages(site, 11, process)
         process.send_signal(signal_number)
+        name = signal.Signals(signal_number).name
+        crawl.wait_for_log(process, f"Received {name}, shutting down gracefully")
+        gates.open()
         process.communicate(timeout=60)
         assert "is not finished" in crawl.log
         fetched = site.hits.copy()
