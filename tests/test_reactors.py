@@ -54,9 +54,10 @@ def test_a_crawl_that_is_held_full_still_commits(tmp_path: Path, kind: str) -> N
         for line in process.stdout:
             if line == "late\n":
                 break
-        # The engine is full and asks the scheduler for nothing, and of two requests that come at
-        # once the second finds no commit due: only the timer can commit it.
+        # The engine is full and asks the scheduler for nothing, and of two requests the second came
+        # in the midst of the first one's commit: only the timer can commit it.
         assert process.stdout.readline() == "committed\n"
+        site.wait_for(lambda site: site.hits["/held"])
         assert "Crawled (" not in crawl.log
         crawl.kill(process)
         held.set()

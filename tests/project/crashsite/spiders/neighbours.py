@@ -7,6 +7,8 @@ from scrapy.exceptions import DontCloseSpider
 from scrapy.linkextractors import LinkExtractor
 from scrapy.spiders import CrawlSpider, Rule, SitemapSpider
 
+from scrapy_altsched.signals import frontier_committed
+
 from .pages import PagesSpider
 
 
@@ -125,7 +127,11 @@ class MixedSpider(Spider):
 
 
 class FilledSpider(Spider):
-    """While /held is under way and the engine is full, two requests come in from outside."""
+    """While /held is under way and the engine is full, two requests come in from outside.
+
+    The second one comes when the commit of the first is through and not over: it finds no commit
+    due, however late it is.
+    """
 
     name = "filled"
 
@@ -143,8 +149,13 @@ class FilledSpider(Spider):
             call_later(float(self.after), self.crawl_late)
 
     def crawl_late(self):
-        for number in (1, 2):
-            self.crawler.engine.crawl(Request(f"{self.url}/late/{number}"))
+        # Connected last: what the test reads of this commit comes before "late".
+        self.crawler.signals.connect(self.crawl_later, frontier_committed)
+        self.crawler.engine.crawl(Request(f"{self.url}/late/1"))
+
+    def crawl_later(self):
+        self.crawler.signals.disconnect(self.crawl_later, frontier_committed)
+        self.crawler.engine.crawl(Request(f"{self.url}/late/2"))
         print("late", flush=True)
 
     def parse(self, response):
