@@ -373,17 +373,19 @@ def test_a_crawl_whose_jobdir_is_deleted_is_closed_and_makes_none_in_its_place(
 
 
 def test_a_log_that_is_deleted_under_the_crawl_is_missed_by_the_next_run(tmp_path: Path) -> None:
-    graph = random_graph(60, 2, 1)
-    with Site(graph) as site:
+    gates = Gates(random_graph(60, 2, 1), 20, 40)
+    with Site(gates) as site:
         crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
-        process = crawl.start(REPORT="committed")
-        assert process.stdout is not None
-        for _ in range(3):
-            process.stdout.readline()
+        # A page is asked for when all that those before it led to is committed.
+        process = crawl.start(ALTSCHED_COMMIT_EVERY=1)
+        wait_for_pages(site, 21, process)
         for log in (crawl.jobdir / "frontier").glob("*.log"):
             log.unlink()
-        process.stdout.readline()
+        gates.open()
+        # It is still at work when it is killed: at its end all would be in tables.
+        wait_for_pages(site, 41, process)
         crawl.kill(process)
+        gates.open()
         assert crawl.run() == 0
         assert "the job goes back from commit" in crawl.log
-        assert_complete(crawl, site, set(graph))
+        assert_complete(crawl, site, set(gates.graph))
