@@ -115,6 +115,7 @@ def test_a_crawl_held_full_for_ten_seconds_still_commits(tmp_path: Path) -> None
     with Site(pages) as site:
         crawl = Crawl(tmp_path, "slow", site.url, after=10)
         process = crawl.start(CONCURRENT_REQUESTS=1, REPORT="committed")
+        site.wait_for(lambda site: site.hits["/held"])
         assert process.stdout is not None
         for line in process.stdout:
             if line == "late\n":

@@ -137,13 +137,14 @@ class SlowSpider(Spider):
     @classmethod
     def from_crawler(cls, crawler, *args, **kwargs):
         spider = super().from_crawler(crawler, *args, **kwargs)
-        crawler.signals.connect(spider.opened, signals.spider_opened)
+        crawler.signals.connect(spider.wait, signals.request_reached_downloader)
         return spider
 
-    def opened(self):
-        from twisted.internet import reactor
+    def wait(self, request):
+        if request.url.endswith("/held"):
+            from twisted.internet import reactor
 
-        reactor.callLater(float(getattr(self, "after", 9)), self.crawl_late)
+            reactor.callLater(float(self.after), self.crawl_late)
 
     def crawl_late(self):
         print("late", flush=True)
