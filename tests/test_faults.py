@@ -87,6 +87,9 @@ def test_a_crawl_that_meets_a_damaged_table_ends_unfinished_until_it_is_repaired
 
 GOES_ON = "The crawl goes on in memory and tries again"
 SAVED = "The frontier is saved again"
+#: Seconds of failing commits that end a crawl, where dozens of pages are to be crawled before: it
+#: counts on while the process has to wait for a busy machine.
+FOR_LONG = 12
 
 
 class Gates:
@@ -188,7 +191,7 @@ def test_a_crawl_that_is_done_while_its_disk_is_full_waits_and_is_not_finished(
     gates = Gates(random_graph(60, 2, 1), 30)
     with Site(gates) as site:
         crawl = crawl_on(small_disk, tmp_path, f"{site.url}/0")
-        process = crawl.start(ALTSCHED_COMMIT_TIMEOUT=4)
+        process = crawl.start(ALTSCHED_COMMIT_TIMEOUT=FOR_LONG)
         wait_for_pages(site, 31, process)
         small_disk.fill(process)
         gates.open()
@@ -326,7 +329,7 @@ def test_a_crawl_that_cannot_be_saved_for_long_is_closed_unfinished(
     gates = Gates(random_graph(120, 2, 1), 60)
     with Site(gates) as site:
         crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
-        process = crawl.start(FAULT=fault, FAULT_AT=30, ALTSCHED_COMMIT_TIMEOUT=3)
+        process = crawl.start(FAULT=fault, FAULT_AT=30, ALTSCHED_COMMIT_TIMEOUT=FOR_LONG)
         crawl.wait_for_log(process, GOES_ON)
         # It goes on in memory until then.
         wait_for_pages(site, 61, process)
