@@ -130,20 +130,24 @@ def test_a_crawl_held_full_for_ten_seconds_still_commits(tmp_path: Path) -> None
 
 def test_a_page_is_not_done_while_its_item_is_in_a_pipeline(tmp_path: Path) -> None:
     pipelines = {"ITEM_PIPELINES": '{"crashsite.pipelines.StuckPipeline": 1}'}
-    with Site({"/0": Page(["/1"]), "/1": Page()}) as site:
+    held = threading.Event()
+    pages = {"/0": Page(["/1", "/2"]), "/1": Page(), "/2": Page(held=held)}
+    with Site(pages) as site:
         crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
         process = crawl.start(STUCK_ON="/1", REPORT="committed", **pipelines)
         assert process.stdout is not None
         for line in process.stdout:
             if line == "stuck\n":
                 break
+        # All may be committed by now, and nothing else would ever change.
+        held.set()
         for line in process.stdout:
             if line == "committed\n":
                 break
         crawl.kill(process)
         assert crawl.run(**pipelines) == 0
-        assert site.hits == {"/0": 1, "/1": 2}
-        assert_complete(crawl, site, {"/0", "/1"})
+        assert (site.hits["/0"], site.hits["/1"]) == (1, 2)
+        assert_complete(crawl, site, {"/0", "/1", "/2"})
 
 
 def test_spider_state_is_restored_after_a_kill(tmp_path: Path) -> None:
