@@ -21,6 +21,7 @@ from .errors import AltschedError, CodecError, StoreError
 from .feeds import warn_of_unsafe_feeds
 from .fingerprint import NOTE, describe
 from .frontier import Busy, Entry, Lease, LocalFrontier, Verdict, open_frontier
+from .garbage import freeze, thaw
 from .reports import Reports, warn_of_other_fingerprints
 from .settings import Config
 from .spiderstate import FILE, STATE, SpiderStateCheckpoint
@@ -228,6 +229,8 @@ class Scheduler(BaseScheduler):
             self._reports.resumption(frontier.pending, frontier.lost_in_memory, frontier.setback)
             self._reports.damage(frontier.counts(), frontier.damage)
             self._committer.start()
+        if self.config.gc_freeze:
+            freeze()
 
     def _open_frontier(self, jobdir: str | None) -> LocalFrontier:
         name, options = self.spider.name, self.config.frontier
@@ -263,6 +266,7 @@ class Scheduler(BaseScheduler):
                 self._reports.unsaved(frontier.uncommitted, error)
             finally:
                 self._frontier = None
+                thaw()
             self.mqs.close()
             if self.dqs is not None:
                 self.dqs.close()

@@ -68,6 +68,7 @@ class Config:
     :ivar url_rules: which URLs mean the same page, without the spider's own rules.
     :ivar trust_stock_seen: whether requests.seen of Scrapy's own filter is believed though its
         scheduler did not end cleanly.
+    :ivar gc_freeze: whether garbage collections leave out what stood when the crawl opened.
     :ivar order: who is next, from Scrapy's own settings.
     """
 
@@ -80,6 +81,7 @@ class Config:
     skip_started: bool = _setting(True, _flag)
     url_rules: Rules | None = field(default=None, metadata={"check": _rules})
     trust_stock_seen: bool = _setting(False, _flag)
+    gc_freeze: bool = _setting(True, _flag)
     order: Order = DEFAULT_ORDER
 
     @property
