@@ -5,30 +5,34 @@ crawl that is Scrapy itself for the most part: its modules, classes and settings
 garbage while it runs (recorded: of 60 ms, 60 are theirs, and of 90 with 100,000 requests pending).
 ``gc.freeze`` sets aside what stands at the moment
 (https://docs.python.org/3/library/gc.html#gc.freeze); the interpreter has one such place for all.
+
+Only the first crawl of a process does so.  What an earlier crawl leaves behind is garbage for a
+while before a collection comes to it: set aside at each opening, it would never be freed.
 """
 
 from __future__ import annotations
 
 import gc
 
-_is_ours = False
+_is_frozen = False
+_was_frozen = False
 
 
 def freeze() -> None:
-    """Set aside what stands now, unless somebody already has: then it is theirs to end that."""
-    global _is_ours
-    if not gc.get_freeze_count():
-        _is_ours = True
+    """Set aside what stands now: once in a process, and unless somebody else has done so."""
+    global _is_frozen, _was_frozen
+    if not _was_frozen and not gc.get_freeze_count():
+        _is_frozen = _was_frozen = True
         gc.freeze()
 
 
 def thaw() -> None:
     """Take back what :func:`freeze` set aside, so that what is garbage by now can be freed.
 
-    Another crawl of this process may go on: its collections are as long as without us again, but
-    no memory is lost, however many crawls begin and end beside it.
+    Any crawl of this process that closes does so.  Another may go on: its collections are as long
+    as without us again, but no memory is lost, however many crawls begin and end beside it.
     """
-    global _is_ours
-    if _is_ours:
-        _is_ours = False
+    global _is_frozen
+    if _is_frozen:
+        _is_frozen = False
         gc.unfreeze()

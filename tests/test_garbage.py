@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from scrapy_altsched import garbage
 from scrapy_altsched.errors import AltschedError
 
 from .engines import OURS, StandIn
@@ -18,10 +19,11 @@ IN_MEMORY_OR_ON_DISK = pytest.mark.parametrize("name", [None, "job"], ids=["memo
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_frozen() -> Iterator[None]:
-    # Other tests of this process leave schedulers open, as a death does.
-    StandIn(OURS).scheduler.close("finished")
+def _first_crawl_of_a_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    # Other tests of this process had crawls, and left some open, as a death does.
     gc.unfreeze()
+    monkeypatch.setattr(garbage, "_is_frozen", False)
+    monkeypatch.setattr(garbage, "_was_frozen", False)
     yield
     gc.unfreeze()
 
@@ -62,7 +64,7 @@ def test_what_became_garbage_meanwhile_is_freed_after_the_crawl(tmp_path: Path) 
 
 
 def test_crawls_that_overlap_forever_keep_no_garbage(tmp_path: Path) -> None:
-    """However long the one crawl lasts, what others leave behind is freed when one of them ends."""
+    """However long the one crawl lasts, what others leave behind can be freed."""
     lasting = open_crawl(tmp_path / "lasting")
     for number in range(3):
         other = open_crawl(tmp_path / str(number))
@@ -73,6 +75,17 @@ def test_crawls_that_overlap_forever_keep_no_garbage(tmp_path: Path) -> None:
         assert freed() is None
     lasting.scheduler.close("finished")
     assert gc.get_freeze_count() == 0
+
+
+def test_crawls_that_follow_at_once_keep_no_garbage(tmp_path: Path) -> None:
+    """No collection comes between the end of one and the beginning of the next."""
+    first = open_crawl(tmp_path / "1")
+    freed = weakref.ref(first.scheduler)
+    first.scheduler.close("finished")
+    del first
+    open_crawl(tmp_path / "2")
+    gc.collect()
+    assert freed() is None
 
 
 def test_what_somebody_else_froze_stays_so(tmp_path: Path) -> None:
