@@ -2,8 +2,8 @@
 
 Python's collector stops everything and, in a full collection, walks through all that lives.  Of a
 crawl that is Scrapy itself for the most part: its modules, classes and settings, which never become
-garbage while it runs (recorded: of 60 ms, 60 are theirs, and of 90 with 100,000 requests pending).
-``gc.freeze`` sets aside what stands at the moment
+garbage while it runs.  With 100,000 requests pending a full collection took 90 ms, and 20 without
+what stood when the crawl opened (2026-11-22).  ``gc.freeze`` sets aside what stands at the moment
 (https://docs.python.org/3/library/gc.html#gc.freeze); the interpreter has one such place for all.
 
 Only the first crawl of a process does so.  What an earlier crawl leaves behind is garbage for a

@@ -41,7 +41,7 @@ class Ring:
 
 @IN_MEMORY_OR_ON_DISK
 def test_what_stood_is_left_out_until_the_crawl_closes(tmp_path: Path, name: str | None) -> None:
-    standing, later = Ring(), None
+    standing = Ring()
     crawl = open_crawl(tmp_path / name if name else None)
     assert all(known is not standing for known in gc.get_objects())
     later = Ring()
