@@ -17,7 +17,7 @@ from scrapy import Request
 from scrapy.utils.misc import load_object
 from scrapy.utils.request import request_from_dict
 
-from .engine import REQUEST_PARTS, parts_of
+from .engine import REQUEST_PARTS, reader_of
 from .errors import CodecError
 
 if TYPE_CHECKING:
@@ -34,6 +34,12 @@ _TAKES_VERBATIM = Request("http://site.test/ ", meta={_VERBATIM: True}).url.ends
 #: With these fields, what makes a URL safe finds nothing left to do, at two thirds of the cost of
 #: making a request.  In encodings that are not like ASCII it would escape its own escapes.
 _URL_IS_SAFE = frozenset(REQUEST_PARTS) - {"encoding"}
+#: Parts of a request that most give, and those that few do.
+_COMMON = ("url", "headers", "meta", "callback", "errback")
+_RARE = tuple(name for name in REQUEST_PARTS if name not in _COMMON)
+_common_parts_of = reader_of(*_COMMON)
+_rare_parts_of = reader_of(*_RARE)
+_USUAL = _rare_parts_of(Request("http://site.test/"))
 #: Types of values that nobody can change, whoever else holds them.
 _IMMUTABLE = frozenset({str, bytes, int, float, bool, type(None)})
 
@@ -165,49 +171,26 @@ def _checksum(data: bytes) -> bytes:
 
 def _plain_fields(request: Request, spider: Spider) -> dict[str, Any]:
     """Those attributes that differ from ``Request(url)``'s; empty ones count as these."""
-    (
-        url,
-        method,
-        headers,
-        body,
-        cookies,
-        meta,
-        encoding,
-        priority,
-        dont_filter,
-        flags,
-        cb_kwargs,
-        callback,
-        errback,
-    ) = parts_of(request)
+    url, headers, meta, callback, errback = _common_parts_of(request)
     fields: dict[str, Any] = {"url": url}
-    if method != "GET":
-        fields["method"] = method
     if headers:
         fields["headers"] = dict(headers)
-    if body:
-        fields["body"] = body
-    if cookies:
-        fields["cookies"] = cookies
     if meta:
         fields["meta"] = meta
-    if encoding != "utf-8":
-        fields["encoding"] = encoding
-    if priority:
-        fields["priority"] = priority
-    if dont_filter:
-        fields["dont_filter"] = dont_filter
-    if flags:
-        fields["flags"] = flags
-    if cb_kwargs:
-        fields["cb_kwargs"] = cb_kwargs
-    if callback is not None:
-        fields["callback"] = _method_name(callback, spider)
-    if errback is not None:
-        fields["errback"] = _method_name(errback, spider)
-    if None in (fields.get("callback", ""), fields.get("errback", "")):
-        # Scrapy's own search, slow and thorough, finds it or says why not.
-        return request.to_dict(spider=spider)
+    if callback is not None or errback is not None:
+        for name, function in (("callback", callback), ("errback", errback)):
+            if function is not None:
+                fields[name] = _method_name(function, spider)
+                if fields[name] is None:
+                    # Scrapy's own search, slow and thorough, finds it or says why not.
+                    return request.to_dict(spider=spider)
+    rest = _rare_parts_of(request)
+    if rest != _USUAL:
+        fields.update(
+            (name, part)
+            for name, part, usual in zip(_RARE, rest, _USUAL, strict=True)
+            if part != usual and (part or usual)
+        )
     return fields
 
 

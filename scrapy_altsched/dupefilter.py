@@ -19,7 +19,7 @@ from .engine import Engine
 from .errors import AltschedError, StoreStalledError
 from .fingerprint import NOTE, apply_rules, describe, makes_scrapys_own
 from .frontier import LocalFrontier, open_frontier
-from .recent import RecentURLs
+from .recent import RecentURLs, page_of
 from .reports import warn_of_other_fingerprints
 from .settings import Config
 from .tally import Tally
@@ -86,9 +86,9 @@ class DupeFilter(BaseDupeFilter):
         #: What makes the fingerprints, for the job's note of it.
         self.fingerprint_note = describe(self.fingerprinter, rules)
         is_by_url = type(self).fingerprint is DupeFilter.fingerprint and not rules
-        self._recent: RecentURLs | None = None
-        if is_by_url and makes_scrapys_own(self.fingerprinter):
-            self._recent = RecentURLs()
+        is_by_url = is_by_url and makes_scrapys_own(self.fingerprinter)
+        #: What was seen a moment ago, where the URL alone tells pages apart.
+        self.recent = RecentURLs(page_of if is_by_url else _no_page)
 
     def share(self, frontier: LocalFrontier, tally: Tally) -> None:
         """Use a scheduler's frontier; the scheduler calls it before :meth:`open`.
@@ -137,19 +137,6 @@ class DupeFilter(BaseDupeFilter):
         made = self._make(request)
         return made if len(made) <= _LONGEST else shorten(made)
 
-    def was_seen_lately(self, request: Request) -> bool:
-        """Whether the like of *request* was seen, as far as a look into memory tells.
-
-        ``False`` says nothing.
-        """
-        recent = self._recent
-        return recent is not None and recent.has(request)
-
-    def remember(self, request: Request) -> None:
-        """Note that the like of *request* was seen, for :meth:`was_seen_lately`."""
-        if self._recent is not None:
-            self._recent.add(request)
-
     def request_seen(self, request: Request) -> bool:
         """Whether the like of *request* was seen; it is from now on.
 
@@ -173,8 +160,7 @@ class DupeFilter(BaseDupeFilter):
         if self._frontier is None:
             self.open()
         assert self._frontier is not None
-        if self._recent is not None:
-            self._recent.clear()
+        self.recent.clear()
         return self._frontier.forget(self.fingerprint(request))
 
     def _commit(self, frontier: LocalFrontier) -> float:
@@ -221,6 +207,10 @@ class DupeFilter(BaseDupeFilter):
             self._tally["dupefilter/filtered"] += 1
         else:
             spider.crawler.stats.inc_value("dupefilter/filtered")
+
+
+def _no_page(_: Request) -> str | None:
+    return None
 
 
 def shorten(fingerprint: bytes) -> bytes:

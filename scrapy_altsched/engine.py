@@ -76,8 +76,7 @@ def reader_of(*parts: str) -> Callable[[Request], tuple[Any, ...]]:
     return cast("Callable[[Request], tuple[Any, ...]]", attrgetter(*map(_name_of, parts)))
 
 
-#: A plain request -> all of its parts.
-parts_of = reader_of(*REQUEST_PARTS)
+_place_of = reader_of("meta", "url")
 
 _NOTHING: frozenset[Request] = frozenset()
 
@@ -183,15 +182,20 @@ class Engine:
 
     def slot_key(self, request: Request) -> str:
         """The name of the download slot that *request* will use."""
-        downloader = self._engine.downloader
         if self._by_host is None:
+            downloader = self._engine.downloader
             is_scrapys_own = type(downloader).get_slot_key is Downloader.get_slot_key
             self._by_host = is_scrapys_own and not getattr(downloader, "ip_concurrency", 0)
-        if self._by_host and Downloader.DOWNLOAD_SLOT not in request.meta:
-            match = _match_host(request.url)
-            if match is not None:
-                return match[1]
-        key: str = downloader.get_slot_key(request)
+        if self._by_host:
+            if type(request) is Request:
+                meta, url = _place_of(request)
+            else:
+                meta, url = request.meta, request.url
+            if not (meta and Downloader.DOWNLOAD_SLOT in meta):
+                match = _match_host(url)
+                if match is not None:
+                    return match[1]
+        key: str = self._engine.downloader.get_slot_key(request)
         return key
 
     def active_downloads(self) -> ActiveDownloads:

@@ -60,19 +60,19 @@ _STAYS = r"%(?:20|22|3C|3E|5E|60|7B|7D|[89A-F][0-9A-F])"
 _UNDONE = r"%(?:2[146-9A-C]|3[AD]|40|7E)"
 _TEXT = r"[A-Za-z0-9._~+,/:@-]*"
 _FIELD = rf"{_TEXT}={_TEXT}"
+_QUERY = rf"{_FIELD}(?:&{_FIELD})*"
 _VISIBLE = r"[!-~]*"
 
-#: Group 1: the host; group 2, if it is there: where :data:`_match_rest` goes on.
-_match = re.compile(rf"https?://({_HOST})/{_PATH}([%?#]{_VISIBLE})?").fullmatch
-#: The same of URLs with a port or without a path; group 1: with the port; group 3: no path.
+#: Of a URL without a fragment, group 1: the host.  If there is more than a path, or less, the last
+#: group is 2, the query; 3, where :data:`_match_rest` goes on; or 4, empty: no path.
+_match = re.compile(rf"https?://({_HOST})/{_PATH}(?:\?({_QUERY}))?").fullmatch
+#: The same of all other URLs; group 1: with the port.
 _match_rare = re.compile(
-    rf"https?://({_HOST}(?:{_PORT})?)(?:/{_PATH}([%?#]{_VISIBLE})?|())"
+    rf"https?://({_HOST}(?:{_PORT})?)(?:/{_PATH}(?:\?({_QUERY})|([%?]{_VISIBLE}))?|())"
 ).fullmatch
 _undo_escapes = partial(re.compile(_UNDONE).sub, lambda escape: chr(int(escape[0][1:], 16)))
 #: Group 1: the rest of the path; group 2: the query.
-_match_rest = re.compile(
-    rf"((?:(?:{_STAYS}|{_UNDONE}){_PATH})*)(?:\?((?:{_FIELD}(?:&{_FIELD})*)?))?(?:#{_VISIBLE})?"
-).fullmatch
+_match_rest = re.compile(rf"((?:(?:{_STAYS}|{_UNDONE}){_PATH})*)(?:\?((?:{_QUERY})?))?").fullmatch
 
 _parts_of = reader_of("method", "body", "meta", "url")
 
@@ -81,8 +81,19 @@ _parts_of = reader_of("method", "body", "meta", "url")
 _begin = sha1(b'{"body": "", "headers": {}, "method": "GET", "url": "').copy
 
 
-def _digest(url: str) -> bytes:
-    """Scrapy's fingerprint of a plain request for *url*, which needs no escape in JSON."""
+def fingerprint_page(url: str) -> bytes | None:
+    """Scrapy's fingerprint of a plain request for *url*: 20 bytes; ``None``: w3lib has to tell."""
+    match = _match(url) or _match_rare(url)
+    return None if match is None or "/." in url else _digest(url, match)
+
+
+def _digest(url: str, match: re.Match[str]) -> bytes | None:
+    """:func:`fingerprint_page` of a *url* in which *match* was found."""
+    if match.lastindex != 1:
+        url = _tidy(url, match)
+        if not url:
+            return None
+    # It needs no escape in JSON.
     digest = _begin()
     digest.update(url.encode() + b'"}')
     return digest.digest()
@@ -108,12 +119,9 @@ def fingerprint(
         and not (body or include_headers or keep_fragments)
         and not (meta and meta.get(VERBATIM))
     ):
-        match = _match(url) or _match_rare(url)
-        if match is not None and "/." not in url:
-            if match.lastindex != 1:
-                url = _tidy(url, match)
-            if url:
-                return _digest(url)
+        made = fingerprint_page(url.partition("#")[0])
+        if made is not None:
+            return made
     return scrapy_fingerprint(
         request, include_headers=include_headers, keep_fragments=keep_fragments
     )
@@ -124,20 +132,22 @@ def _tidy(url: str, match: re.Match[str]) -> str:
 
     :param match: what :data:`_match` or :data:`_match_rare` found in it.
     """
-    if match.lastindex == 3:
+    kind = match.lastindex
+    if kind == 4:
         return f"{url}/"
-    start = match.start(2)
-    if url[start] == "#":
-        return url[:start]
-    rest = _match_rest(url, start)
-    if rest is None:
-        return ""
-    page = url[: rest.end(1)]
-    if rest[1]:
-        page = _undo_escapes(page)
-    query = rest[2]
-    if not query:
-        return page
+    if kind == 2:
+        page, _, query = url.partition("?")
+    else:
+        start = match.start(3)
+        rest = _match_rest(url, start)
+        if rest is None:
+            return ""
+        page = url[: rest.end(1)]
+        if rest[1]:
+            page = _undo_escapes(page)
+        query = rest[2]
+        if not query:
+            return page
     if "&" in query:
         # By key, then by value: a space comes before all that a key or value has in it.
         fields = query.replace("=", " ").split("&")
@@ -190,16 +200,14 @@ class RequestFingerprinter:
             and not body
             and not (meta and (VERBATIM in meta or SKIP_RULES in meta or DEDUPE_KEY in meta))
         ):
-            match = _match(url) or _match_rare(url)
-            if match is not None and "/." not in url:
+            page = url.partition("#")[0]
+            match = _match(page) or _match_rare(page)
+            if match is not None and "/." not in page:
                 free = self._free
                 if free is None or match[1] in free or self._spares(match[1], url):
-                    if match.lastindex != 1:
-                        url = _tidy(url, match)
-                    if url:
-                        digest = _begin()
-                        digest.update(url.encode() + b'"}')
-                        return digest.digest()
+                    made = _digest(page, match)
+                    if made is not None:
+                        return made
         key = self._dedupe_key(request)
         if key is not None:
             return key

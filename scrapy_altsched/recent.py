@@ -7,6 +7,8 @@ of docs.python.org, 97.4 % of sqlite.org's, with the 4,096 last URLs).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from scrapy import Request
 
 from .engine import reader_of
@@ -18,47 +20,11 @@ _parts_of = reader_of("method", "body", "meta", "url")
 _GENERATION = 8_192
 
 
-class RecentURLs:
-    """Remembers at least the last 8,192 different URLs, and at most twice as many.
+def page_of(request: Request) -> str | None:
+    """The URL, up to ``#``, that tells *request* from others; ``None``: more than a URL does.
 
-    For Scrapy's own fingerprints, without rules: of a plain request they tell the URL up to ``#``.
+    For Scrapy's own fingerprints, without rules.
     """
-
-    def __init__(self) -> None:
-        self._new: set[str] = set()
-        self._old: set[str] = set()
-
-    def has(self, request: Request) -> bool:
-        """Whether the like of *request* is remembered."""
-        url = _url_of(request)
-        if url in self._new:
-            return True
-        if url is not None and url in self._old:
-            self._add(url)
-            return True
-        return False
-
-    def add(self, request: Request) -> None:
-        """Remember *request*, if its URL tells it from others."""
-        url = _url_of(request)
-        if url is not None:
-            self._add(url)
-
-    def _add(self, url: str) -> None:
-        new = self._new
-        if len(new) >= _GENERATION:
-            self._old = new
-            self._new = new = set()
-        new.add(url)
-
-    def clear(self) -> None:
-        """Forget all of them."""
-        self._new.clear()
-        self._old.clear()
-
-
-def _url_of(request: Request) -> str | None:
-    """What tells *request* from others; ``None``: more than a URL does."""
     if type(request) is Request:
         method, body, meta, url = _parts_of(request)
     else:
@@ -69,3 +35,37 @@ def _url_of(request: Request) -> str | None:
         return None
     page: str = url.partition("#")[0]
     return page
+
+
+class RecentURLs:
+    """Remembers at least the last 8,192 different pages, and at most twice as many.
+
+    :ivar page_of: a request -> the page to ask for and to remember; ``None``: there is none.
+    """
+
+    def __init__(self, page_of: Callable[[Request], str | None] = page_of) -> None:
+        self.page_of = page_of
+        self._new: set[str] = set()
+        self._old: set[str] = set()
+
+    def has(self, page: str) -> bool:
+        """Whether *page* is remembered."""
+        if page in self._new:
+            return True
+        if page in self._old:
+            self.add(page)
+            return True
+        return False
+
+    def add(self, page: str) -> None:
+        """Remember *page*."""
+        new = self._new
+        if len(new) >= _GENERATION:
+            self._old = new
+            self._new = new = set()
+        new.add(page)
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._new.clear()
+        self._old.clear()

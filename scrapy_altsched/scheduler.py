@@ -19,7 +19,7 @@ from .dupefilter import DupeFilter, shorten
 from .engine import Engine, StartWatch, fingerprinter_of, keep_spider_state
 from .errors import AltschedError, CodecError, StoreError
 from .feeds import warn_of_unsafe_feeds
-from .fingerprint import NOTE, describe
+from .fingerprint import NOTE, describe, fingerprint_page
 from .frontier import Busy, Entry, Lease, LocalFrontier, Verdict, open_frontier
 from .garbage import freeze, thaw
 from .reports import Reports, warn_of_other_fingerprints
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 #: Requests handed out after which the stats are told: each stat costs as much as a look-up.
-_POUR_EVERY = 16
+_POUR_EVERY = 64
 #: What ``sys.getrefcount`` says of an object that only one local variable refers to.
 _OURS = 2
 
@@ -133,9 +133,12 @@ class Scheduler(BaseScheduler):
         self._frontier: LocalFrontier | None = None
         #: One for all entries: a method is an object more each time it is asked for.
         self._fill_in = self._complete
-        #: What each request that was handed out has under way: more than one lease if somebody
-        #: scheduled the same object twice.
-        self._leases: dict[Request, list[Lease]] = {}
+        #: The lease of each request that was handed out.
+        self._leases: dict[Request, Lease] = {}
+        #: Its further leases, if somebody scheduled the same object more than once.
+        self._more_leases: dict[Request, list[Lease]] = {}
+        #: Requests that were in the engine and not handed out, when it was looked at last.
+        self._others = 0
         #: Entries that wait for the store to be readable again, to know whether they were seen.
         self._held: list[Entry] = []
         self._refused_starts = 0
@@ -302,11 +305,17 @@ class Scheduler(BaseScheduler):
         yielded = self._start.take(request)
         unique = not request.dont_filter
         dupefilter = self._filter
+        page: str | None = None
         if dupefilter is not None:
-            if unique and not yielded and dupefilter.was_seen_lately(request):
+            recent = dupefilter.recent
+            page = recent.page_of(request)
+            if page is None:
+                fingerprint = dupefilter.fingerprint(request)
+            elif unique and not yielded and recent.has(page):
                 self.df.log(request, self.spider)
                 return False
-            fingerprint = dupefilter.fingerprint(request)
+            else:
+                fingerprint = fingerprint_page(page) or dupefilter.fingerprint(request)
         else:
             if unique and self.df.request_seen(request):
                 self._refused_starts += yielded
@@ -322,8 +331,8 @@ class Scheduler(BaseScheduler):
             self._held.append(entry)
             self._committer.note_failure(error, reading=True)
             return True
-        if unique and dupefilter is not None and verdict is not Verdict.STARTED:
-            dupefilter.remember(request)
+        if page is not None and unique and verdict is not Verdict.STARTED:
+            recent.add(page)
         if verdict is Verdict.ADDED:
             self._commit_added()
             return True
@@ -337,7 +346,8 @@ class Scheduler(BaseScheduler):
     def _commit_added(self) -> None:
         if not self._on_disk:
             return
-        if not self._any_leased() and not self._committer.failing:
+        is_orphan = self._leases.keys().isdisjoint(self._engine.in_progress)
+        if is_orphan and not self._committer.failing:
             # It has no parent that would bring it back: not a second without a commit.
             self._committer.commit()
         else:
@@ -347,13 +357,19 @@ class Scheduler(BaseScheduler):
         """The next request, or ``None``: nothing is pending, or nothing is ready yet."""
         frontier = self._frontier
         assert frontier is not None, "the scheduler is not open"
-        self._reap()
-        if self._tally.get("scheduler/dequeued", 0) >= _POUR_EVERY:
-            self._tally.pour(self.stats)
+        # The engine asks several times in a row.  To look at each request that it has takes longer
+        # than all the rest, and as long as their number is what it was, none has left, or others
+        # came in the place of those that have; these are found as soon as it matters.
+        if len(self._engine.in_progress) - len(self._leases) != self._others:
+            self._reap()
+            if self._tally.get("scheduler/dequeued", 0) >= _POUR_EVERY:
+                self._tally.pour(self.stats)
         if self._on_disk:
             self._committer.commit_if_due()
         try:
-            while (lease := self._lease(frontier)) is not None:
+            while (lease := self._lease(frontier)) is not None or self._reap():
+                if lease is None:
+                    continue
                 if self._committer.unreadable:
                     self._committer.note_read()
                 request = self._take(lease)
@@ -451,21 +467,23 @@ class Scheduler(BaseScheduler):
 
     # Parts
 
-    def _reap(self) -> None:
-        """Finish the requests that have left the engine."""
+    def _reap(self) -> bool:
+        """Finish the requests that have left the engine; whether there were any."""
         leases = self._leases
-        left = leases.keys() - self._engine.in_progress
+        in_progress = self._engine.in_progress
+        left = leases.keys() - in_progress
+        self._others = len(in_progress) - len(leases) + len(left)
         if not left:
-            return
+            return False
         frontier = self._frontier
         assert frontier is not None
         # In the order in which they were handed out, so that equal crawls stay equal.
         for request in left if len(left) == 1 else [one for one in leases if one in left]:
-            for lease in leases.pop(request):
-                frontier.finish(lease)
-
-    def _any_leased(self) -> bool:
-        return not self._leases.keys().isdisjoint(self._engine.in_progress)
+            frontier.finish(leases.pop(request))
+            if self._more_leases:
+                for lease in self._more_leases.pop(request, ()):
+                    frontier.finish(lease)
+        return True
 
     def _lease(self, frontier: LocalFrontier) -> Lease | None:
         lease = frontier.lease(self._busy) if self._by_slot else frontier.lease()
@@ -491,7 +509,10 @@ class Scheduler(BaseScheduler):
                 return None
             self._tally["scheduler/dequeued/disk"] += 1
         self._tally["scheduler/dequeued"] += 1
-        self._leases.setdefault(request, []).append(lease)
+        if request in self._leases:
+            self._more_leases.setdefault(request, []).append(lease)
+        else:
+            self._leases[request] = lease
         return request
 
     def _restore(self, entry: Entry, payload: bytes) -> Request:

@@ -13,7 +13,7 @@ from scrapy.core.engine import ExecutionEngine
 from scrapy.http.request import Request as PlainRequest
 from scrapy.utils.test import get_crawler
 
-from scrapy_altsched.engine import REQUEST_PARTS, Engine, parts_of
+from scrapy_altsched.engine import REQUEST_PARTS, Engine, reader_of
 from scrapy_altsched.errors import UnsupportedScrapyError
 
 from .engines import OURS, StandIn
@@ -88,7 +88,7 @@ def test_the_parts_of_a_request_are_what_its_attributes_say() -> None:
     }
     assert set(full) == set(REQUEST_PARTS)
     for request in (Request(**full), Request("http://site.test/")):
-        for name, part in zip(REQUEST_PARTS, parts_of(request), strict=True):
+        for name, part in zip(REQUEST_PARTS, reader_of(*REQUEST_PARTS)(request), strict=True):
             attribute = getattr(request, name)
             assert part == attribute or (part is None and not attribute), name
 

@@ -163,6 +163,51 @@ def test_a_commit_inside_next_request_does_not_finish_what_was_just_leased(
     stand_in.scheduler.close("shutdown")
 
 
+def test_a_page_that_ends_as_another_component_downloads_something_is_found_done(
+    tmp_path: Path,
+) -> None:
+    """As many requests are in the engine then as before."""
+    settings = {**OURS, "JOBDIR": str(tmp_path / "job")}
+    killed = StandIn(settings)
+    for number in range(3):
+        killed.scheduler.enqueue_request(page(number))
+    assert killed.next() is not None
+    killed.scheduler.checkpoint()
+    killed.scheduler._frontier.abandon()
+    stand_in = StandIn(settings)
+    taken = []
+    # Some page may have killed the process, and is to be alone until it is done.
+    for _ in range(3):
+        request = stand_in.next()
+        assert request is not None
+        taken.append(request)
+        if len(taken) < 3:
+            another = Request("http://host.example/robots.txt")
+            stand_in.engine._slot.inprogress.add(another)
+            stand_in.engine.end(request)
+    assert len({request.url for request in taken}) == 3
+    stand_in.engine._slot.inprogress.clear()
+    stand_in.engine._slot.inprogress.add(Request("http://host.example/sitemap.xml"))
+    stand_in.scheduler.enqueue_request(page(3))
+    stand_in.scheduler.checkpoint()
+    image = crash_image(tmp_path / "job", tmp_path / "image")
+    assert (image.pending, image.done) == (1, 3)
+    stand_in.scheduler.close("shutdown")
+
+
+def test_an_object_that_was_scheduled_twice_is_done_twice() -> None:
+    stand_in = StandIn(OURS)
+    request = page(1, dont_filter=True)
+    for _ in range(2):
+        stand_in.scheduler.enqueue_request(request)
+    assert [stand_in.next(), stand_in.next()] == [request, request]
+    assert stand_in.scheduler._frontier.counts() == Counts(2, leased=2, memory_only=2)
+    stand_in.engine.end(request)
+    assert stand_in.next() is None
+    assert stand_in.scheduler._frontier.counts() == Counts(2, done=2)
+    stand_in.scheduler.close("finished")
+
+
 def test_the_spider_gets_copies_with_a_jobdir(tmp_path: Path) -> None:
     stand_in = StandIn({**OURS, "JOBDIR": str(tmp_path / "job")})
     request = page(1, meta={"list": [1]})

@@ -70,13 +70,14 @@ class Changes:
         """Those of *notes* that are not as they were written last."""
         return {name: note for name, note in notes.items() if self._notes.get(name) != note}
 
-    def end(self, key: bytes, slot: Slot, entry: Entry, why: str | None) -> None:
-        """Note that a request is done, or dead."""
+    def end(self, key: bytes, slot: Slot, entry: Entry, why: str | None) -> int:
+        """Note that a request is done, or dead; how many changes more that is."""
         unwritten = self.adds.pop(key, None)
         stored = unwritten is None and entry.payload is not None
         # Of most that end there is nothing more to tell, and a commit's worth of them takes memory.
         is_told = not stored or why is not None
         self.endings[key] = Ending(slot, entry if is_told else None, stored, why)
+        return 1 if unwritten is None else 0
 
     def prepare(
         self,

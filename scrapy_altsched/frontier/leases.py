@@ -144,12 +144,8 @@ class LeaseLog:
 def _encode(fingerprint: bytes, flags: int, generation: int) -> bytes:
     # With the generation, what an earlier log left further on in the file cannot be taken for this
     # one's.
-    check = crc32(fingerprint, _seed(generation, flags))
+    check = crc32(fingerprint, flags << 24 | generation & 0xFFFFFF)
     return _RECORD.pack(check, flags, len(fingerprint)) + fingerprint
-
-
-def _seed(generation: int, flags: int) -> int:
-    return flags << 24 | generation & 0xFFFFFF
 
 
 def _records(content: bytes, at: int, generation: int) -> Iterator[LeaseRecord]:
@@ -159,7 +155,8 @@ def _records(content: bytes, at: int, generation: int) -> Iterator[LeaseRecord]:
         at += _RECORD.size
         fingerprint = content[at : at + length]
         at += length
-        if len(fingerprint) < length or check != crc32(fingerprint, _seed(generation, flags)):
+        seed = flags << 24 | generation & 0xFFFFFF
+        if len(fingerprint) < length or check != crc32(fingerprint, seed):
             return
         yield LeaseRecord(fingerprint, bool(flags & _ALONE), bool(flags & _OVER))
 

@@ -84,6 +84,8 @@ class LocalFrontier:
         self._last_resort: dict[bytes, Lease] = {}
         #: Whether the next commit should not wait: it clears a request of a suspicion.
         self.is_commit_urgent = False
+        #: How many changes wait for a commit.
+        self.uncommitted = 0
         self._pending = 0
         self._live = Counters()
         self._closed = False
@@ -156,12 +158,14 @@ class LocalFrontier:
         if entry.claim is not None:
             self._changes.claims[entry.claim] = live.run
         slot = self._slots.get(self._order.slot_of(entry.slot))
+        key = slot.prefix + order_key
         if entry.payload is None:
             live.memory_only += 1
         elif journal is not None:
             entry.home = slot
-            self._changes.adds[slot.prefix + order_key] = entry
-        self._put(slot, order_key, entry)
+            self._changes.adds[key] = entry
+            self.uncommitted += 1
+        self._put(slot, key, entry)
         return Verdict.ADDED
 
     def mark_seen(self, fingerprint: bytes) -> bool:
@@ -171,6 +175,7 @@ class LocalFrontier:
         self._changes.seen.add(fingerprint)
         if self._journal is not None:
             self._changes.marks.append(fingerprint)
+            self.uncommitted += 1
         return False
 
     def lease(self, busy: Busy = _IDLE, /) -> Lease | None:
@@ -218,7 +223,7 @@ class LocalFrontier:
         if self._journal is not None:
             with suppress(OSError):
                 self._journal.leases.note(lease.entry.fingerprint, over=True)
-        self._put(slot, lease.key[8:], lease.entry)
+        self._put(slot, lease.key, lease.entry)
 
     def reclaim(self) -> int:
         """Nothing: leases of one process end with it, and the next one finds them pending."""
@@ -251,11 +256,6 @@ class LocalFrontier:
     def pending(self) -> int:
         """``counts().pending``."""
         return self._pending
-
-    @property
-    def uncommitted(self) -> int:
-        """How many changes wait for a commit."""
-        return len(self._changes)
 
     @property
     def run(self) -> int:
@@ -309,6 +309,7 @@ class LocalFrontier:
         self._journal.write(draft.batch, wait=wait)
         self._unsaved = None
         self._changes.settle(draft)
+        self.uncommitted = len(self._changes)
         self._saved = draft.batch.counters
         is_last = draft.is_last and not self._changes
         if is_last:
@@ -433,14 +434,15 @@ class LocalFrontier:
         if claimed_by is not None and self._options.skip_started:
             self._changes.claims[claim] = run
             self._changes.skips.append(claim)
+            self.uncommitted += 1
             return True
         entry.claim = claim
         return False
 
-    def _put(self, slot: Slot, order_key: bytes, entry: Entry) -> None:
+    def _put(self, slot: Slot, key: bytes, entry: Entry) -> None:
         self._slots.increase(slot)
         self._pending += 1
-        self._window.push(slot, order_key, entry)
+        self._window.push(slot, key, entry)
 
     def _take(self, slot: Slot, front: tuple[bytes, Entry]) -> Lease:
         """Take the front request out of its slot's queue; it counts as pending all the same."""
@@ -448,7 +450,7 @@ class LocalFrontier:
         self._slots.take(slot)
         self._slots.decrease(slot)
         slot.leased += 1
-        return Lease(slot.prefix + front[0], front[1], slot)
+        return Lease(*front, slot)
 
     def _hand_out(self, lease: Lease, *, alone: bool = False) -> Lease:
         self._pending -= 1
@@ -482,7 +484,7 @@ class LocalFrontier:
         if entry.payload is None:
             self._live.memory_only -= 1
         if self._journal is not None:
-            self._changes.end(lease.key, slot, entry, why)
+            self.uncommitted += self._changes.end(lease.key, slot, entry, why)
         self._slots.drop_if_empty(slot)
 
     def _give_up(self, slot: Slot) -> None:

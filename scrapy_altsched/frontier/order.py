@@ -54,7 +54,7 @@ class Order:
 
     def encode(self, priority: int, start: bool, sequence: int) -> bytes:
         """The key under which a request waits in its slot; smaller is sooner."""
-        prefix, inverted = self._level(priority, start)
+        prefix, inverted = _level(self.normal, self.start, priority, start)
         return prefix + (_SEQUENCE_MAX - sequence if inverted else sequence).to_bytes(8, "big")
 
     def decode(self, key: bytes) -> tuple[int, bool, int]:
@@ -65,12 +65,6 @@ class Order:
         if direction == "lifo":
             sequence = _SEQUENCE_MAX - sequence
         return -decode_int(key[:-9]), queue == _START, sequence
-
-    @lru_cache(maxsize=4096)  # noqa: B019  (orders are few, frozen and long-lived)
-    def _level(self, priority: int, start: bool) -> tuple[bytes, bool]:
-        own = start and self.start is not None
-        direction = self.start if own else self.normal
-        return encode_int(-priority) + bytes((_START if own else _NORMAL,)), direction == "lifo"
 
     def __str__(self) -> str:
         return f"{self.policy}/{self.normal}/{self.start or 'none'}"
@@ -83,6 +77,16 @@ class Order:
 
 
 DEFAULT_ORDER = Order()
+
+
+@lru_cache(maxsize=4096)
+def _level(
+    normal: Direction, start: Direction | None, priority: int, is_start: bool
+) -> tuple[bytes, bool]:
+    """The beginning of the keys of a priority in a queue, and whether its sequence is inverted."""
+    own = is_start and start is not None
+    direction = start if own else normal
+    return encode_int(-priority) + bytes((_START if own else _NORMAL,)), direction == "lifo"
 
 
 def encode_int(number: int) -> bytes:
@@ -139,6 +143,8 @@ class Slots:
         #: Names in the round of which nothing is pending any more: to take out each would cost
         #: more than to pass it, and many are soon back.
         self._idle: set[str] = set()
+        #: Slots that something is pending of.
+        self._pending = 0
         self._last: str | None = None
         #: Names that come next in the round, for most turns to need no search; those that are no
         #: longer pending are among them.
@@ -176,6 +182,7 @@ class Slots:
         """*by* requests of *slot* are no longer pending."""
         slot.count -= by
         if not slot.count:
+            self._pending -= 1
             idle = self._idle
             idle.add(slot.name)
             if len(idle) > _MOST_IDLE + len(self._round) // 4:
@@ -195,11 +202,10 @@ class Slots:
         Walks names from the last one taken, past busy and idle ones: O(log slots + busy slots),
         and once in a round what is idle in one place, at most a quarter of all.
         """
-        pending = len(self._round) - len(self._idle)
-        if not pending:
+        if not self._pending:
             return None
-        slot = self._peek() if len(self._round) > 1 else self._by_name[self._round[0]]
-        if pending == 1 or not busy.get(slot.name, 0):
+        slot = self._peek()
+        if self._pending == 1 or not busy.get(slot.name, 0):
             return slot
         best: str | None = None
         fewest = 0
@@ -224,6 +230,8 @@ class Slots:
     def _peek(self) -> Slot:
         """The slot that comes next in the round; something must be pending."""
         following = self._next
+        if not following and len(self._round) == 1:
+            return self._by_name[self._round[0]]
         while True:
             if not following:
                 following.extend(islice(self._rotation(), _AHEAD))
@@ -235,6 +243,7 @@ class Slots:
     def _join(self, slot: Slot) -> None:
         """Something of *slot* is pending, and nothing was before."""
         name = slot.name
+        self._pending += 1
         if name in self._idle:
             self._idle.remove(name)
         else:

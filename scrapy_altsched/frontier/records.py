@@ -12,6 +12,8 @@ from .contract import Entry
 DAMAGE = "damage"
 
 _UNIQUE = 1
+#: Flags and length of a fingerprint, as every stored request begins; by both.
+_HEADS = tuple(tuple(bytes((flags, length)) for length in range(256)) for flags in (0, _UNIQUE))
 _COUNT = struct.Struct(">Q")
 
 
@@ -74,8 +76,7 @@ class Batch:
 def encode_value(entry: Entry) -> bytes:
     """The stored form of a request: flags, length of the fingerprint, fingerprint, payload."""
     fingerprint = entry.fingerprint
-    head = bytes((_UNIQUE if entry.unique else 0, len(fingerprint)))
-    return head + fingerprint + (entry.payload or b"")
+    return _HEADS[entry.unique][len(fingerprint)] + fingerprint + (entry.payload or b"")
 
 
 def decode_value(value: bytes) -> Entry:

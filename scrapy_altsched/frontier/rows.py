@@ -241,8 +241,11 @@ class Rows:
 
     def has_seen(self, fingerprint: bytes) -> bool:
         """Whether *fingerprint* was committed as seen."""
-        with self._reading:
+        try:  # a with statement takes as long as the look-up
             return fingerprint in self._cf["seen"]
+        except Exception:
+            with self._reading:
+                raise
 
     def claimed(self, fingerprint: bytes, occurrence: int) -> int | None:
         """The run that claimed this occurrence of a start request; ``None``: none did."""

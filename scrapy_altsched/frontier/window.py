@@ -79,13 +79,12 @@ class Window:
     def __len__(self) -> int:
         return len(self._entries) + len(self._values)
 
-    def push(self, slot: Slot, order_key: bytes, entry: Entry) -> None:
+    def push(self, slot: Slot, key: bytes, entry: Entry) -> None:
         """Put a request that is pending into memory."""
         heap = slot.heap
         if heap is None:
             heap = slot.heap = []
             self._warm.add(slot)
-        key = slot.prefix + order_key
         heappush(heap, key)
         self._entries[key] = entry
         if self._journal is None:
@@ -99,11 +98,15 @@ class Window:
             live.append(key)
             if len(live) > _LIVE:
                 self._age(live.popleft())
-        if self._is_past(self._shrink_at, self._shrink_at_bytes):
+        # As _is_past(), in the path of every request.
+        if (
+            self.size > self._shrink_at_bytes
+            or len(self._entries) + len(self._values) > self._shrink_at
+        ):
             self._shrink()
 
     def front(self, slot: Slot) -> tuple[bytes, Entry] | None:
-        """The next request of *slot*; ``None``: there is none, in memory or in the store.
+        """Key and request that come next in *slot*; ``None``: none is in memory or in the store.
 
         :raises StoreError: the store could not be read.
         """
@@ -119,7 +122,7 @@ class Window:
         entry = self._entries.get(key)
         if entry is None:
             entry = decode_value(self._values[key])
-        return key[len(slot.prefix) :], entry
+        return key, entry
 
     def pop(self, slot: Slot) -> None:
         """Take away what :meth:`front` answered."""
