@@ -119,7 +119,8 @@ def fingerprint(
         and not (body or include_headers or keep_fragments)
         and not (meta and meta.get(VERBATIM))
     ):
-        made = fingerprint_page(url.partition("#")[0])
+        page, _, fragment = url.partition("#")
+        made = fingerprint_page(page) if fragment.isascii() else None
         if made is not None:
             return made
     return scrapy_fingerprint(
@@ -200,9 +201,9 @@ class RequestFingerprinter:
             and not body
             and not (meta and (VERBATIM in meta or SKIP_RULES in meta or DEDUPE_KEY in meta))
         ):
-            page = url.partition("#")[0]
+            page, _, fragment = url.partition("#")
             match = _match(page) or _match_rare(page)
-            if match is not None and "/." not in page:
+            if match is not None and "/." not in page and fragment.isascii():
                 free = self._free
                 if free is None or match[1] in free or self._spares(match[1], url):
                     made = _digest(page, match)

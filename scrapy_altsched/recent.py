@@ -33,8 +33,10 @@ def page_of(request: Request) -> str | None:
         return None
     if meta and (VERBATIM in meta or DEDUPE_KEY in meta or SKIP_RULES in meta):
         return None
-    page: str = url.partition("#")[0]
-    return page
+    page: str
+    page, _, fragment = url.partition("#")
+    # Of what is not ASCII, some is no text at all, which Scrapy refuses.
+    return page if fragment.isascii() else None
 
 
 class RecentURLs:

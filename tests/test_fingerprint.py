@@ -33,7 +33,8 @@ from scrapy_altsched import DupeFilter, RequestFingerprinter
 from scrapy_altsched import fingerprint as module
 from scrapy_altsched.canonical import Rules
 from scrapy_altsched.errors import ConfigError
-from scrapy_altsched.fingerprint import apply_rules, fingerprint
+from scrapy_altsched.fingerprint import apply_rules, fingerprint, fingerprint_page
+from scrapy_altsched.recent import page_of
 
 from .engines import OURS, StandIn
 
@@ -73,11 +74,19 @@ def outcome(make: Callable[..., bytes], request: Request, arguments: dict[str, A
         return type(error)
 
 
+def by_page(request: Request) -> bytes:
+    """As the scheduler does."""
+    page = page_of(request)
+    made = fingerprint_page(page) if page is not None else None
+    return made or scrapy_fingerprint(request)
+
+
 UNMATCHED = [{"include": "unmatched.example", "ignore_params": "*"}]
 CHANGES_NOTHING = [{"ignore_params": "no such parameter", "count_headers": "no-such-header"}]
 #: All of these have to agree with Scrapy.
 MAKERS: list[Callable[..., bytes]] = [
     fingerprint,
+    by_page,
     RequestFingerprinter().fingerprint,
     RequestFingerprinter(Rules.load(UNMATCHED)).fingerprint,
     RequestFingerprinter(Rules.load(CHANGES_NOTHING)).fingerprint,
@@ -323,8 +332,8 @@ AROUND = [
 
 @pytest.mark.parametrize("around", AROUND)
 def test_each_character_at_each_place_beside_scrapy(around: str) -> None:
-    for code, place in product(range(0x100), PLACES):
-        compare(around.format(place.replace("{}", chr(code))))
+    for character, place in product([*map(chr, range(0x100)), *RARE], PLACES):
+        compare(around.format(place.replace("{}", character)))
 
 
 @pytest.mark.parametrize("around", ["{}", "{}a", "a/{}/b", "{}%28", "%28{}", "%{}", ".{}", "/{}."])
