@@ -96,10 +96,8 @@ class Changes:
         draft.marks = self.marks[: BATCH - len(draft)]
         draft.skips = self.skips[: BATCH - len(draft)]
         draft.is_last = len(draft) == len(self)
-        for key, entry in draft.adds.items():
-            draft.add(key, entry, run)
-        for key, ending in draft.endings.items():
-            draft.end(key, ending, run)
+        draft.add(run)
+        draft.end(run)
         draft.count_slots()
         draft.batch.seen += draft.marks
         draft.batch.started += [(claim, run) for claim in draft.skips]
@@ -160,29 +158,34 @@ class Draft:
     def __len__(self) -> int:
         return len(self.adds) + len(self.endings) + len(self.marks) + len(self.skips)
 
-    def add(self, key: bytes, entry: Entry, run: int) -> None:
-        """Store a request as pending."""
-        slot: Slot = entry.home
-        self.stored[slot] = self.stored.get(slot, slot.stored) + 1
-        self.batch.pending.append((key, encode_value(entry)))
-        self._accept(entry, run)
-
-    def end(self, key: bytes, ending: Ending, run: int) -> None:
-        """Store that a request is done, or dead."""
-        batch, entry, slot = self.batch, ending.entry, ending.slot
-        if ending.stored:
-            self.stored[slot] = self.stored.get(slot, slot.stored) - 1
-            batch.removed.append(key)
-        if ending.why is None:
-            batch.counters.done += 1
-        else:
-            batch.counters.dead += 1
-        if entry is None:
-            return
-        if not ending.stored:
+    def add(self, run: int) -> None:
+        """Store the added requests as pending."""
+        stored, pending = self.stored, self.batch.pending
+        for key, entry in self.adds.items():
+            slot: Slot = entry.home
+            stored[slot] = stored.get(slot, slot.stored) + 1
+            pending.append((key, encode_value(entry)))
             self._accept(entry, run)
-        if ending.why is not None:
-            batch.dead.append((key, encode_dead(ending.why, encode_value(entry))))
+
+    def end(self, run: int) -> None:
+        """Store that requests are done, or dead."""
+        batch, counters, stored = self.batch, self.batch.counters, self.stored
+        for key, ending in self.endings.items():
+            entry = ending.entry
+            if ending.stored:
+                slot = ending.slot
+                stored[slot] = stored.get(slot, slot.stored) - 1
+                batch.removed.append(key)
+            if ending.why is None:
+                counters.done += 1
+            else:
+                counters.dead += 1
+            if entry is None:
+                continue
+            if not ending.stored:
+                self._accept(entry, run)
+            if ending.why is not None:
+                batch.dead.append((key, encode_dead(ending.why, encode_value(entry))))
 
     def count_slots(self) -> None:
         """Store the slots' new counts."""
