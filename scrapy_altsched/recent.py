@@ -17,7 +17,7 @@ from .fingerprint import DEDUPE_KEY, SKIP_RULES, VERBATIM
 _parts_of = reader_of("method", "body", "meta", "url")
 
 #: URLs in each of two generations.
-_GENERATION = 8_192
+_GENERATION = 4_096
 
 
 def page_of(request: Request) -> str | None:
@@ -40,7 +40,7 @@ def page_of(request: Request) -> str | None:
 
 
 class RecentURLs:
-    """Remembers at least the last 8,192 different pages, and at most twice as many.
+    """Remembers at least the last 4,096 different pages, and at most twice as many.
 
     :ivar page_of: a request -> the page to ask for and to remember; ``None``: there is none.
     """

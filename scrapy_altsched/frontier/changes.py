@@ -8,7 +8,7 @@ batch may therefore stop anywhere, to stay small: every prefix is a state in whi
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from types import MappingProxyType
 
@@ -26,19 +26,9 @@ _RANGE_DELETE_FROM = 1_000
 NO_NOTES: Mapping[str, bytes] = MappingProxyType({})
 
 
-@dataclass(slots=True)
-class Ending:
-    """A request that is done or dead.
-
-    :ivar entry: the request; ``None`` if nothing of it will be written.
-    :ivar stored: whether the store holds it as pending.
-    :ivar why: the reason if it is dead.
-    """
-
-    slot: Slot
-    entry: Entry | None
-    stored: bool
-    why: str | None = None
+#: A request that is done or dead: its slot; the request, ``None`` if nothing of it will be written;
+#: whether the store holds it as pending; the reason if it is dead.
+Ending = tuple[Slot, Entry | None, bool, str | None]
 
 
 class Changes:
@@ -76,7 +66,7 @@ class Changes:
         stored = unwritten is None and entry.payload is not None
         # Of most that end there is nothing more to tell, and a commit's worth of them takes memory.
         is_told = not stored or why is not None
-        self.endings[key] = Ending(slot, entry if is_told else None, stored, why)
+        self.endings[key] = (slot, entry if is_told else None, stored, why)
         return 1 if unwritten is None else 0
 
     def prepare(
@@ -114,7 +104,7 @@ class Changes:
         """
         endings: Iterable[tuple[bytes, Ending]] = self.endings.items()
         if 0 < room < len(self.endings):
-            endings = sorted(endings, key=lambda item: item[1].stored or item[1].why is None)
+            endings = sorted(endings, key=lambda item: item[1][2] or item[1][3] is None)
         return dict(islice(endings, room))
 
     def settle(self, draft: Draft) -> None:
@@ -125,10 +115,11 @@ class Changes:
             self.claims.pop(claim, None)
         for key in draft.adds:
             if self.adds.pop(key, None) is None:  # it has ended since
-                self.endings[key].stored = True
-        for key, ending in draft.endings.items():
+                slot, entry, _, why = self.endings[key]
+                self.endings[key] = (slot, entry, True, why)
+        for key, (slot, _, stored, _) in draft.endings.items():
             del self.endings[key]
-            ending.slot.removed += ending.stored
+            slot.removed += stored
         for slot, count in draft.stored.items():
             slot.stored = count
         del self.marks[: len(draft.marks)]
@@ -170,22 +161,20 @@ class Draft:
     def end(self, run: int) -> None:
         """Store that requests are done, or dead."""
         batch, counters, stored = self.batch, self.batch.counters, self.stored
-        for key, ending in self.endings.items():
-            entry = ending.entry
-            if ending.stored:
-                slot = ending.slot
+        for key, (slot, entry, is_stored, why) in self.endings.items():
+            if is_stored:
                 stored[slot] = stored.get(slot, slot.stored) - 1
                 batch.removed.append(key)
-            if ending.why is None:
+            if why is None:
                 counters.done += 1
             else:
                 counters.dead += 1
             if entry is None:
                 continue
-            if not ending.stored:
+            if not is_stored:
                 self._accept(entry, run)
-            if ending.why is not None:
-                batch.dead.append((key, encode_dead(ending.why, encode_value(entry))))
+            if why is not None:
+                batch.dead.append((key, encode_dead(why, encode_value(entry))))
 
     def count_slots(self) -> None:
         """Store the slots' new counts."""

@@ -128,7 +128,7 @@ class LeaseLog:
 
         :raises OSError: it could not be written.
         """
-        flags = _ALONE * alone | _OVER * over
+        flags = _ALONE if alone else _OVER if over else 0
         record = _encode(fingerprint, flags, self._generation)
         # What a failed write left is written over by the next.
         _write(self._file, record, self._end)

@@ -140,12 +140,15 @@ class LocalFrontier:
     # Transitions
 
     def add(self, entry: Entry) -> Verdict:
-        self.check_owner()
+        if self._forks != _forks:
+            self.check_owner()
         fingerprint = entry.fingerprint
-        journal = self._journal
+        journal, changes = self._journal, self._changes
         if entry.yielded and journal is not None and self._is_started(journal, entry):
             return Verdict.STARTED
-        if entry.unique and self._has_seen(fingerprint):
+        if entry.unique and (
+            fingerprint in changes.seen or (journal is not None and journal.has_seen(fingerprint))
+        ):
             return Verdict.SEEN
         entry.complete()
         live = self._live
@@ -154,16 +157,16 @@ class LocalFrontier:
         live.next_sequence += 1
         live.accepted += 1
         if entry.unique:
-            self._changes.seen.add(fingerprint)
+            changes.seen.add(fingerprint)
         if entry.claim is not None:
-            self._changes.claims[entry.claim] = live.run
+            changes.claims[entry.claim] = live.run
         slot = self._slots.get(self._order.slot_of(entry.slot))
         key = slot.prefix + order_key
         if entry.payload is None:
             live.memory_only += 1
         elif journal is not None:
             entry.home = slot
-            self._changes.adds[key] = entry
+            changes.adds[key] = entry
             self.uncommitted += 1
         self._put(slot, key, entry)
         return Verdict.ADDED
@@ -179,7 +182,8 @@ class LocalFrontier:
         return False
 
     def lease(self, busy: Busy = _IDLE, /) -> Lease | None:
-        self.check_owner()
+        if self._forks != _forks:
+            self.check_owner()
         if self._alone is not None:
             return None
         while (slot := self._slots.choose(busy)) is not None:
@@ -399,6 +403,8 @@ class LocalFrontier:
     def check_owner(self) -> None:
         """See that this is the process that opened the frontier.
 
+        In the path of every request the answer is looked for before it is asked for.
+
         :raises ForkedError: it is a forked child.
         """
         if self._forks != _forks:
@@ -450,7 +456,8 @@ class LocalFrontier:
         self._slots.take(slot)
         self._slots.decrease(slot)
         slot.leased += 1
-        return Lease(*front, slot)
+        key, entry = front
+        return Lease(key, entry, slot)
 
     def _hand_out(self, lease: Lease, *, alone: bool = False) -> Lease:
         self._pending -= 1
@@ -467,7 +474,8 @@ class LocalFrontier:
         return self._hand_out(lease, alone=True)
 
     def _drop_lease(self, lease: Lease) -> Slot:
-        self.check_owner()
+        if self._forks != _forks:
+            self.check_owner()
         del self._leases[lease.key]
         if self._alone is lease:
             self._alone = None
