@@ -139,8 +139,7 @@ def _tidy(url: str, match: re.Match[str]) -> str:
     if kind == 2:
         page, _, query = url.partition("?")
     else:
-        start = match.start(3)
-        rest = _match_rest(url, start)
+        rest = _match_rest(url, match.start(3))
         if rest is None:
             return ""
         page = url[: rest.end(1)]

@@ -318,6 +318,7 @@ class Machine(RuleBasedStateMachine):
         memory_only = sum(not item.stored for item in now.alive())
         assert found == (len(now.pending), len(now.leased), now.done, now.dead, memory_only)
         assert counts.unaccounted == 0
+        assert self.frontier.uncommitted == len(self.frontier._changes)
 
     def teardown(self) -> None:
         if not hasattr(self, "frontier"):

@@ -104,7 +104,7 @@ class Changes:
         """
         endings: Iterable[tuple[bytes, Ending]] = self.endings.items()
         if 0 < room < len(self.endings):
-            endings = sorted(endings, key=lambda item: item[1][2] or item[1][3] is None)
+            endings = sorted(endings, key=_may_wait)
         return dict(islice(endings, room))
 
     def settle(self, draft: Draft) -> None:
@@ -126,6 +126,12 @@ class Changes:
         del self.skips[: len(draft.skips)]
         del self.cleared[: len(batch.suspects)]
         self._notes.update(batch.notes)
+
+
+def _may_wait(item: tuple[bytes, Ending]) -> bool:
+    """Whether nothing is lost if others are written before this ending, and not this one."""
+    _, (_, _, is_stored, why) = item
+    return is_stored or why is None
 
 
 class Draft:

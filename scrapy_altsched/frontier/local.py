@@ -146,9 +146,7 @@ class LocalFrontier:
         journal, changes = self._journal, self._changes
         if entry.yielded and journal is not None and self._is_started(journal, entry):
             return Verdict.STARTED
-        if entry.unique and (
-            fingerprint in changes.seen or (journal is not None and journal.has_seen(fingerprint))
-        ):
+        if entry.unique and self._has_seen(fingerprint):
             return Verdict.SEEN
         entry.complete()
         live = self._live
