@@ -38,7 +38,7 @@ def options(direction: str, cap: int = CAP) -> Options:
 def assert_small(frontier: LocalFrontier, cap: int = CAP) -> None:
     in_memory = len(frontier._window)
     assert in_memory <= cap * 1.25 + frontier.uncommitted
-    assert in_memory == sum(len(slot.heap or ()) for slot in frontier._slots)
+    assert in_memory == sum(slot.in_memory for slot in frontier._slots)
 
 
 def fill(frontier: LocalFrontier, slots: int) -> None:
@@ -143,7 +143,7 @@ def test_few_slots_are_cut_at_once(disk: DiskKind) -> None:
     while not frontier.commit(wait=True):
         pass
     frontier.add(page("one more", "slot 0"))
-    lengths = [len(slot.heap or ()) for slot in frontier._slots]
+    lengths = [slot.in_memory for slot in frontier._slots]
     assert sum(lengths) == len(frontier._window) == cap - 5_000
     # Each of them costs a pass over all of its keys.
     assert sum(length < cap // slots for length in lengths) < slots // 2

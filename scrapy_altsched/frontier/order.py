@@ -111,7 +111,8 @@ class Slot:
     """The requests of one download slot.
 
     :ivar prefix: its id, 8 bytes; the beginning of its requests' keys.
-    :ivar heap: keys (prefix and order key) of those in memory, a :mod:`heapq`; ``None``: none is.
+    :ivar first: key (prefix and order key) of the first of those in memory; ``None``: none is.
+    :ivar rest: keys of the others in memory, a :mod:`heapq`; ``None``: there are none.
     :ivar bound: everything stored below this key is in memory or leased, everything from it on is
         only in the store; empty: everything is; ``None``: nothing is only in the store.
     :ivar count: requests pending, in memory or not.
@@ -120,17 +121,40 @@ class Slot:
     :ivar removed: requests that were deleted from the store under this id.
     """
 
-    __slots__ = ("bound", "count", "heap", "leased", "name", "prefix", "removed", "stored")
+    __slots__ = (
+        "bound",
+        "count",
+        "first",
+        "leased",
+        "name",
+        "prefix",
+        "removed",
+        "rest",
+        "stored",
+    )
 
     def __init__(self, slot_id: int, name: str) -> None:
         self.name = name
         self.prefix = slot_id.to_bytes(8, "big")
-        self.heap: list[bytes] | None = None
+        # Many slots have one request: a list for its key would be one object more to keep, to look
+        # into in each garbage collection, and to fetch from afar when it is the slot's turn.
+        self.first: bytes | None = None
+        self.rest: list[bytes] | None = None
         self.bound: bytes | None = None
         self.count = 0
         self.leased = 0
         self.stored = 0
         self.removed = 0
+
+    @property
+    def in_memory(self) -> int:
+        """How many of the requests are in memory."""
+        return (self.first is not None) + len(self.rest or ())
+
+    @property
+    def keys(self) -> list[bytes]:
+        """Keys of the requests in memory, that of the first one first."""
+        return [] if self.first is None else [self.first, *(self.rest or ())]
 
 
 class Slots:

@@ -81,11 +81,18 @@ class Window:
 
     def push(self, slot: Slot, key: bytes, entry: Entry) -> None:
         """Put a request that is pending into memory."""
-        heap = slot.heap
-        if heap is None:
-            heap = slot.heap = []
+        first = slot.first
+        if first is None:
+            slot.first = key
             self._warm.add(slot)
-        heappush(heap, key)
+        else:
+            behind = key
+            if key < first:
+                slot.first, behind = key, first
+            if slot.rest is None:
+                slot.rest = [behind]
+            else:
+                heappush(slot.rest, behind)
         self._entries[key] = entry
         if self._journal is None:
             return
@@ -106,15 +113,13 @@ class Window:
 
         :raises StoreError: the store could not be read.
         """
-        heap = slot.heap
-        if slot.bound is not None and (not heap or heap[0] >= slot.bound):
+        if slot.bound is not None and (slot.first is None or slot.first >= slot.bound):
             self._refill(slot)
             if self._is_past(self._shrink_at, self._shrink_at_bytes):
                 self._shrink(slot)
-            heap = slot.heap
-        if not heap:
+        key = slot.first
+        if key is None:
             return None
-        key = heap[0]
         entry = self._entries.get(key)
         if entry is None:
             entry = decode_value(self._values[key])
@@ -122,16 +127,21 @@ class Window:
 
     def pop(self, slot: Slot) -> None:
         """Take away what :meth:`front` answered."""
-        heap = slot.heap
-        assert heap is not None, "nothing is at the front"
-        key = heappop(heap)
+        key = slot.first
+        assert key is not None, "nothing is at the front"
+        rest = slot.rest
+        if rest is None:
+            slot.first = None
+            self._warm.discard(slot)
+        else:
+            slot.first = heappop(rest)
+            if not rest:
+                slot.rest = None
         entry = self._entries.pop(key, None)
         if entry is None:
             self.size -= len(self._values.pop(key))
         else:
             self.size -= len(entry.payload or b"")
-        if not heap:
-            self._replace(slot, heap)
 
     def note_commit(self) -> None:
         """What was not written before is now, and may be dropped from memory."""
@@ -159,14 +169,14 @@ class Window:
     def _refill(self, slot: Slot) -> None:
         assert self._journal is not None
         entries, values = self._entries, self._values
-        while slot.bound is not None and (not slot.heap or slot.heap[0] >= slot.bound):
+        while slot.bound is not None and (slot.first is None or slot.first >= slot.bound):
             parts = max(8, len(self._warm) + 1)
             limit = max(1, min(_READ, self._cap // parts))
             most_bytes = max(1, self._most_bytes // parts)
             start = slot.bound or slot.prefix
             rows = self._journal.read_pending(slot.prefix, start, limit, most_bytes)
-            # All in the heap is past the bound: what is stored is among the rows, or comes later.
-            heap = [key for key in slot.heap or () if not self._drop_stored(key)]
+            # All in memory is past the bound: what is stored is among the rows, or comes later.
+            keys = [key for key in slot.keys if not self._drop_stored(key)]
             leased, set_aside, ended = self._out
             size = 0
             for key, value in rows:
@@ -174,13 +184,13 @@ class Window:
                 # A write that failed may have stored what counts as unwritten.
                 if key in leased or key in set_aside or key in ended or key in entries:
                     continue
-                heap.append(key)
+                keys.append(key)
                 values[key] = value
                 self.size += len(value)
-            heapify(heap)
+            heapify(keys)
             is_cut = len(rows) == limit or size >= most_bytes
             slot.bound = rows[-1][0] + b"\0" if is_cut else None
-            self._replace(slot, heap)
+            self._replace(slot, keys)
 
     def _drop_stored(self, key: bytes) -> bool:
         """Drop a request, unless it is in memory only, for good or until the next commit."""
@@ -195,13 +205,15 @@ class Window:
         self.size -= len(payload)
         return True
 
-    def _replace(self, slot: Slot, heap: list[bytes]) -> None:
-        # A hundred thousand slots must not have an empty list each.
-        slot.heap = heap or None
-        if heap:
+    def _replace(self, slot: Slot, keys: list[bytes]) -> None:
+        """Have *keys*, a heap, be those of *slot* that are in memory."""
+        if keys:
+            slot.first = heappop(keys)
             self._warm.add(slot)
         else:
+            slot.first = None
             self._warm.discard(slot)
+        slot.rest = keys or None
 
     def _shrink(self, wanted: Slot | None = None) -> None:
         """Drop far ends of the longer queues, as far as they can be read again.
@@ -230,7 +242,7 @@ class Window:
             excess = len(self) - target
             if excess <= 0:
                 break
-            length = len(slot.heap or ())
+            length = slot.in_memory
             if length > share:
                 # All keys of a slot are looked at: half of some slots costs less than a bit of all.
                 keep = max(min(share, length // 2), length - excess)
@@ -238,7 +250,7 @@ class Window:
 
     def _fair_share(self, target: int) -> int:
         """The length such that all slots, cut to it, come to at most *target* requests."""
-        lengths = sorted(len(slot.heap or ()) for slot in self._warm)
+        lengths = sorted(slot.in_memory for slot in self._warm)
         left = target
         for position, length in enumerate(lengths):
             slots = len(lengths) - position
@@ -249,7 +261,7 @@ class Window:
 
     def _trim(self, slot: Slot, keep: int) -> None:
         """Drop all but about the first *keep* requests of *slot*."""
-        stay, far = _split(slot.heap or [], keep)
+        stay, far = _split(slot.keys, keep)
         dropped: bytes | None = None
         for key in far:
             if not self._drop_stored(key):
@@ -261,20 +273,20 @@ class Window:
         self._replace(slot, stay)
 
 
-def _split(heap: list[bytes], position: int) -> tuple[list[bytes], list[bytes]]:
-    """About *position* keys that come first, again a heap, and the others.
+def _split(keys: list[bytes], position: int) -> tuple[list[bytes], list[bytes]]:
+    """About *position* of *keys* that come first, as a heap, and the others.
 
-    The first of all is among those, unless *position* is 0.
+    The first of all, which is the first of *keys*, is among those, unless *position* is 0.
     """
     if not position:
-        return [], heap
-    if len(heap) <= _SAMPLE:
-        in_order = sorted(heap)
+        return [], keys
+    if len(keys) <= _SAMPLE:
+        in_order = sorted(keys)
         return in_order[:position], in_order[position:]
     # To sort a hundred thousand keys of random priorities would take 50 ms.  A regular sample would
     # be a wrong one: where a key is in a heap says how small it is.
-    sample = sorted((heap[0], *Random(0).sample(heap[1:], _SAMPLE)))
-    end = sample[max(1, position * len(sample) // len(heap))]
-    near = [key for key in heap if key < end]
+    sample = sorted((keys[0], *Random(0).sample(keys[1:], _SAMPLE)))
+    end = sample[max(1, position * len(sample) // len(keys))]
+    near = [key for key in keys if key < end]
     heapify(near)
-    return near, [key for key in heap if key >= end]
+    return near, [key for key in keys if key >= end]
