@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import subprocess
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
@@ -101,3 +102,34 @@ def random_graph(pages: int, links: int, seed: int) -> dict[str, Page]:
         page.links += [f"/{rng.randrange(pages)}" for _ in range(links)]
         rng.shuffle(page.links)
     return graph
+
+
+class Gates:
+    """A site that answers its first pages, then those up to the next gate, as gates are opened.
+
+    :param graph: path -> page.
+    :param gates: after how many different pages there is a gate.
+    """
+
+    def __init__(self, graph: dict[str, Page], *gates: int) -> None:
+        self.graph = graph
+        self._gates = [(count, threading.Event()) for count in gates]
+        self._seen: dict[str, int] = {}
+
+    def __call__(self, path: str, _: int) -> Page:
+        rank = self._seen.setdefault(path, len(self._seen))
+        held = next((gate for count, gate in reversed(self._gates) if rank >= count), None)
+        page = self.graph[path]
+        return Page(page.links, held=held)
+
+    def open(self) -> None:
+        """Open the next gate."""
+        self._gates.pop(0)[1].set()
+
+
+def wait_for_pages(site: Site, count: int, process: subprocess.Popen[str]) -> None:
+    """Wait until so many different pages were asked for."""
+    with site.changed:
+        while len(site.hits) < count:
+            site.changed.wait(1)
+            assert process.poll() is None, "the crawl has ended"

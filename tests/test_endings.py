@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from .crawls import Crawl
-from .sites import Page, Site, random_graph
-from .test_faults import Gates, wait_for_pages
+from .sites import Gates, Page, Site, random_graph, wait_for_pages
 
 GRAPH = random_graph(40, 4, 11)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import resource
 import shutil
-import subprocess
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +13,7 @@ from scrapy_altsched.frontier.journal import Journal
 
 from .crawls import Crawl
 from .disks import LimitedFiles, SmallDisk, limit, small_disk_at
-from .sites import Page, Site, random_graph
+from .sites import Gates, Site, random_graph, wait_for_pages
 from .test_command import altsched
 from .test_crash import KILLED, assert_complete
 from .test_repair import overwrite_middle
@@ -90,37 +88,6 @@ SAVED = "The frontier is saved again"
 #: Seconds of failing commits that end a crawl, where dozens of pages are to be crawled before: it
 #: counts on while the process has to wait for a busy machine.
 FOR_LONG = 12
-
-
-class Gates:
-    """A site that answers its first pages, then those up to the next gate, as gates are opened.
-
-    :param graph: path -> page.
-    :param gates: after how many different pages there is a gate.
-    """
-
-    def __init__(self, graph: dict[str, Page], *gates: int) -> None:
-        self.graph = graph
-        self._gates = [(count, threading.Event()) for count in gates]
-        self._seen: dict[str, int] = {}
-
-    def __call__(self, path: str, _: int) -> Page:
-        rank = self._seen.setdefault(path, len(self._seen))
-        held = next((gate for count, gate in reversed(self._gates) if rank >= count), None)
-        page = self.graph[path]
-        return Page(page.links, held=held)
-
-    def open(self) -> None:
-        """Open the next gate."""
-        self._gates.pop(0)[1].set()
-
-
-def wait_for_pages(site: Site, count: int, process: subprocess.Popen[str]) -> None:
-    """Wait until so many different pages were asked for."""
-    with site.changed:
-        while len(site.hits) < count:
-            site.changed.wait(1)
-            assert process.poll() is None, "the crawl has ended"
 
 
 Disk = SmallDisk | LimitedFiles
