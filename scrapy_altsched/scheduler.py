@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -13,15 +12,17 @@ from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.misc import build_from_crawler, load_object
 
 from .canonical import Rules
-from .codec import decode_request, encode_request, is_as_encoded
+from .codec import decode_request
 from .committer import Committer
 from .dupefilter import DupeFilter, shorten
 from .engine import Engine, StartWatch, fingerprinter_of, keep_spider_state
+from .entries import Entries, RequestEntry
 from .errors import AltschedError, CodecError, StoreError
 from .feeds import warn_of_unsafe_feeds
 from .fingerprint import NOTE, describe, fingerprint_page
 from .frontier import Busy, Entry, Lease, LocalFrontier, Verdict, open_frontier
 from .garbage import freeze, thaw
+from .inprogress import InProgress
 from .reports import Reports, warn_of_other_fingerprints
 from .settings import Config
 from .spiderstate import FILE, STATE, SpiderStateCheckpoint
@@ -40,38 +41,6 @@ logger = logging.getLogger(__name__)
 
 #: Requests handed out after which the stats are told: each stat costs as much as a look-up.
 _POUR_EVERY = 64
-#: What ``sys.getrefcount`` says of an object that only one local variable refers to.
-_OURS = 2
-
-
-class _RequestEntry(Entry):
-    """An entry that is encoded only if it is accepted."""
-
-    __slots__ = ("_fill_in",)
-
-    def __init__(
-        self,
-        fingerprint: bytes,
-        request: Request,
-        unique: bool,
-        yielded: bool,
-        fill_in: Callable[[_RequestEntry], None],
-    ) -> None:
-        # As Entry's own, which is not asked to: this is the path of every request.
-        self.fingerprint = fingerprint
-        self.slot = ""
-        self.priority = request.priority
-        self.start = False
-        self.payload = None
-        self.request = request
-        self.unique = unique
-        self.yielded = yielded
-        self.claim = None
-        self.home = None
-        self._fill_in = fill_in
-
-    def complete(self) -> None:
-        self._fill_in(self)
 
 
 class _Queue:
@@ -131,14 +100,6 @@ class Scheduler(BaseScheduler):
         self.crawler: Crawler = crawler  # type: ignore[assignment]
         self.config = Config()
         self._frontier: LocalFrontier | None = None
-        #: One for all entries: a method is an object more each time it is asked for.
-        self._fill_in = self._complete
-        #: The lease of each request that was handed out.
-        self._leases: dict[Request, Lease] = {}
-        #: Its further leases, if somebody scheduled the same object more than once.
-        self._more_leases: dict[Request, list[Lease]] = {}
-        #: Requests that were in the engine and not handed out, when it was looked at last.
-        self._others = 0
         #: Entries that wait for the store to be readable again, to know whether they were seen.
         self._held: list[Entry] = []
         self._refused_starts = 0
@@ -179,6 +140,14 @@ class Scheduler(BaseScheduler):
         self._on_disk = jobdir is not None
         self._reports = Reports(spider, self.stats, jobdir, logs_reason=self.logunser)
         self._by_slot = self.config.order.policy == "slots"
+        self._entries = Entries(
+            spider,
+            self._engine,
+            self._reports,
+            self._tally,
+            by_slot=self._by_slot,
+            on_disk=self._on_disk,
+        )
         self._busy: Busy = self._engine.active_downloads()
         self._fingerprinter = fingerprinter_of(self.crawler)
         #: Our own filter, if to look and to mark may be one step with the rest of an add.
@@ -208,6 +177,7 @@ class Scheduler(BaseScheduler):
         if isinstance(self.df, DupeFilter):
             self.df.share(frontier, self._tally)
         self._frontier = frontier
+        self._in_progress = InProgress(self._engine, frontier.finish)
         self.resumed = frontier.resumed
         self._at_open = frontier.counts()
         self.dqdir = str(frontier.path) if frontier.path is not None else None
@@ -248,7 +218,7 @@ class Scheduler(BaseScheduler):
             takes_seen=self._filter is not None,
             trusts_seen=self.config.trust_stock_seen,
         )
-        frontier = open_frontier(jobdir, name, options, locate=self._locate, source=stock)
+        frontier = open_frontier(jobdir, name, options, locate=self._entries.locate, source=stock)
         try:
             place = stock.put_aside()
         except BaseException:
@@ -323,7 +293,7 @@ class Scheduler(BaseScheduler):
                 return False
             unique = False
             fingerprint = shorten(self._fingerprinter.fingerprint(request))
-        entry = _RequestEntry(fingerprint, request, unique, yielded, self._fill_in)
+        entry = RequestEntry(fingerprint, request, unique, yielded, self._entries)
         try:
             verdict = frontier.add(entry)
         except StoreError as error:
@@ -346,8 +316,7 @@ class Scheduler(BaseScheduler):
     def _commit_added(self) -> None:
         if not self._on_disk:
             return
-        is_orphan = self._leases.keys().isdisjoint(self._engine.in_progress)
-        if is_orphan and not self._committer.failing:
+        if not self._in_progress.is_any_left() and not self._committer.failing:
             # It has no parent that would bring it back: not a second without a commit.
             self._committer.commit()
         else:
@@ -357,17 +326,14 @@ class Scheduler(BaseScheduler):
         """The next request, or ``None``: nothing is pending, or nothing is ready yet."""
         frontier = self._frontier
         assert frontier is not None, "the scheduler is not open"
-        # The engine asks several times in a row.  To look at each request that it has takes longer
-        # than all the rest, and as long as their number is what it was, none has left, or others
-        # came in the place of those that have; these are found as soon as it matters.
-        if len(self._engine.in_progress) - len(self._leases) != self._others:
-            self._reap()
+        if self._in_progress.has_changed():
+            self._in_progress.reap()
             if self._tally.get("scheduler/dequeued", 0) >= _POUR_EVERY:
                 self._tally.pour(self.stats)
         if self._on_disk:
             self._committer.commit_if_due()
         try:
-            while (lease := self._lease(frontier)) is not None or self._reap():
+            while (lease := self._lease(frontier)) is not None or self._in_progress.reap():
                 if lease is None:
                     continue
                 if self._committer.unreadable:
@@ -424,36 +390,14 @@ class Scheduler(BaseScheduler):
 
     # What the frontier and the committer ask for
 
-    def _complete(self, entry: _RequestEntry) -> None:
-        request: Request = entry.request
-        if self._by_slot:
-            name = self._engine.slot_key(request)
-            entry.slot = name if isinstance(name, str) else str(name)
-        entry.start = bool(request.meta.get("is_start_request"))
-        if self._on_disk:
-            try:
-                entry.payload = encode_request(request, self.spider)
-            except CodecError as error:
-                self._reports.unserializable(request, error)
-        tally = self._tally
-        if entry.payload is None:
-            tally["scheduler/enqueued/memory"] += 1
-        else:
-            tally["scheduler/enqueued/disk"] += 1
-        tally["scheduler/enqueued"] += 1
-
     def _fingerprint(self, request: Request) -> bytes:
         if isinstance(self.df, DupeFilter):
             return self.df.fingerprint(request)
         return shorten(self._fingerprinter.fingerprint(request))
 
-    def _locate(self, payload: bytes) -> tuple[str, bool]:
-        request = decode_request(payload, self.spider)
-        return self._engine.slot_key(request), bool(request.meta.get("is_start_request"))
-
     def _settle(self) -> None:
         """Have the frontier and the stats know all that happened until now."""
-        self._reap()
+        self._in_progress.reap()
         self._tally.pour(self.stats)
         assert self._frontier is not None
         while self._held:
@@ -467,24 +411,6 @@ class Scheduler(BaseScheduler):
 
     # Parts
 
-    def _reap(self) -> bool:
-        """Finish the requests that have left the engine; whether there were any."""
-        leases = self._leases
-        in_progress = self._engine.in_progress
-        left = leases.keys() - in_progress
-        self._others = len(in_progress) - len(leases) + len(left)
-        if not left:
-            return False
-        frontier = self._frontier
-        assert frontier is not None
-        # In the order in which they were handed out, so that equal crawls stay equal.
-        for request in left if len(left) == 1 else [one for one in leases if one in left]:
-            frontier.finish(leases.pop(request))
-            if self._more_leases:
-                for lease in self._more_leases.pop(request, ()):
-                    frontier.finish(lease)
-        return True
-
     def _lease(self, frontier: LocalFrontier) -> Lease | None:
         lease = frontier.lease(self._busy) if self._by_slot else frontier.lease()
         while frontier.buried:
@@ -493,42 +419,16 @@ class Scheduler(BaseScheduler):
 
     def _take(self, lease: Lease) -> Request | None:
         """The request of *lease*; ``None``: it cannot be restored, and is dead now."""
-        entry = lease.entry
-        request: Request
-        if entry.payload is None:
-            request = entry.request
-            self._tally["scheduler/dequeued/memory"] += 1
-        else:
-            try:
-                request = self._restore(entry, entry.payload)
-            except CodecError as error:
-                assert self._frontier is not None
-                why = f"it cannot be restored: {error}"
-                self._frontier.bury(lease, why)
-                self._reports.buried(lease.entry, None, why)
-                return None
-            self._tally["scheduler/dequeued/disk"] += 1
-        self._tally["scheduler/dequeued"] += 1
-        if request in self._leases:
-            self._more_leases.setdefault(request, []).append(lease)
-        else:
-            self._leases[request] = lease
+        try:
+            request = self._entries.restore(lease.entry)
+        except CodecError as error:
+            assert self._frontier is not None
+            why = f"it cannot be restored: {error}"
+            self._frontier.bury(lease, why)
+            self._reports.buried(lease.entry, None, why)
+            return None
+        self._in_progress.add(request, lease)
         return request
-
-    def _restore(self, entry: Entry, payload: bytes) -> Request:
-        """The request of *entry*: a copy as it was when it was added.
-
-        If nobody else can see it, the object itself is as good, and saves the making of another.
-        """
-        request: Request | None = entry.request
-        entry.request = None
-        if (
-            request is not None
-            and sys.getrefcount(request) == _OURS
-            and is_as_encoded(request, payload, self.spider)
-        ):
-            return request
-        return decode_request(payload, self.spider)
 
     def _report_buried(self, entry: Entry, why: str) -> None:
         """A request was put aside that killed the process again and again."""
