@@ -29,7 +29,7 @@ _SHORT = 0x7E
 
 #: How many names to look ahead in the round: a search for each would take longer than all else.
 _AHEAD = 32
-#: How many idle names to keep in the round, beside one for three others: more would cost memory, of
+#: How many idle names to keep in the round, beside one for four others: more would cost memory, of
 #: which a slot that has requests pending may take 300 bytes, and time to pass them; to make the
 #: round anew for fewer cost a tenth of a pop with a hundred thousand slots.
 _MOST_IDLE = 32
@@ -209,7 +209,7 @@ class Slots:
             self._pending -= 1
             idle = self._idle
             idle.add(slot.name)
-            if len(idle) > _MOST_IDLE + len(self._round) // 4:
+            if len(idle) > _MOST_IDLE + len(self._round) // 5:
                 self._round = SortedList(name for name in self._round if name not in idle)
                 idle.clear()
 
@@ -224,7 +224,7 @@ class Slots:
         """The slot whose turn it is; ``None`` if nothing is pending.
 
         Walks names from the last one taken, past busy and idle ones: O(log slots + busy slots),
-        and once in a round what is idle in one place, at most a quarter of all.
+        and once in a round what is idle in one place, at most a fifth of all.
         """
         if not self._pending:
             return None
