@@ -39,6 +39,8 @@ logger = logging.getLogger(__name__)
 _LOG_EVERY = 60.0
 #: Seconds after which a commit that failed is tried again.
 _RETRY_AFTER = 1.0
+#: Seconds after which a commit is tried again for which RocksDB had no room.
+_STALLED_FOR = 0.1
 
 
 class Committer:
@@ -69,6 +71,8 @@ class Committer:
         self._due_at = time.monotonic() + config.commit_interval
         self._committing = False
         self._failing_since: float | None = None
+        #: Whether RocksDB was behind with its own work at the last commit.
+        self._stalled = False
         self._log_at = 0.0
         self._was_logged = False
         self._reopen = False
@@ -89,6 +93,7 @@ class Committer:
         frontier = self._frontier
         if time.monotonic() >= self._due_at or (
             self._failing_since is None
+            and not self._stalled
             and (frontier.is_commit_urgent or frontier.uncommitted >= self._config.commit_every)
         ):
             self.commit()
@@ -107,7 +112,8 @@ class Committer:
             return self._commit()
         except StoreStalledError:
             self._crawler.stats.inc_value("altsched/commit/stalled")
-            self._due_at = time.monotonic() + 0.1
+            self._stalled = True
+            self._due_at = time.monotonic() + _STALLED_FOR
             return False
         except ForkedError:
             raise
@@ -131,6 +137,7 @@ class Committer:
             complete = frontier.commit(notes, wait=wait)
         else:
             complete = True
+        self._stalled = False
         self._note_success()
         self._due_at = time.monotonic() + (self._config.commit_interval if complete else 0)
         if frontier.commit_number != before:

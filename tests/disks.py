@@ -1,4 +1,4 @@
-"""Disks that are small, and files that may not grow."""
+"""Disks that are small or slow, and files that may not grow."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from scrapy_altsched.frontier.store import Store
 
 #: Ways to a mount of one's own: as root, and as anybody where user namespaces are allowed.
 _NAMESPACES = (["--mount"], ["--user", "--map-root-user", "--mount"])
@@ -111,3 +113,24 @@ def small_disk_at(path: Path) -> Iterator[SmallDisk | LimitedFiles]:
             yield disk
     except NothingMountedError:
         yield LimitedFiles(path)
+
+
+@contextmanager
+def stalled(store: Store) -> Iterator[None]:
+    """Have RocksDB refuse to write, as when it is behind; some pending request must be stored."""
+
+    def set_triggers(compaction: int, slowdown: int, stop: int) -> None:
+        store._cf["pending"].set_options(
+            {
+                "level0_file_num_compaction_trigger": str(compaction),
+                "level0_slowdown_writes_trigger": str(slowdown),
+                "level0_stop_writes_trigger": str(stop),
+            }
+        )
+
+    store.flush()
+    set_triggers(1_000, 1, 1)
+    try:
+        yield
+    finally:
+        set_triggers(4, 20, 36)

@@ -351,6 +351,45 @@ def test_a_commit_writes_at_most_one_batch(disk: DiskKind, monkeypatch: pytest.M
     assert frontier.uncommitted == 0
 
 
+def test_a_batch_has_few_large_requests(disk: DiskKind) -> None:
+    """What a batch costs, and what waits for it in memory, hangs on its bytes as well."""
+    size = changes.BATCH_BYTES // 4
+    frontier = disk.open(FIFO)
+    frontier.add(page("parent"))
+    frontier.commit()
+    parent = take(frontier)
+    assert not frontier.is_commit_urgent
+    for number in range(10):
+        entry = page(str(number))
+        # The last one is more than a batch may have, and goes by itself.
+        entry.payload = bytes(size if number < 9 else 5 * size)
+        frontier.add(entry)
+        assert frontier.is_commit_urgent == (number >= 4)
+    frontier.finish(parent)
+    left = []
+    while not frontier.commit():
+        left.append(frontier.uncommitted)
+    # Nothing but adds goes into a batch before the last one of them.
+    assert left == [7, 3, 2]
+    assert not frontier.is_commit_urgent
+    frontier = reopen_after_crash(disk, frontier)
+    assert work_off(frontier) == [str(number) for number in range(10)]
+
+
+def test_what_ended_before_it_was_written_makes_no_batch_small(disk: DiskKind) -> None:
+    frontier = disk.open(FIFO)
+    frontier.add(page("parent"))
+    parent = take(frontier)
+    for number in range(100):
+        entry = page(str(number))
+        entry.payload = bytes(changes.BATCH_BYTES // 10)
+        frontier.add(entry)
+        frontier.finish(take(frontier))
+        assert not frontier.is_commit_urgent
+    frontier.finish(parent)
+    assert frontier.commit()
+
+
 GRAPH = {
     "root": ["a", "b", "c", "d", "e"],
     "a": ["a1", "a2", "a3", "b"],
@@ -376,12 +415,12 @@ def crawl(frontier: LocalFrontier, visited: set[str]) -> None:
         crawl_one(frontier, lease, visited)
 
 
-@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("limit", [("BATCH", 1), ("BATCH", 3), ("BATCH_BYTES", 30)])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_death_between_any_two_partial_commits_loses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int, seed: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: tuple[str, int], seed: int
 ) -> None:
-    monkeypatch.setattr(changes, "BATCH", batch)
+    monkeypatch.setattr(changes, *limit)
     rng = random.Random(seed)
     disk = DiskKind(tmp_path)
     frontier = disk.open(FIFO)

@@ -7,6 +7,7 @@ import os
 import resource
 import shutil
 import tempfile
+import time
 import weakref
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from scrapy_altsched.errors import StoreError
 from scrapy_altsched.frontier import Counts, open_frontier
 from scrapy_altsched.signals import frontier_committed, frontier_committing
 
+from .disks import stalled
 from .engines import ONE, OURS, SLOTS, StandIn
 
 QUEUES = {
@@ -307,6 +309,43 @@ def test_a_handler_that_raises_postpones_the_commit(
     assert crash_image(tmp_path / "job", tmp_path / "b").pending == 1
     assert "is saved again" in caplog.text
     stand_in.scheduler.close("finished")
+
+
+def test_a_store_that_is_behind_is_not_asked_again_at_each_request(tmp_path: Path) -> None:
+    settings = {**OURS, "JOBDIR": str(tmp_path / "job"), "ALTSCHED_COMMIT_EVERY": 1}
+    stand_in = StandIn(settings)
+    stand_in.scheduler.enqueue_request(page(0))
+    assert stand_in.next() is not None
+    frontier = stand_in.scheduler._frontier
+    assert frontier is not None
+    assert frontier._journal is not None
+    with stalled(frontier._journal):
+        start = time.monotonic()
+        for number in range(1, 200):
+            assert stand_in.scheduler.enqueue_request(page(number))
+        seconds = time.monotonic() - start
+        assert 1 <= stand_in.stat("altsched/commit/stalled") <= 1 + seconds / 0.1
+        assert not stand_in.scheduler.checkpoint()
+    assert not stand_in.stat("altsched/commit/failed")
+    assert stand_in.scheduler.checkpoint()
+    assert crash_image(tmp_path / "job", tmp_path / "copy").pending == 200
+    commits = stand_in.stat("altsched/commit/count")
+    stand_in.scheduler.enqueue_request(page(200))
+    assert stand_in.stat("altsched/commit/count") == commits + 1
+    stand_in.scheduler.close("shutdown")
+
+
+def test_large_requests_are_committed_before_they_are_many(tmp_path: Path) -> None:
+    settings = {**OURS, "JOBDIR": str(tmp_path / "job"), "ALTSCHED_COMMIT_INTERVAL": 1_000}
+    stand_in = StandIn(settings)
+    stand_in.scheduler.enqueue_request(page(0))
+    assert stand_in.next() is not None
+    commits = stand_in.stat("altsched/commit/count")
+    for number in range(1, 10):
+        stand_in.scheduler.enqueue_request(page(number, meta={"item": "x" * 1_000_000}))
+    assert stand_in.stat("altsched/commit/count") > commits
+    assert crash_image(tmp_path / "job", tmp_path / "copy").pending > 4
+    stand_in.scheduler.close("shutdown")
 
 
 def test_an_asynchronous_handler_is_refused(

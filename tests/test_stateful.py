@@ -196,9 +196,13 @@ class Machine(RuleBasedStateMachine):
     policy_and_direction: str
     base: Path
 
-    @initialize(start=st.sampled_from(["fifo", "lifo", "none"]), batch=st.sampled_from([3, 5_000]))
-    def begin(self, start: str, batch: int) -> None:
-        changes.BATCH = batch
+    @initialize(
+        start=st.sampled_from(["fifo", "lifo", "none"]),
+        batch=st.sampled_from([3, 5_000]),
+        batch_bytes=st.sampled_from([1, 40, 1_000_000]),
+    )
+    def begin(self, start: str, batch: int, batch_bytes: int) -> None:
+        changes.BATCH, changes.BATCH_BYTES = batch, batch_bytes
         order = Order.parse(f"{self.policy_and_direction}/{start}")
         self.options = Options(order, MAX_CRASHES, WINDOW)
         self.directory = Path(tempfile.mkdtemp(dir=self.base))
@@ -318,7 +322,9 @@ class Machine(RuleBasedStateMachine):
         memory_only = sum(not item.stored for item in now.alive())
         assert found == (len(now.pending), len(now.leased), now.done, now.dead, memory_only)
         assert counts.unaccounted == 0
-        assert self.frontier.uncommitted == len(self.frontier._changes)
+        uncommitted = self.frontier._changes
+        assert self.frontier.uncommitted == len(uncommitted)
+        assert uncommitted.size == sum(len(add.payload or b"") for add in uncommitted.adds.values())
 
     def teardown(self) -> None:
         if not hasattr(self, "frontier"):
@@ -340,7 +346,8 @@ class Machine(RuleBasedStateMachine):
 def test_the_disk_frontier_behaves_as_the_model(
     policy: str, direction: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(changes, "BATCH", changes.BATCH)  # each example sets its own
+    for limit in ("BATCH", "BATCH_BYTES"):  # each example sets its own
+        monkeypatch.setattr(changes, limit, getattr(changes, limit))
 
     class OneOrder(Machine):
         policy_and_direction = f"{policy}/{direction}"

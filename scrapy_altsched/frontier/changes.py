@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
-from itertools import islice
+from itertools import accumulate, islice, takewhile
 from types import MappingProxyType
 
 from .contract import Entry
@@ -19,6 +19,8 @@ from .records import Batch, Counters, encode_dead, encode_value
 #: Most changes in one batch: to prepare and to write 2,000 takes 20 to 30 ms with ten million seen,
 #: and RocksDB's write holds the interpreter's lock.
 BATCH = 1_250
+#: Most bytes of payload in one batch, but for that of a single request: some 3 ms a MiB.
+BATCH_BYTES = 4 * 1024 * 1024
 
 #: Point deletions in one slot past which one over its range spares later reads walking over them.
 _RANGE_DELETE_FROM = 1_000
@@ -35,6 +37,7 @@ class Changes:
     """Changes that no commit has written yet.
 
     :ivar adds: key -> entry, whose home is its slot, in the order they were accepted.
+    :ivar size: bytes of these entries' payloads.
     :ivar endings: key -> ending, in the order they came.
     :ivar seen: fingerprints that are seen and not stored as such.
     :ivar marks: of these, the ones without a request.
@@ -45,6 +48,7 @@ class Changes:
 
     def __init__(self) -> None:
         self.adds: dict[bytes, Entry] = {}
+        self.size = 0
         self.endings: dict[bytes, Ending] = {}
         self.seen: set[bytes] = set()
         self.marks: list[bytes] = []
@@ -63,6 +67,8 @@ class Changes:
     def end(self, key: bytes, slot: Slot, entry: Entry, why: str | None) -> int:
         """Note that a request is done, or dead; how many changes more that is."""
         unwritten = self.adds.pop(key, None)
+        if unwritten is not None:
+            self.size -= len(unwritten.payload or b"")
         stored = unwritten is None and entry.payload is not None
         # Of most that end there is nothing more to tell, and a commit's worth of them takes memory.
         is_told = not stored or why is not None
@@ -75,16 +81,18 @@ class Changes:
         run: int,
         notes: Mapping[str, bytes],
     ) -> Draft:
-        """A batch of at most :data:`BATCH` changes.
+        """A batch of at most :data:`BATCH` changes and :data:`BATCH_BYTES` bytes of payload.
 
         :param base: counters that the batch goes on counting from; theirs are the rest.
         :param run: the number of this run.
         """
         draft = Draft(Batch(replace(base)), self.seen)
-        draft.adds = dict(islice(self.adds.items(), BATCH))
-        draft.endings = self._next_endings(BATCH - len(draft))
-        draft.marks = self.marks[: BATCH - len(draft)]
-        draft.skips = self.skips[: BATCH - len(draft)]
+        draft.adds = dict(islice(self.adds.items(), self._count_next_adds()))
+        # None of what follows may be written before all of the adds.
+        room = BATCH - len(draft) if len(draft.adds) == len(self.adds) else 0
+        draft.endings = self._next_endings(room)
+        draft.marks = self.marks[: room - len(draft.endings)]
+        draft.skips = self.skips[: room - len(draft.endings) - len(draft.marks)]
         draft.is_last = len(draft) == len(self)
         draft.add(run)
         draft.end(run)
@@ -95,6 +103,14 @@ class Changes:
             draft.batch.suspects += [(fingerprint, None) for fingerprint in self.cleared]
             draft.batch.notes.update(self.new_notes(notes))
         return draft
+
+    def _count_next_adds(self) -> int:
+        """How many adds to write next: at least one, if there are any."""
+        if self.size <= BATCH_BYTES:
+            return BATCH
+        sizes = accumulate(len(entry.payload or b"") for entry in self.adds.values())
+        fitting = takewhile(lambda size: size <= BATCH_BYTES, islice(sizes, BATCH))
+        return max(1, sum(1 for _ in fitting))
 
     def _next_endings(self, room: int) -> dict[bytes, Ending]:
         """As many endings as there is *room* for.
@@ -113,10 +129,12 @@ class Changes:
         self.seen.difference_update(batch.seen)
         for claim, _ in batch.started:
             self.claims.pop(claim, None)
-        for key in draft.adds:
-            if self.adds.pop(key, None) is None:  # it has ended since
-                slot, entry, _, why = self.endings[key]
-                self.endings[key] = (slot, entry, True, why)
+        for key, entry in draft.adds.items():
+            if self.adds.pop(key, None) is not None:
+                self.size -= len(entry.payload or b"")
+            else:  # it has ended since
+                slot, ended, _, why = self.endings[key]
+                self.endings[key] = (slot, ended, True, why)
         for key, (slot, _, stored, _) in draft.endings.items():
             del self.endings[key]
             slot.removed += stored

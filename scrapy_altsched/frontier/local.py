@@ -19,7 +19,7 @@ from types import MappingProxyType
 
 from ..errors import ForkedError, StoreError
 from .audit import audit
-from .changes import NO_NOTES, Changes, Draft
+from .changes import BATCH_BYTES, NO_NOTES, Changes, Draft
 from .contract import Busy, Counts, Entry, Lease, Verdict
 from .journal import Journal
 from .order import DEFAULT_ORDER, Order, Slot, Slots
@@ -82,7 +82,8 @@ class LocalFrontier:
         self._alone: Lease | None = None
         #: Suspects that died alone, taken out of their queues: leased when nothing else is.
         self._last_resort: dict[bytes, Lease] = {}
-        #: Whether the next commit should not wait: it clears a request of a suspicion.
+        #: Whether the next commit should not wait: it clears a request of a suspicion, or what
+        #: waits for it takes much memory.
         self.is_commit_urgent = False
         #: How many changes wait for a commit.
         self.uncommitted = 0
@@ -165,6 +166,9 @@ class LocalFrontier:
         elif journal is not None:
             entry.home = slot
             changes.adds[key] = entry
+            changes.size += len(entry.payload)
+            if changes.size > BATCH_BYTES:
+                self.is_commit_urgent = True
             self.uncommitted += 1
         self._put(slot, key, entry)
         return Verdict.ADDED
