@@ -7,6 +7,7 @@ whoever wants to know has to look.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import filterfalse
 from typing import TYPE_CHECKING
 
 from .engine import Engine
@@ -56,14 +57,12 @@ class InProgress:
         """Finish the leases of those that are over; whether there were any."""
         leases = self._leases
         in_progress = self._engine.in_progress
-        left = leases.keys() - in_progress
-        self._others = len(in_progress) - len(leases) + len(left)
-        if not left:
-            return False
         # In the order in which they were handed out, so that equal crawls stay equal.
-        for request in left if len(left) == 1 else [one for one in leases if one in left]:
+        left = list(filterfalse(in_progress.__contains__, leases))
+        self._others = len(in_progress) - len(leases) + len(left)
+        for request in left:
             self._finish(leases.pop(request))
             if self._more_leases:
                 for lease in self._more_leases.pop(request, ()):
                     self._finish(lease)
-        return True
+        return bool(left)

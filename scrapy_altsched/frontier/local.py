@@ -189,19 +189,22 @@ class LocalFrontier:
         if self._alone is not None:
             return None
         while (slot := self._slots.choose(busy)) is not None:
-            front = self._window.front(slot)
-            if front is None:
+            crashes: int | None = None
+            if self._suspects and (front := self._window.front(slot)) is not None:
+                crashes = self._suspects.get(front.fingerprint)
+                if crashes == 0 and self._leases:
+                    return None
+            lease = self._take(slot)
+            if lease is None:
                 self._give_up(slot)
-                continue
-            crashes = self._suspects.get(front[1].fingerprint) if self._suspects else None
-            if crashes is None:
-                return self._hand_out(self._take(slot, front))
-            if not crashes:
-                return None if self._leases else self._hand_out_alone(self._take(slot, front))
-            # It died alone before: behind all others, so that a poisonous page holds up nothing
-            # and an innocent one is not hit by chance again.
-            lease = self._take(slot, front)
-            self._last_resort[lease.key] = lease
+            elif crashes is None:
+                return self._hand_out(lease)
+            elif not crashes:
+                return self._hand_out_alone(lease)
+            else:
+                # It died alone before: behind all others, so that a poisonous page holds up
+                # nothing and an innocent one is not hit by chance again.
+                self._last_resort[lease.key] = lease
         while self._last_resort and not self._leases:
             lease = self._last_resort.pop(next(iter(self._last_resort)))
             crashes = self._suspects.get(lease.entry.fingerprint)
@@ -452,14 +455,18 @@ class LocalFrontier:
         self._pending += 1
         self._window.push(slot, key, entry)
 
-    def _take(self, slot: Slot, front: tuple[bytes, Entry]) -> Lease:
-        """Take the front request out of its slot's queue; it counts as pending all the same."""
-        self._window.pop(slot)
+    def _take(self, slot: Slot) -> Lease | None:
+        """Take the front request out of its slot's queue; it counts as pending all the same.
+
+        :return: ``None``: the store has none.
+        """
+        popped = self._window.pop(slot)
+        if popped is None:
+            return None
         self._slots.take(slot)
         self._slots.decrease(slot)
         slot.leased += 1
-        key, entry = front
-        return Lease(key, entry, slot)
+        return Lease(*popped, slot)
 
     def _hand_out(self, lease: Lease, *, alone: bool = False) -> Lease:
         self._pending -= 1

@@ -108,27 +108,37 @@ class Window:
         if self._is_past(self._shrink_at, self._shrink_at_bytes):
             self._shrink()
 
-    def front(self, slot: Slot) -> tuple[bytes, Entry] | None:
-        """Key and request that come next in *slot*; ``None``: none is in memory or in the store.
+    def front(self, slot: Slot) -> Entry | None:
+        """The request that comes next in *slot*; ``None``: none is in memory or in the store.
 
         :raises StoreError: the store could not be read.
         """
         if slot.bound is not None and (slot.first is None or slot.first >= slot.bound):
-            self._refill(slot)
-            if self._is_past(self._shrink_at, self._shrink_at_bytes):
-                self._shrink(slot)
+            self._load_front(slot)
         key = slot.first
         if key is None:
             return None
-        entry = self._entries.get(key)
-        if entry is None:
-            entry = decode_value(self._values[key])
-        return key, entry
+        return self._entries.get(key) or decode_value(self._values[key])
 
-    def pop(self, slot: Slot) -> None:
-        """Take away what :meth:`front` answered."""
+    def pop(self, slot: Slot) -> tuple[bytes, Entry] | None:
+        """Take away the request that comes next in *slot*, and answer its key and itself.
+
+        :return: ``None``: none is in memory or in the store.
+        :raises StoreError: the store could not be read.
+        """
+        if slot.bound is not None and (slot.first is None or slot.first >= slot.bound):
+            self._load_front(slot)
         key = slot.first
-        assert key is not None, "nothing is at the front"
+        if key is None:
+            return None
+        entry = self._entries.pop(key, None)
+        if entry is None:
+            value = self._values[key]
+            entry = decode_value(value)
+            del self._values[key]
+            self.size -= len(value)
+        else:
+            self.size -= len(entry.payload or b"")
         rest = slot.rest
         if rest is None:
             slot.first = None
@@ -137,11 +147,7 @@ class Window:
             slot.first = heappop(rest)
             if not rest:
                 slot.rest = None
-        entry = self._entries.pop(key, None)
-        if entry is None:
-            self.size -= len(self._values.pop(key))
-        else:
-            self.size -= len(entry.payload or b"")
+        return key, entry
 
     def note_commit(self) -> None:
         """What was not written before is now, and may be dropped from memory."""
@@ -165,6 +171,12 @@ class Window:
             self.size += len(value) - len(entry.payload or b"")
             del self._entries[key]
             self._values[key] = value
+
+    def _load_front(self, slot: Slot) -> None:
+        """Have the request that comes next in *slot* in memory, if there is one."""
+        self._refill(slot)
+        if self._is_past(self._shrink_at, self._shrink_at_bytes):
+            self._shrink(slot)
 
     def _refill(self, slot: Slot) -> None:
         assert self._journal is not None
