@@ -324,8 +324,9 @@ class LocalFrontier:
         if is_last:
             self.is_commit_urgent = False
             self._restart_leases(self._journal)
-        for slot in draft.stored:
-            self._slots.drop_if_empty(slot)
+        for slot, count in draft.stored.items():
+            if not count:
+                self._slots.drop_if_empty(slot)
         self._window.note_commit()
         return is_last
 
