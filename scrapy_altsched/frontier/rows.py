@@ -188,7 +188,7 @@ class Rows:
     ) -> None:
         place = path if path != self.path else None
         self._reading = translated("Reading", self.path, place)
-        cache = Cache(16 * _MIB)
+        cache = Cache(8 * _MIB)
         options = options_for(recovery)
         options.create_if_missing(create)
         by_name = {name: _family_options(name, cache, recovery) for name in families}
