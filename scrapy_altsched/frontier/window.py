@@ -113,9 +113,7 @@ class Window:
 
         :raises StoreError: the store could not be read.
         """
-        if slot.bound is not None and (slot.first is None or slot.first >= slot.bound):
-            self._load_front(slot)
-        key = slot.first
+        key = self._load_front(slot)
         if key is None:
             return None
         return self._entries.get(key) or decode_value(self._values[key])
@@ -126,9 +124,7 @@ class Window:
         :return: ``None``: none is in memory or in the store.
         :raises StoreError: the store could not be read.
         """
-        if slot.bound is not None and (slot.first is None or slot.first >= slot.bound):
-            self._load_front(slot)
-        key = slot.first
+        key = self._load_front(slot)
         if key is None:
             return None
         entry = self._entries.pop(key, None)
@@ -172,11 +168,13 @@ class Window:
             del self._entries[key]
             self._values[key] = value
 
-    def _load_front(self, slot: Slot) -> None:
-        """Have the request that comes next in *slot* in memory, if there is one."""
-        self._refill(slot)
-        if self._is_past(self._shrink_at, self._shrink_at_bytes):
-            self._shrink(slot)
+    def _load_front(self, slot: Slot) -> bytes | None:
+        """Have the request that comes next in *slot* in memory; its key, if there is one."""
+        if slot.bound is not None and (slot.first is None or slot.first >= slot.bound):
+            self._refill(slot)
+            if self._is_past(self._shrink_at, self._shrink_at_bytes):
+                self._shrink(slot)
+        return slot.first
 
     def _refill(self, slot: Slot) -> None:
         assert self._journal is not None
