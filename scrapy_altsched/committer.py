@@ -86,15 +86,22 @@ class Committer:
         """Start the timer."""
         self._timer.start()
 
-    def commit_if_due(self) -> None:
-        """Commit if it is time to, or enough has changed."""
+    def commit_if_due(self, *, urgent: bool = False) -> None:
+        """Commit if it is time to, or enough has changed, or what has is *urgent*.
+
+        After a commit that failed, or that RocksDB had no room for, only time counts.
+        """
         if self._syncer is not None:
             self._collect(self._syncer)
         frontier = self._frontier
         if time.monotonic() >= self._due_at or (
             self._failing_since is None
             and not self._stalled
-            and (frontier.is_commit_urgent or frontier.uncommitted >= self._config.commit_every)
+            and (
+                urgent
+                or frontier.is_commit_urgent
+                or frontier.uncommitted >= self._config.commit_every
+            )
         ):
             self.commit()
 

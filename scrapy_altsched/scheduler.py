@@ -314,13 +314,9 @@ class Scheduler(BaseScheduler):
         return False
 
     def _commit_added(self) -> None:
-        if not self._on_disk:
-            return
-        if not self._in_progress.is_any_left() and not self._committer.failing:
-            # It has no parent that would bring it back: not a second without a commit.
-            self._committer.commit()
-        else:
-            self._committer.commit_if_due()
+        if self._on_disk:
+            # Without a parent that would bring it back: not a second without a commit.
+            self._committer.commit_if_due(urgent=not self._in_progress.is_any_left())
 
     def next_request(self) -> Request | None:
         """The next request, or ``None``: nothing is pending, or nothing is ready yet."""
