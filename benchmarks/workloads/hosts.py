@@ -19,9 +19,10 @@ METRICS = (
     Metric("resident", "MB resident", digits=0),
 )
 SIZES = (100, 1_000, 10_000, 100_000)
-#: Requests, of few hosts as of many: more of them are more to read and to write, whoever they are
-#: of, and here nothing but the number of hosts is to vary.
-REQUESTS = 100_000
+#: Requests at the least, so that few hosts are measured as well as many.
+REQUESTS = 20_000
+#: Hosts of the case that the largest one is held against: as many requests, few hosts.
+FEW = 100
 #: Seconds that peers have to take them.
 PEERS_BUDGET = 8.0
 _AT_ONCE = 200
@@ -29,9 +30,14 @@ _AT_ONCE = 200
 
 def cases(scale: float, _: Any) -> list[Case]:
     """One for each number of hosts."""
-    requests = max(2, int(REQUESTS * scale))
-    numbers = [max(2, int(size * scale)) for size in SIZES]
-    return [Case(f"{n:,} hosts", {"hosts": n, "requests": requests}) for n in numbers]
+    found = []
+    for size in SIZES:
+        hosts = max(2, int(size * scale))
+        requests = max(hosts, int(REQUESTS * scale))
+        found.append(Case(f"{hosts:,} hosts", {"hosts": hosts, "requests": requests}))
+    few = max(2, int(FEW * scale))
+    title = f"{few:,} hosts, {requests:,} requests"
+    return [*found, Case(title, {"hosts": few, "requests": requests}, (OURS,))]
 
 
 def run(contender: Contender, place: Place, hosts: int, requests: int) -> Outcome:
