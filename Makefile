@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo soak test test-oldest lint bench clean
+.PHONY: demo soak test test-slow test-oldest lint bench clean
 
 # Kills a crawl with SIGKILL, resumes it, and shows what was lost, beside Scrapy's own scheduler.
 demo: $(VENV)/installed
@@ -13,9 +13,13 @@ demo: $(VENV)/installed
 soak: $(VENV)/installed
 	$(BIN)/python example_project/soak.py
 
-# Everything: lint, types, and all tests, against real files, processes and sites.
+# Lint, types, and all tests that do not take minutes, against real files, processes and sites.
 test: lint
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto -m "not slow"
+
+# The tests that take minutes: whole matrices of faults, and many deaths in a row.
+test-slow: $(VENV)/installed
+	$(BIN)/python -m pytest -n auto -m slow
 
 # All tests again where everything is as old as is supported: see tox.ini. On Python 3.10 if the
 # machine has it, else on the next one that it has; of pyenv's, all that are installed count.
