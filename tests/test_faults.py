@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -358,4 +360,25 @@ def test_a_log_that_is_deleted_under_the_crawl_is_missed_by_the_next_run(tmp_pat
         gates.open()
         assert crawl.run() == 0
         assert "the job goes back from commit" in crawl.log
+        assert_complete(crawl, site, set(gates.graph))
+
+
+def test_a_crawl_whose_worker_outlived_it_goes_on(tmp_path: Path) -> None:
+    gates = Gates(random_graph(60, 2, 1), 30)
+    with Site(gates) as site:
+        crawl = Crawl(tmp_path, "troubled", f"{site.url}/0", action="pool", at=10)
+        process = crawl.start()
+        assert process.stdout is not None
+        worker = int(process.stdout.readline())
+        try:
+            wait_for_pages(site, 31, process)
+            process.kill()
+            process.wait()
+            gates.open()
+            crawl.arguments["action"] = ""
+            assert crawl.run() == 0
+            os.kill(worker, 0)
+        finally:
+            os.kill(worker, signal.SIGKILL)
+            process.communicate()
         assert_complete(crawl, site, set(gates.graph))

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,10 +23,12 @@ from scrapy_altsched.errors import (
     StoreDamagedError,
 )
 from scrapy_altsched.frontier import LocalFrontier, open_frontier
+from scrapy_altsched.frontier.holder import Holder
 from scrapy_altsched.frontier.jobdir import FORMAT
 
 from .frontiers import OWNER, page, work_off
 
+ROOT = Path(__file__).parent.parent
 #: Says who holds the directory, or did last.
 LOCK = "altsched.lock"
 #: rocksdict writes this file again, with the same content, whenever it looks into a store.
@@ -389,3 +392,130 @@ def test_work_goes_on_in_memory_without_the_directory(jobdir: Path, crawl: Local
     assert sorted(work_off(crawl)) == ["a", "b", "c"]
     jobdir.with_name("moved").rename(jobdir)
     assert crawl.commit()
+
+
+OUT_OF_REACH = """
+import os, sys
+from scrapy_altsched.errors import StoreError
+from scrapy_altsched.frontier import open_frontier
+from tests.frontiers import page
+
+def attempt(verb):
+    os.chmod(sys.argv[1], 0)
+    if not os.getuid():
+        os.seteuid(65534)
+    try:
+        verb()
+    except StoreError as error:
+        print(type(error).__name__, error)
+    os.seteuid(os.getuid())
+    os.chmod(sys.argv[1], 0o755)
+
+frontier = open_frontier(sys.argv[1], "spider")
+frontier.add(page("c"))
+attempt(frontier.commit)
+attempt(frontier.recover)
+assert frontier.commit()
+assert frontier.counts().pending == 3
+frontier.close()
+"""
+
+
+def test_a_directory_that_is_out_of_reach_for_a_while_is_not_taken_for_deleted(
+    jobdir: Path,
+) -> None:
+    command = [sys.executable, "-c", OUT_OF_REACH, jobdir]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    sentence = f"StoreError {jobdir / 'frontier'} cannot be reached: Permission denied. See that"
+    assert [line[: len(sentence)] for line in run.stdout.splitlines()] == [sentence] * 2
+    assert_opens(jobdir, 3)
+
+
+# Children that outlive the crawl
+
+FORKS = """
+import ctypes, os, sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from scrapy_altsched.frontier import open_frontier
+from tests.frontiers import page
+
+def fork_by_python():
+    workers = ProcessPoolExecutor(1, get_context("fork"))
+    return workers, workers.submit(os.getpid).result()
+
+def fork_by_a_library():
+    # Python does not know of this child, which runs nothing of ours.
+    libc = ctypes.PyDLL(None)
+    child = libc.fork()
+    if not child:
+        libc.pause()
+    return None, child
+
+frontier = open_frontier(sys.argv[1], "spider")
+frontier.add(page("c"))
+frontier.commit()
+frontier.lease()
+workers, child = globals()[sys.argv[2]]()
+frontier.add(page("d"))
+frontier.commit()
+print(child, flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def survived(jobdir: Path, how: str) -> Iterator[int]:
+    """A child that outlives the process that held *jobdir*, which was killed; the latter's id."""
+    with subprocess.Popen(
+        [sys.executable, "-c", FORKS, jobdir, how],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    ) as process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        try:
+            refused(jobdir, JobdirLockedError, f"in use by a running crawl (process {process.pid})")
+            process.kill()
+            assert process.wait() == -signal.SIGKILL
+            os.kill(child, 0)
+            yield process.pid
+            os.kill(child, 0)
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
+def test_a_forked_worker_that_outlives_its_crawl_does_not_hold_the_directory(jobdir: Path) -> None:
+    with survived(jobdir, "fork_by_python"):
+        assert_opens(jobdir, 4)
+
+
+def test_a_refusal_says_if_the_process_that_held_the_directory_has_ended(jobdir: Path) -> None:
+    with survived(jobdir, "fork_by_a_library") as pid:
+        message = refused(jobdir, JobdirLockedError, f"process {pid}", "has ended")
+        assert f"with `fuser {jobdir / LOCK}` and end it, then run this command" in message
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        # Another process has this number now.
+        ({"born": "1"}, "has ended: a process that it started still has"),
+        ({"place": "elsewhere", "host": "far"}, "on host far); whether that process still runs"),
+    ],
+)
+def test_a_refusal_knows_one_process_from_another(
+    jobdir: Path, change: dict[str, str], words: str
+) -> None:
+    with held(jobdir) as process:
+        (jobdir / LOCK).write_bytes(replace(Holder.current(), pid=process.pid, **change).encode())
+        refused(jobdir, JobdirLockedError, f"process {process.pid}", words)
+
+
+@pytest.mark.parametrize(("content", "name"), [(b"1\n", "(process 1)"), (b"", "unknown")])
+def test_a_lock_that_tells_less_is_refused_too(jobdir: Path, content: bytes, name: str) -> None:
+    with held(jobdir):
+        (jobdir / LOCK).write_bytes(content)
+        refused(jobdir, JobdirLockedError, name, "Wait for it to end")

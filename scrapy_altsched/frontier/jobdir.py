@@ -22,6 +22,8 @@ from ..errors import (
     JobdirMismatchError,
     StoreError,
 )
+from .forks import close_in_child
+from .holder import Holder
 
 #: Version of everything that is written into a job directory.
 FORMAT = 1
@@ -111,6 +113,7 @@ class Jobdir:
     :raises JobdirLockedError: a running crawl holds it.
     :raises JobdirMismatchError: another spider's, or written by a newer version.
     :raises JobdirError: it cannot be written to, or what is in it cannot be read.
+    :raises StoreError: whether there is a store in it cannot be told.
     """
 
     def __init__(self, path: str | os.PathLike[str], owner: str) -> None:
@@ -119,13 +122,15 @@ class Jobdir:
         self.store = self.path / _STORE
         ensure_directory(self.path)
         self._note: int | None = None
+        self._lock: int | None = None
+        close_in_child(self.release)
         self._check_identity(read_identity(self.path))
-        self._lock: int | None = self._take_lock()
+        self._lock = self._take_lock()
         try:
             self.identity = read_identity(self.path)
             self._check_identity(self.identity)
             repaired = self.path / REPAIRED
-            if repaired.is_dir() and not self.store.exists():
+            if find(repaired) is not None and find(self.store) is None:
                 repaired.rename(self.store)
             #: The last commit of earlier runs; ``None``: it is not known.
             self.last_commit = LastCommit.read(self.path)
@@ -143,17 +148,14 @@ class Jobdir:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            holder = os.read(lock, 32).decode("ascii", "replace").strip() or "unknown"
+            holder = Holder.parse(os.read(lock, 1024).decode(errors="replace"))
             os.close(lock)
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 raise not_writable(path, error) from error
-            raise JobdirLockedError(
-                f"JOBDIR {self.path} is in use by a running crawl (process {holder}). Wait for it"
-                " to end, or give this crawl a JOBDIR of its own."
-            ) from error
+            raise JobdirLockedError(_describe_lock(path, holder)) from error
         try:
             os.ftruncate(lock, 0)
-            os.pwrite(lock, f"{os.getpid()}\n".encode("ascii"), 0)
+            os.pwrite(lock, Holder.current().encode(), 0)
         except OSError as error:
             os.close(lock)
             raise not_writable(path, error) from error
@@ -163,7 +165,7 @@ class Jobdir:
         if identity is None:
             return
         self.check(identity)
-        if not self.store.is_dir() and not (self.path / REPAIRED).is_dir():
+        if find(self.store) is None and find(self.path / REPAIRED) is None:
             raise JobdirLostError(
                 f"JOBDIR {self.path} names a job, but its store {self.store} is not there. Restore"
                 " it from a copy, or delete the JOBDIR to start the crawl over."
@@ -238,12 +240,35 @@ class Jobdir:
 
     def release(self) -> None:
         """Let other crawls have the directory.  May be called twice."""
-        if self._note is not None:
-            os.close(self._note)
-            self._note = None
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        note, self._note = self._note, None
+        lock, self._lock = self._lock, None
+        for descriptor in (note, lock):
+            if descriptor is not None:
+                os.close(descriptor)
+
+
+def _describe_lock(path: Path, holder: Holder | None) -> str:
+    """Why *path* cannot be locked, and what to do."""
+    jobdir = path.parent
+    name = f"process {holder.pid}" if holder is not None else "an unknown process"
+    lives = holder.lives() if holder is not None else None
+    if lives:
+        return (
+            f"JOBDIR {jobdir} is in use by a running crawl ({name}). Wait for it to end, or give"
+            " this crawl a JOBDIR of its own."
+        )
+    if lives is None:
+        host = f" on host {holder.host}" if holder is not None and holder.host else ""
+        return (
+            f"JOBDIR {jobdir} is in use by a crawl ({name}{host}); whether that process still runs"
+            " cannot be told from here. Wait for it to end, or give this crawl a JOBDIR of its own."
+            f" If it has ended, a process that it started still has {path} open: end that one."
+        )
+    return (
+        f"JOBDIR {jobdir} is locked, although the crawl that used it ({name}) has ended: a process"
+        f" that it started still has {path} open. Find that process with `fuser {path}` and end it,"
+        " then run this command again."
+    )
 
 
 def read_identity(jobdir: Path) -> Identity | None:
@@ -261,6 +286,22 @@ def read_identity(jobdir: Path) -> Identity | None:
             f"{path} cannot be read ({error}). It names the job's format and spider; restore"
             " it from a copy, or delete it if you know that the JOBDIR is this spider's: it is"
             " then written anew."
+        ) from error
+
+
+def find(path: Path) -> os.stat_result | None:
+    """The status of *path*; ``None``: nothing is there.
+
+    :raises StoreError: that cannot be told, e.g. after an I/O error: it may be there.
+    """
+    try:
+        return path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise StoreError(
+            f"{path} cannot be reached: {error.strerror or error}. See that its disk works and that"
+            " this user may read it."
         ) from error
 
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from rocksdict import DBRecoveryMode
 
 from ..errors import JobdirLostError, StoreDamagedError, StoreError
-from .jobdir import Identity, Jobdir, LastCommit, not_writable
+from .jobdir import Identity, Jobdir, LastCommit, find, not_writable
 from .leases import LeaseLog, find_suspects
 from .migrations import migrate
 from .records import Batch
@@ -46,7 +46,7 @@ class Journal(Store):
         super().__init__(self.jobdir.store)
         self.setback = 0
         try:
-            if not self.path.exists():
+            if find(self.path) is None:
                 self._create(fill)
             damage = self._open()
             self._look_back(damage)
@@ -94,8 +94,7 @@ class Journal(Store):
                 " with. Restore the JOBDIR as a whole from one copy."
             )
         self._open_database(self.path, recovery=STRICT if damage is None else UP_TO_DAMAGE)
-        status = self.path.stat()
-        self._directory = (status.st_dev, status.st_ino)
+        self._directory = self._find_directory()
         self.commit_number = self.stored_commit()
         identity = migrate(self, identity)
         if self.jobdir.identity != identity:
@@ -107,7 +106,7 @@ class Journal(Store):
 
         :return: and what is wrong with its log, where it can be read up to that damage.
         """
-        if not (self.path / "CURRENT").is_file():
+        if find(self.path / "CURRENT") is None:
             raise StoreDamagedError(
                 f"The store {self.path} lacks its file CURRENT. {remedy(self.path)}"
             )
@@ -200,16 +199,18 @@ class Journal(Store):
         """See that the store's directory is still the one that was opened.
 
         :raises JobdirLostError: it is not: writes would go nowhere.
+        :raises StoreError: that cannot be told.
         """
-        try:
-            status = self.path.stat()
-        except OSError:
-            status = None
-        if status is None or (status.st_dev, status.st_ino) != self._directory:
+        if self._find_directory() != self._directory:
             raise JobdirLostError(
                 f"The store {self.path} was deleted or replaced while the crawl was running:"
                 " nothing can be saved any more. Stop the crawl and restore the JOBDIR."
             )
+
+    def _find_directory(self) -> tuple[int, int] | None:
+        """What tells the store's directory from any that is put in its place."""
+        status = find(self.path)
+        return None if status is None else (status.st_dev, status.st_ino)
 
     def find_suspects(self) -> dict[bytes, int]:
         """Fingerprint of each request that may have killed a process -> its deaths alone."""

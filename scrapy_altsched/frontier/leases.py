@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from zlib import crc32
 
+from .forks import close_in_child
+
 _NAMES = ("altsched.leases.0", "altsched.leases.1")
 #: Format, generation, run, number of leases that were out at the beginning, id of the store.
 _HEAD = struct.Struct(">8sQII32s")
@@ -76,6 +78,7 @@ class LeaseLog:
         self._generation = 0
         self._file = -1
         self._end = 0
+        close_in_child(self.close)
 
     def read(self, run: int) -> list[LeaseRecord]:
         """The leases of run number *run* or a later one, oldest first; none if no log tells.
@@ -136,9 +139,9 @@ class LeaseLog:
 
     def close(self) -> None:
         """Close the files.  May be called twice."""
+        self._file = -1
         while self._files:
             os.close(self._files.popitem()[1])
-        self._file = -1
 
 
 def _encode(fingerprint: bytes, flags: int, generation: int) -> bytes:

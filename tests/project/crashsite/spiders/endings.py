@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+from concurrent.futures import ProcessPoolExecutor
 
 from scrapy import Request
 from scrapy.exceptions import CloseSpider
@@ -66,6 +67,10 @@ class TroubledSpider(PagesSpider):
         worker = multiprocessing.get_context("fork").Process(target=self.use_in_child)
         worker.start()
         worker.join()
+
+    def end_by_pool(self):
+        self.pool = ProcessPoolExecutor(1, multiprocessing.get_context("fork"))
+        print(self.pool.submit(os.getpid).result(), flush=True)
 
     def use_in_child(self):
         scheduler = self.crawler.engine._slot.scheduler

@@ -1,0 +1,88 @@
+"""Which process holds a job directory, as its lock file says, and whether that process lives."""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROC = Path("/proc")
+#: For what the operating system does not tell.
+_UNKNOWN = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A process.
+
+    :ivar pid: its number, which counts in its own place only and is used again after its end.
+    :ivar host: name of its host.
+    :ivar place: a text that is the same for processes that can see each other.
+    :ivar born: when it began; with the number, it tells one process from all others of its place.
+    """
+
+    pid: int
+    host: str = ""
+    place: str = _UNKNOWN
+    born: str = _UNKNOWN
+
+    @classmethod
+    def current(cls) -> Holder:
+        """The process that asks."""
+        return cls(os.getpid(), _host(), _place(), _born(os.getpid()))
+
+    @classmethod
+    def parse(cls, text: str) -> Holder | None:
+        """The inverse of :meth:`encode`; ``None``: *text* names no process.
+
+        Earlier versions wrote the number alone.
+        """
+        words = text.split()
+        try:
+            return cls(int(words[0]), *words[1:4])
+        except (IndexError, ValueError):
+            return None
+
+    def encode(self) -> bytes:
+        """One line."""
+        return f"{self.pid} {self.host} {self.place} {self.born}\n".encode()
+
+    def lives(self) -> bool | None:
+        """Whether it still runs; ``None``: that cannot be told from here."""
+        if self.place == _UNKNOWN or self.place != _place():
+            return None
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except OSError:  # another user's
+            pass
+        return self.born == _born(self.pid)
+
+
+def _host() -> str:
+    return "".join(socket.gethostname().split()) or "localhost"
+
+
+def _place() -> str:
+    """The machine since it was started, and the space of process numbers (a container has one)."""
+    try:
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{(_PROC / 'self/ns/pid').readlink()}"
+    except OSError:
+        return _host()
+
+
+def _born(pid: int) -> str:
+    """When process *pid* began, in ticks since the machine did; unknown once it has ended.
+
+    https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html
+    """
+    with suppress(OSError, IndexError):
+        # The name, in parentheses, may hold anything.
+        fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+        is_zombie = fields[0] in "ZX"
+        return _UNKNOWN if is_zombie else fields[19]
+    return _UNKNOWN
