@@ -17,7 +17,7 @@ from typing import Protocol
 from ..errors import JobdirError
 from .contract import Entry
 from .order import Order
-from .records import Batch, encode_dead, encode_value
+from .records import Batch, encode_claim, encode_dead, encode_value
 from .store import Store
 
 #: Rows written at once.
@@ -121,6 +121,8 @@ class _TakingOver:
         self._slots: dict[str, tuple[int, int]] = {}
         self._unique = 0
         self._known = 0
+        #: Fingerprint of a start request -> how many of it there are, if it is more than one.
+        self._repeated: dict[bytes, int] = {}
         store.remove_orphans(self._counters.next_slot)
         self._begin()
 
@@ -179,11 +181,13 @@ class _TakingOver:
 
     def _claim(self, fingerprint: bytes) -> None:
         """Have the spider's ``start()`` not bring it again."""
-        occurrence = 0
-        while (claim := fingerprint + occurrence.to_bytes(4, "big")) in self._claims or (
+        occurrence = self._repeated.get(fingerprint, 0)
+        while (claim := encode_claim(fingerprint, occurrence)) in self._claims or (
             self._store.claimed(fingerprint, occurrence) is not None
         ):
             occurrence += 1
+        if occurrence:
+            self._repeated[fingerprint] = occurrence + 1
         self._claims.add(claim)
         self._batch.started.append((claim, 1))
 

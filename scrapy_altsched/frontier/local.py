@@ -20,6 +20,7 @@ from types import MappingProxyType
 from ..errors import ForkedError, StoreError
 from .audit import audit
 from .changes import BATCH_BYTES, NO_NOTES, Changes, Draft
+from .claims import StartClaims
 from .contract import Busy, Counts, Entry, Lease, Verdict
 from .journal import Journal
 from .order import DEFAULT_ORDER, Order, Slot, Slots
@@ -91,6 +92,7 @@ class LocalFrontier:
         self._live = Counters()
         self._closed = False
         self._changes = changes = Changes()
+        self._claims: StartClaims | None = None
         self._saved = Counters()
         #: What a write failed to store, or did store in spite of its error: it goes first.
         self._unsaved: Draft | None = None
@@ -137,6 +139,9 @@ class LocalFrontier:
         self._slots.next_id = batch.counters.next_slot
         self._saved = batch.counters
         self._live = replace(batch.counters)
+        self._claims = StartClaims(
+            journal, self._changes, batch.counters.run, skip=self._options.skip_started
+        )
 
     # Transitions
 
@@ -145,7 +150,8 @@ class LocalFrontier:
             self.check_owner()
         fingerprint = entry.fingerprint
         journal, changes = self._journal, self._changes
-        if entry.yielded and journal is not None and self._is_started(journal, entry):
+        if entry.yielded and self._claims is not None and self._claims.skip(entry):
+            self.uncommitted += 1
             return Verdict.STARTED
         if entry.unique and self._has_seen(fingerprint):
             return Verdict.SEEN
@@ -157,8 +163,8 @@ class LocalFrontier:
         live.accepted += 1
         if entry.unique:
             changes.seen.add(fingerprint)
-        if entry.claim is not None:
-            changes.claims[entry.claim] = live.run
+        if entry.claim is not None and self._claims is not None:
+            self._claims.claim(entry)
         slot = self._slots.get(self._order.slot_of(entry.slot))
         key = slot.prefix + order_key
         if entry.payload is None:
@@ -426,30 +432,6 @@ class LocalFrontier:
         if fingerprint in self._changes.seen:
             return True
         return self._journal is not None and self._journal.has_seen(fingerprint)
-
-    def _is_started(self, journal: Journal, entry: Entry) -> bool:
-        """Whether an earlier run accepted this occurrence of a start request: it is skipped then.
-
-        The occurrence is the first that this run has not claimed yet; if it is not skipped, it is
-        claimed once the request is accepted.
-        """
-        run = self._live.run
-        occurrence = 0
-        while True:
-            claim = entry.fingerprint + occurrence.to_bytes(4, "big")
-            claimed_by = self._changes.claims.get(claim)
-            if claimed_by is None:
-                claimed_by = journal.claimed(entry.fingerprint, occurrence)
-            if claimed_by != run:
-                break
-            occurrence += 1
-        if claimed_by is not None and self._options.skip_started:
-            self._changes.claims[claim] = run
-            self._changes.skips.append(claim)
-            self.uncommitted += 1
-            return True
-        entry.claim = claim
-        return False
 
     def _put(self, slot: Slot, key: bytes, entry: Entry) -> None:
         self._slots.increase(slot)

@@ -73,6 +73,11 @@ class Batch:
     notes: dict[str, bytes] = field(default_factory=dict)
 
 
+def encode_claim(fingerprint: bytes, occurrence: int) -> bytes:
+    """The key of the claim to one occurrence, from 0 on, of a start request."""
+    return fingerprint + occurrence.to_bytes(4, "big")
+
+
 def encode_value(entry: Entry) -> bytes:
     """The stored form of a request: flags, length of the fingerprint, fingerprint, payload."""
     fingerprint = entry.fingerprint

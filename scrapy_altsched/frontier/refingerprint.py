@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from ..errors import CodecError
 from .contract import Entry
 from .journal import Journal
-from .records import Batch, decode_value, encode_dead, encode_value
+from .records import Batch, decode_value, encode_claim, encode_dead, encode_value
 
 #: Requests written at once.
 _CHUNK = 5_000
@@ -208,8 +208,8 @@ class _Refingerprinting:
                 if new not in taken:
                     # Those that leave make room; that they are deleted comes first in a batch.
                     taken[new] = 0 if new in moved else sum(1 for _ in self._claims(new))
-                final.unclaimed.append(_claim(old, occurrence))
-                final.started.append((_claim(new, taken[new]), run))
+                final.unclaimed.append(encode_claim(old, occurrence))
+                final.started.append((encode_claim(new, taken[new]), run))
                 taken[new] += 1
 
     def _claims(self, fingerprint: bytes) -> Iterator[tuple[int, int]]:
@@ -218,7 +218,3 @@ class _Refingerprinting:
         while (run := self._journal.claimed(fingerprint, occurrence)) is not None:
             yield occurrence, run
             occurrence += 1
-
-
-def _claim(fingerprint: bytes, occurrence: int) -> bytes:
-    return fingerprint + occurrence.to_bytes(4, "big")

@@ -42,7 +42,7 @@ from rocksdict import (
 )
 
 from ..errors import StoreDamagedError, StoreError, StoreStalledError
-from .records import Counters, decode_crashes, decode_dead, decode_slot
+from .records import Counters, decode_crashes, decode_dead, decode_slot, encode_claim
 
 FAMILIES = ("seen", "pending", "slots", "suspects", "started", "dead", "meta")
 
@@ -258,7 +258,7 @@ class Rows:
     def claimed(self, fingerprint: bytes, occurrence: int) -> int | None:
         """The run that claimed this occurrence of a start request; ``None``: none did."""
         with self._reading:
-            value = self._cf["started"].get(fingerprint + occurrence.to_bytes(4, "big"))
+            value = self._cf["started"].get(encode_claim(fingerprint, occurrence))
         return None if value is None else int.from_bytes(value, "big")
 
     def seen(self) -> Iterator[bytes]:
