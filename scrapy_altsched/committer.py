@@ -46,8 +46,13 @@ _STALLED_FOR = 0.1
 class Committer:
     """Commits a frontier in time.
 
+    What is done and what is noted become durable here and nowhere else, and in one step: which
+    requests are done is settled, other components write out what they hold, the notes are taken,
+    and one batch stores it all, before anything else of the crawl runs.
+
     :param settle: called before each commit: tells the frontier which requests are done.
-    :param notes: called for what is to be stored with a commit that is complete.
+    :param notes: called for what is to be stored with the ends of requests, when all others have
+        written what they hold.
     """
 
     def __init__(
@@ -138,12 +143,11 @@ class Committer:
             self._reopen = False
         self._settle()
         before = frontier.commit_number
-        notes = self._notes()
-        if frontier.changed(notes):
+        complete = True
+        if frontier.changed() or frontier.changed(self._notes()):
             self._prepare_others()
-            complete = frontier.commit(notes, wait=wait)
-        else:
-            complete = True
+            # Not before the others have written: a note may say how far they came.
+            complete = frontier.commit(self._notes(), wait=wait)
         self._stalled = False
         self._note_success()
         self._due_at = time.monotonic() + (self._config.commit_interval if complete else 0)

@@ -161,12 +161,15 @@ class DupeFilter(BaseDupeFilter):
             self.open()
         assert self._frontier is not None
         self.recent.clear()
-        return self._frontier.forget(self.fingerprint(request))
+        was_seen = self._frontier.forget(self.fingerprint(request))
+        if was_seen and self._is_owner:
+            self._commit(self._frontier)
+        return was_seen
 
     def _commit(self, frontier: LocalFrontier) -> float:
         """Commit; the number of seconds until the next time."""
         try:
-            frontier.commit({NOTE: self.fingerprint_note})
+            complete = frontier.commit({NOTE: self.fingerprint_note})
         except StoreStalledError:
             return 0.1
         except AltschedError as error:
@@ -177,7 +180,7 @@ class DupeFilter(BaseDupeFilter):
                 {"error": error, "seconds": _RETRY_AFTER},
             )
             return _RETRY_AFTER
-        return self._interval
+        return self._interval if complete else 0.0
 
     def close(self, reason: str) -> Deferred[None] | None:  # noqa: ARG002  (Scrapy's interface)
         """Close the frontier, if it is the filter's own."""

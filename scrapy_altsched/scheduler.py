@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from scrapy.core.scheduler import BaseScheduler
 from scrapy.dupefilters import BaseDupeFilter
+from scrapy.signals import request_dropped
 from scrapy.utils.misc import build_from_crawler, load_object
 
 from .canonical import Rules
@@ -167,13 +168,22 @@ class Scheduler(BaseScheduler):
             self._fingerprint_note = describe(self._fingerprinter, Rules())
         frontier = self._open_frontier(jobdir)
         try:
-            self._checkpoint = None
-            if jobdir is not None:
-                self._checkpoint = SpiderStateCheckpoint(jobdir, spider)
-                self._checkpoint.restore(frontier.note(STATE), frontier.note(FILE))
+            self._begin(frontier, jobdir)
         except BaseException:
-            frontier.close()
+            # Whoever closes the crawl now must not find one that is half open.
+            self._frontier = None
+            frontier.abandon()
             raise
+        if self.config.gc_freeze:
+            freeze()
+
+    def _begin(self, frontier: LocalFrontier, jobdir: str | None) -> None:
+        """Have everything that works with the frontier know it."""
+        spider = self.spider
+        self._checkpoint = None
+        if jobdir is not None:
+            self._checkpoint = SpiderStateCheckpoint(jobdir, spider)
+            self._checkpoint.restore(frontier.note(STATE), frontier.note(FILE))
         if isinstance(self.df, DupeFilter):
             self.df.share(frontier, self._tally)
         self._frontier = frontier
@@ -202,8 +212,6 @@ class Scheduler(BaseScheduler):
             self._reports.resumption(frontier.pending, frontier.lost_in_memory, frontier.setback)
             self._reports.damage(frontier.counts(), frontier.damage)
             self._committer.start()
-        if self.config.gc_freeze:
-            freeze()
 
     def _open_frontier(self, jobdir: str | None) -> LocalFrontier:
         name, options = self.spider.name, self.config.frontier
@@ -306,12 +314,15 @@ class Scheduler(BaseScheduler):
         if verdict is Verdict.ADDED:
             self._commit_added()
             return True
+        self._note_refusal(request, verdict, yielded)
+        return False
+
+    def _note_refusal(self, request: Request, verdict: Verdict, yielded: bool) -> None:
         self._refused_starts += yielded
         if verdict is Verdict.SEEN:
             self.df.log(request, self.spider)
         else:
             self._tally["altsched/start/skipped"] += 1
-        return False
 
     def _commit_added(self) -> None:
         if self._on_disk:
@@ -394,11 +405,21 @@ class Scheduler(BaseScheduler):
     def _settle(self) -> None:
         """Have the frontier and the stats know all that happened until now."""
         self._in_progress.reap()
+        self._add_held()
         self._tally.pour(self.stats)
+
+    def _add_held(self) -> None:
+        """Add what came while the store could not be read; the engine was told it is accepted."""
         assert self._frontier is not None
         while self._held:
-            self._frontier.add(self._held[0])
+            entry = self._held[0]
+            verdict = self._frontier.add(entry)
             del self._held[0]
+            if verdict is not Verdict.ADDED:
+                self._note_refusal(entry.request, verdict, entry.yielded)
+                self.crawler.signals.send_catch_log(
+                    request_dropped, request=entry.request, spider=self.spider
+                )
 
     def _notes(self) -> dict[str, bytes]:
         if self._checkpoint is None:

@@ -65,9 +65,11 @@ class Engine:
 
 
 class StandIn:
-    """A crawler, its stand-in engine, and an open scheduler."""
+    """A crawler, its stand-in engine, and a scheduler that is open, or about to be."""
 
-    def __init__(self, settings: dict[str, Any], spider_class: type[Spider] = Spider) -> None:
+    def __init__(
+        self, settings: dict[str, Any], spider_class: type[Spider] = Spider, *, opens: bool = True
+    ) -> None:
         self.crawler: Crawler = get_crawler(spider_class, settings)
         self.engine = Engine()
         self.crawler.engine = self.engine  # type: ignore[assignment]
@@ -76,7 +78,8 @@ class StandIn:
         self.scheduler: Any = build_from_crawler(
             load_object(self.crawler.settings["SCHEDULER"]), self.crawler
         )
-        self.scheduler.open(self.spider)
+        if opens:
+            self.scheduler.open(self.spider)
 
     def next(self) -> Request | None:
         request = self.scheduler.next_request()

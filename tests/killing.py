@@ -1,4 +1,8 @@
-"""Kills a process at each step on its disk: ``python -m tests.killing SCENARIO IMAGE INTO``.
+"""Kills a process at each step on its disk.
+
+::
+
+    python -m tests.killing SCENARIO IMAGE INTO [PHASE]
 
 The process is a child that does a scenario in a copy of IMAGE.  A seccomp filter has the kernel ask
 its parent before each system call that changes a file; at the n-th one below the job directory the
@@ -7,7 +11,8 @@ in further runs: that is a death inside of the call.  What a run leaves behind i
 INTO, and there is a line of JSON for each: the directory, the phase of the scenario, the call, the
 name of the file, and how much of the data was written.
 
-The steps of the main thread are the same in each run; all of them are visited.  Those of RocksDB's
+The steps of the main thread are the same in each run; all of them are visited, or all of one PHASE
+of the scenario.  Those of RocksDB's
 own threads come when they like: they are counted by themselves, and visited as they come.
 
 https://docs.kernel.org/userspace-api/seccomp_filter.html#userspace-notification
@@ -78,12 +83,19 @@ class Step:
 
 
 def supervise(
-    scenario: Callable[[Path, Phase], None], path: Path, last: int, part: float, *, main: bool
+    scenario: Callable[[Path, Phase], None],
+    path: Path,
+    last: int,
+    part: float,
+    *,
+    main: bool,
+    only: str | None = None,
 ) -> tuple[str, Step]:
     """Do *scenario* in a child until its *last* step; the phase, and the step that it died at.
 
     :param part: how much of that step's data is to be written.
     :param main: whether steps of the main thread count, or those of the others.
+    :param only: the phase whose steps count; ``None``: all do.
     """
     ours, theirs = socket.socketpair()
     child = os.fork()
@@ -94,10 +106,11 @@ def supervise(
     _, (listener,), _, _ = socket.recv_fds(ours, 16, 1)
     try:
         for step, answer in _questions(listener, str(path)):
-            last -= (step.thread == child) == main
             if select.select([ours], [], [], 0)[0]:
                 phase = ours.recv(4096).decode().split("\n")[-2]
-            if not last:
+            counts = (step.thread == child) == main and only in (None, phase)
+            last -= counts
+            if counts and not last:
                 died = step
                 _write_part(step, part)
                 os.kill(child, signal.SIGKILL)
@@ -211,12 +224,13 @@ def main() -> None:
     module, _, name = sys.argv[1].partition(":")
     scenario = getattr(importlib.import_module(module), name)
     image, into = Path(sys.argv[2]), Path(sys.argv[3])
+    only = sys.argv[4] if len(sys.argv) > 4 else None
 
     def run(last: int, part: float, *, main: bool) -> Step:
         path = into / f"{last} {part} {main}"
         if image.exists():
             shutil.copytree(image, path)
-        phase, step = supervise(scenario, path, last, part, main=main)
+        phase, step = supervise(scenario, path, last, part, main=main, only=only)
         line = {"path": path.name, "phase": phase, "call": step.call, "part": part}
         print(json.dumps({**line, "file": Path(step.path).name}), flush=True)
         return step

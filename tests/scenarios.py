@@ -132,6 +132,34 @@ def take_over(path: Path, phase: Phase) -> None:
     frontier.close()
 
 
+def commit_of_many(path: Path, phase: Phase, *, done: int, added: int) -> None:
+    """One commit with many pages done and many requests added, and a note of what is done."""
+    phase("prepare")
+    frontier = open_frontier(path, OWNER, FIFO)
+    leases = [frontier.lease() for _ in range(done)]
+    for number in range(added):
+        frontier.add(page(f"added {number}", str(number % 7)))
+    for lease in leases:
+        assert lease is not None
+        frontier.finish(lease)
+    assert frontier.uncommitted == done + added
+    phase("commit")
+    while not frontier.commit({"done": str(done).encode()}):
+        # Whoever commits goes on with the crawl between two batches.
+        frontier.add(page(f"added later {frontier.commit_number}"))
+    phase("close")
+    frontier.close()
+
+
+def commit_of_some(path: Path, phase: Phase) -> None:
+    have_small_batches()
+    commit_of_many(path, phase, done=5, added=20)
+
+
+def commit_of_thousands(path: Path, phase: Phase) -> None:
+    commit_of_many(path, phase, done=5_000, added=20_000)
+
+
 class Foreign:
     """Another scheduler's store: two pages done, the others that they lead to pending."""
 

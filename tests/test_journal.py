@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from scrapy_altsched.errors import StoreError
+from scrapy_altsched.errors import JobdirLostError, StoreError
 from scrapy_altsched.frontier import Lease, LocalFrontier, Options, Order, Verdict, changes
 from scrapy_altsched.frontier.journal import Journal
 from scrapy_altsched.frontier.records import Batch, decode_value
@@ -212,10 +212,44 @@ def test_memory_only_requests_end_with_a_clean_close_too(disk: DiskKind) -> None
 def test_a_forgotten_fingerprint_stays_forgotten(disk: DiskKind) -> None:
     frontier = disk.open(FIFO)
     frontier.add(page("a"))
-    frontier.forget(b"a")
+    assert frontier.forget(b"a")
+    assert frontier.commit()
     frontier = reopen_after_crash(disk, frontier)
     assert frontier.check() == []
     assert frontier.add(page("a")) is Verdict.ADDED
+    assert frontier.commit()
+    frontier = reopen_after_crash(disk, frontier)
+    assert frontier.add(page("a")) is Verdict.SEEN
+    assert work_off(frontier) == ["a", "a"]
+
+
+def test_forgetting_makes_nothing_else_durable(disk: DiskKind) -> None:
+    """What is done may become durable only when others have written what they hold of it."""
+    frontier = disk.open(FIFO)
+    frontier.add(page("a"))
+    frontier.commit()
+    frontier.finish(take(frontier))
+    assert frontier.forget(b"a")
+    frontier = reopen_after_crash(disk, frontier)
+    assert frontier.counts().done == 0
+    assert frontier.add(page("a")) is Verdict.SEEN
+    assert work_off(frontier) == ["a"]
+
+
+def test_what_is_forgotten_and_added_again_while_writes_fail_is_seen_once(disk: DiskKind) -> None:
+    frontier = disk.open(FIFO)
+    frontier.add(page("a"))
+    directory = disk.path.rename(disk.directory / "away")
+    with pytest.raises(JobdirLostError):
+        frontier.commit()
+    assert frontier.forget(b"a")
+    assert frontier.add(page("a")) is Verdict.ADDED
+    directory.rename(disk.path)
+    assert not frontier.commit(), "what failed goes first"
+    assert frontier.add(page("a")) is Verdict.SEEN
+    assert frontier.commit()
+    frontier = reopen_after_crash(disk, frontier)
+    assert frontier.add(page("a")) is Verdict.SEEN
     assert work_off(frontier) == ["a", "a"]
 
 
@@ -336,8 +370,10 @@ def test_a_commit_writes_at_most_one_batch(disk: DiskKind, monkeypatch: pytest.M
     for number in range(7):
         frontier.mark_seen(str(number).encode())
         frontier.add(page(f"added {number}"))
-    total = frontier.uncommitted
-    assert total == 4 + 2 + 7 + 7
+    for lease in take_all(frontier):
+        frontier.bury(lease, "why")
+    early = 4 + 2 + 7 + 7
+    assert frontier.uncommitted == early + 2
     notes = {"state": b"only with the last batch"}
     commits = 0
     is_last = False
@@ -345,10 +381,29 @@ def test_a_commit_writes_at_most_one_batch(disk: DiskKind, monkeypatch: pytest.M
         before = frontier.uncommitted
         is_last = frontier.commit(notes)
         commits += 1
-        assert 0 < before - frontier.uncommitted <= 3
+        # The pages that are done are not parted, however many they are.
+        assert 0 < before - frontier.uncommitted <= 3 + 2 * is_last
         assert (frontier.note("state") is not None) == is_last
-    assert commits == math.ceil(total / 3)
+    assert commits == math.ceil(early / 3)
     assert frontier.uncommitted == 0
+
+
+def test_what_is_added_meanwhile_never_puts_off_the_pages_that_are_done(
+    disk: DiskKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes, "BATCH", 3)
+    frontier = disk.open(FIFO)
+    frontier.add(page("parent"))
+    frontier.finish(take(frontier))
+    for number in range(7):
+        frontier.add(page(str(number)))
+    commits = 0
+    while not frontier.commit({"state": b"done"}):
+        commits += 1
+        for number in range(10):
+            frontier.add(page(f"{commits} {number}"))
+    assert commits == 4
+    assert frontier.note("state") == b"done"
 
 
 def test_a_batch_has_few_large_requests(disk: DiskKind) -> None:

@@ -21,7 +21,7 @@ from scrapy_altsched.frontier.requeue import dead_requests, requeue
 from scrapy_altsched.frontier.view import View
 
 from .crawls import Crawl
-from .frontiers import OWNER, DiskKind, name_of, take
+from .frontiers import OWNER, DiskKind, name_of, page, take
 from .project.crashsite.killpoints import STEPS
 from .scenarios import ALL, FIFO, OTHER, Foreign, crawl, finish, start
 from .sites import Site, random_graph
@@ -47,9 +47,10 @@ class Kill:
     part: float
 
 
-def kills(scenario: str, image: Path, into: Path) -> list[Kill]:
-    """Kill the scenario before and inside of each of its steps."""
-    command = [sys.executable, "-m", "tests.killing", f"tests.scenarios:{scenario}", image, into]
+def kills(scenario: str, image: Path, into: Path, *phase: str) -> list[Kill]:
+    """Kill the scenario before and inside of each of its steps, or of those of a phase."""
+    name = f"tests.scenarios:{scenario}"
+    command = [sys.executable, "-m", "tests.killing", name, image, into, *phase]
     run = subprocess.run(command, cwd=Path(__file__).parent.parent, capture_output=True, check=True)
     lines = [json.loads(line) for line in run.stdout.splitlines()]
     whole = [line for line in lines if line["call"] == "none"]
@@ -226,6 +227,39 @@ def test_a_kill_at_any_step_on_the_disk_loses_nothing(
         finally:
             frontier.abandon()
         shutil.rmtree(kill.path)
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    ("scenario", "done", "added"),
+    [
+        ("commit_of_some", 5, 20),
+        pytest.param("commit_of_thousands", 5_000, 20_000, marks=pytest.mark.slow),
+    ],
+)
+def test_a_kill_at_any_step_of_a_commit_parts_no_note_from_the_ends_that_it_tells_of(
+    tmp_path: Path, scenario: str, done: int, added: int
+) -> None:
+    image = tmp_path / "job"
+    frontier = open_frontier(image, OWNER, FIFO)
+    for number in range(done):
+        frontier.add(page(f"page {number}", str(number % 5)))
+    frontier.close()
+    into = tmp_path / "killed"
+    into.mkdir()
+    reached = kills(scenario, image, into, "commit")
+    found = set()
+    for kill in reached:
+        frontier = open_frontier(kill.path, OWNER, FIFO)
+        counts = frontier.counts()
+        found.add((frontier.note("done"), counts.done))
+        assert counts.unaccounted == 0
+        if counts.done:
+            assert counts.pending >= added
+        frontier.abandon()
+        shutil.rmtree(kill.path)
+    print(f"{scenario}: {len(reached)} kills")
+    assert found == {(None, 0), (str(done).encode(), done)}
 
 
 @pytest.mark.timeout(1200)  # more than sixty crawls

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scrapy import Request, pqueues
+from scrapy import Request, pqueues, signals
 from scrapy.core.scheduler import Scheduler as StockScheduler
 
 from scrapy_altsched import Scheduler
@@ -24,7 +24,7 @@ from scrapy_altsched.frontier import Counts, open_frontier
 from scrapy_altsched.signals import frontier_committed, frontier_committing
 
 from .disks import stalled
-from .engines import ONE, OURS, SLOTS, StandIn
+from .engines import ONE, OURS, SLOTS, Engine, StandIn
 
 QUEUES = {
     "lifo": ("scrapy.squeues.PickleLifoDiskQueue", "scrapy.squeues.LifoMemoryQueue"),
@@ -377,6 +377,53 @@ def test_commits_that_go_on_failing_close_the_spider(tmp_path: Path) -> None:
     stand_in.scheduler.enqueue_request(page(1))
     assert stand_in.engine.closed_with == "commit_failed"
     stand_in.scheduler.close("commit_failed")
+
+
+def test_a_duplicate_that_came_while_the_store_could_not_be_read_is_told_of_later(
+    tmp_path: Path,
+) -> None:
+    crawl = StandIn({**OURS, "JOBDIR": str(tmp_path)})
+    dropped: list[str] = []
+
+    def note_drop(request: Request) -> None:
+        dropped.append(request.url)
+
+    crawl.crawler.signals.connect(note_drop, signals.request_dropped)
+    assert crawl.scheduler.enqueue_request(Request("http://site.test/a"))
+    assert crawl.scheduler.checkpoint()
+    crawl.scheduler.df.recent.clear()
+    crawl.scheduler._frontier._journal._close_database()
+    for name in ("a", "b"):
+        assert crawl.scheduler.enqueue_request(Request(f"http://site.test/{name}"))
+    assert not crawl.stat("dupefilter/filtered")
+    crawl.scheduler._committer.commit()
+    assert crawl.stat("dupefilter/filtered") == 1
+    assert dropped == ["http://site.test/a"]
+    assert len(crawl.scheduler) == 2
+    crawl.scheduler.close("finished")
+
+
+class HalfAnEngine(Engine):
+    """Fails when the scheduler, which has its frontier by then, asks how the spider starts."""
+
+    _start = property(lambda _: 1 / 0, lambda *_: None)
+
+
+def test_a_crawl_that_failed_while_it_opened_can_be_closed_and_opened_again(
+    tmp_path: Path,
+) -> None:
+    settings = {**OURS, "JOBDIR": str(tmp_path)}
+    crawl = StandIn(settings)
+    assert crawl.scheduler.enqueue_request(Request("http://site.test/a"))
+    crawl.scheduler.close("shutdown")
+    half = StandIn(settings, opens=False)
+    half.engine.__class__ = HalfAnEngine
+    with pytest.raises(ZeroDivisionError):
+        half.scheduler.open(half.spider)
+    half.scheduler.close("shutdown")
+    again = StandIn(settings)
+    assert len(again.scheduler) == 1
+    again.scheduler.close("finished")
 
 
 def test_commits_that_succeed_do_not_end_an_outage_of_reads(tmp_path: Path) -> None:

@@ -278,7 +278,6 @@ class Machine(RuleBasedStateMachine):
         assert self.frontier.forget(name.encode()) == was_seen
         if was_seen:
             del self.model.now.seen[name]
-            self.model.commit()
 
     @rule()
     def commit(self) -> None:
@@ -324,7 +323,13 @@ class Machine(RuleBasedStateMachine):
         assert counts.unaccounted == 0
         uncommitted = self.frontier._changes
         assert self.frontier.uncommitted == len(uncommitted)
-        assert uncommitted.size == sum(len(add.payload or b"") for add in uncommitted.adds.values())
+        assert uncommitted.size == sum(
+            len(entry.payload or b"")
+            for entry in [
+                *uncommitted.adds.values(),
+                *(entry for _, entry, _, _ in uncommitted.deaths.values()),
+            ]
+        )
 
     def teardown(self) -> None:
         if not hasattr(self, "frontier"):

@@ -100,7 +100,7 @@ class LocalFrontier:
             journal,
             options.memory_requests,
             unwritten=changes.adds,
-            out=(self._leases, self._last_resort, changes.endings),
+            out=(self._leases, self._last_resort, changes.endings, changes.deaths),
         )
         self.resumed = False
         self._damage: str | None = None
@@ -249,13 +249,11 @@ class LocalFrontier:
         self.check_owner()
         if not self._has_seen(fingerprint):
             return False
-        if self._journal is not None:
-            while not self.commit():
-                pass
-            # Counted first: a write may be applied though it fails.
-            self._saved = replace(self._saved, forgotten=self._saved.forgotten + 1)
-            self._journal.write(Batch(self._saved, forgotten=[fingerprint]))
-        self._changes.seen.discard(fingerprint)
+        if self._journal is None:
+            self._changes.seen.discard(fingerprint)
+        else:
+            self._changes.forget(fingerprint)
+            self.uncommitted = len(self._changes)
         return True
 
     def counts(self) -> Counts:
@@ -429,8 +427,11 @@ class LocalFrontier:
     # Parts of transitions
 
     def _has_seen(self, fingerprint: bytes) -> bool:
-        if fingerprint in self._changes.seen:
+        changes = self._changes
+        if fingerprint in changes.seen:
             return True
+        if changes.forgotten and fingerprint in changes.forgotten:
+            return False
         return self._journal is not None and self._journal.has_seen(fingerprint)
 
     def _put(self, slot: Slot, key: bytes, entry: Entry) -> None:

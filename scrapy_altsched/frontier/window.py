@@ -187,12 +187,14 @@ class Window:
             rows = self._journal.read_pending(slot.prefix, start, limit, most_bytes)
             # All in memory is past the bound: what is stored is among the rows, or comes later.
             keys = [key for key in slot.keys if not self._drop_stored(key)]
-            leased, set_aside, ended = self._out
+            leased, set_aside, done, dead = self._out
             size = 0
             for key, value in rows:
                 size += len(value)
                 # A write that failed may have stored what counts as unwritten.
-                if key in leased or key in set_aside or key in ended or key in entries:
+                if key in leased or key in set_aside or key in done or key in dead:
+                    continue
+                if key in entries:
                     continue
                 keys.append(key)
                 values[key] = value
