@@ -15,12 +15,12 @@ from scrapy.utils.request import (
 )
 
 from .canonical import Rules
-from .engine import Engine
+from .engine import Engine, current_scheduler
 from .errors import AltschedError, StoreStalledError
 from .fingerprint import NOTE, apply_rules, describe, makes_scrapys_own
-from .frontier import LocalFrontier, open_frontier
+from .frontier import Components, LocalFrontier, Options, open_frontier
 from .recent import RecentURLs, page_of
-from .reports import warn_of_other_fingerprints
+from .reports import name_of, warn_of_other_fingerprints
 from .settings import Config
 from .tally import Tally
 
@@ -115,11 +115,21 @@ class DupeFilter(BaseDupeFilter):
                 self.use_rules(config.rules_of(spider))
                 if Engine(self._crawler).interactive:
                     path = None
-            self._frontier = open_frontier(path, owner)
+            components = Components(scheduler=self._scheduler_name())
+            self._frontier = open_frontier(path, owner, Options(components=components))
         except AltschedError as error:
             logger.critical("%s", error, extra={"spider": spider})
             raise
         self._is_owner = True
+        if path is not None and self._crawler is not None:
+            logger.warning(
+                "JOBDIR is set, and SCHEDULER is %(scheduler)s, not 'scrapy_altsched.Scheduler':"
+                " requests that it loses when the process dies stay among those that were seen. Set"
+                " SCHEDULER = 'scrapy_altsched.Scheduler' to lose none. If an addon sets the other"
+                " one, have 'scrapy_altsched.Addon' come after it in ADDONS.",
+                {"scheduler": components.scheduler},
+                extra={"spider": spider},
+            )
         if path is not None and self._frontier.run > 1:
             stored = self._frontier.note(NOTE)
             warn_of_other_fingerprints(stored, self.fingerprint_note, path, spider)
@@ -131,6 +141,13 @@ class DupeFilter(BaseDupeFilter):
                 extra={"spider": spider},
             )
         return None
+
+    def _scheduler_name(self) -> str:
+        """The class that keeps the queue."""
+        scheduler = current_scheduler(self._crawler) if self._crawler is not None else None
+        if scheduler is not None:
+            return name_of(scheduler)
+        return str(self._crawler.settings["SCHEDULER"]) if self._crawler is not None else "unknown"
 
     def fingerprint(self, request: Request) -> bytes:
         """The fingerprint of *request*, of at most 255 bytes."""

@@ -24,12 +24,22 @@ _UNFINISHED = (
     "The job in %(jobdir)s is not finished: %(done)d requests done, %(pending)d pending, %(dead)d"
     " dead. Resume it with: scrapy crawl %(spider)s -s JOBDIR=%(jobdir)s"
 )
+_UNACCOUNTED = (
+    "%(count)d requests of the job in %(jobdir)s were accepted and are neither done, pending nor"
+    " dead: %(damage)s"
+)
+_MISSING = "Requests of the job in %(jobdir)s may be missing: %(damage)s"
 #: Why start requests are refused by a job that was finished, and by one that was not.
 _SEEN = {
     "why": "were seen by earlier runs, which finished the job",
     "or": ", or yield start requests with dont_filter=True.",
 }
 _STARTED = {"why": "had been accepted by earlier runs, which crawled all there was", "or": "."}
+
+
+def name_of(component: object) -> str:
+    """The full name of a component's class."""
+    return f"{type(component).__module__}.{type(component).__qualname__}"
 
 
 class Reports:
@@ -75,7 +85,7 @@ class Reports:
             "DUPEFILTER_CLASS is %(name)s: what it has seen and what this scheduler has stored are"
             " not saved in one step, so after a crash requests may be missing or come twice. Use"
             " 'scrapy_altsched.DupeFilter' to lose none.",
-            name=f"{type(dupefilter).__module__}.{type(dupefilter).__qualname__}",
+            name=name_of(dupefilter),
         )
 
     def unserializable(self, request: Request, error: AltschedError) -> None:
@@ -144,11 +154,10 @@ class Reports:
         if counts.unaccounted or damage is not None:
             self._log(
                 logging.WARNING,
-                "%(count)s requests of the job in %(jobdir)s were accepted and are neither done,"
-                " pending nor dead: %(damage)s The job cannot be finished. Run `scrapy altsched"
-                " check %(jobdir)s` to see what is wrong; start the job over in another JOBDIR to"
-                " be sure to have every page.",
-                count=counts.unaccounted or "Some",
+                f"{_UNACCOUNTED if counts.unaccounted else _MISSING} The job cannot be finished."
+                " Run `scrapy altsched check %(jobdir)s` to see what is wrong; start the job over"
+                " in another JOBDIR to be sure to have every page.",
+                count=counts.unaccounted,
                 jobdir=self._jobdir,
                 damage=damage or "its files were damaged, or changed by somebody else.",
             )

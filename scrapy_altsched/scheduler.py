@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scrapy.core.scheduler import BaseScheduler
@@ -21,10 +22,10 @@ from .entries import Entries, RequestEntry
 from .errors import AltschedError, CodecError, StoreError
 from .feeds import warn_of_unsafe_feeds
 from .fingerprint import NOTE, describe, fingerprint_page
-from .frontier import Busy, Entry, Lease, LocalFrontier, Verdict, open_frontier
+from .frontier import Busy, Components, Entry, Lease, LocalFrontier, Verdict, open_frontier
 from .garbage import freeze, thaw
 from .inprogress import InProgress
-from .reports import Reports, warn_of_other_fingerprints
+from .reports import Reports, name_of, warn_of_other_fingerprints
 from .settings import Config
 from .spiderstate import FILE, STATE, SpiderStateCheckpoint
 from .stockjob import StockJob
@@ -215,6 +216,8 @@ class Scheduler(BaseScheduler):
 
     def _open_frontier(self, jobdir: str | None) -> LocalFrontier:
         name, options = self.spider.name, self.config.frontier
+        if not isinstance(self.df, DupeFilter) and type(self.df) is not BaseDupeFilter:
+            options = replace(options, components=Components(dupefilter=name_of(self.df)))
         if jobdir is None:
             return open_frontier(None, name, options)
         stock = StockJob(
@@ -232,8 +235,7 @@ class Scheduler(BaseScheduler):
         except BaseException:
             frontier.close()
             raise
-        if place is not None:
-            report_taking_over(stock, place, self.spider, self.stats)
+        report_taking_over(stock, place, self.spider, self.stats)
         return frontier
 
     def close(self, reason: str) -> Deferred[None] | None:

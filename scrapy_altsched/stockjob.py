@@ -4,9 +4,10 @@ Its files (:mod:`.stockfiles`) are read, never written.  The queue is what lies 
 not what ``active.json`` names: a process that dies does not write that.  When all is in the store,
 the files are moved aside.
 
-Whether Scrapy's scheduler ended cleanly decides about ``requests.seen``.  If it did, what was seen
-and is not pending is done.  If not, some of what was seen was in the dead process's hands, and
-nothing in the files says which: believing them all would lose these pages without a word.
+Whether Scrapy's scheduler ended cleanly decides about ``requests.seen``, and about what this
+package's filter has seen under that scheduler.  If it did, what was seen and is not pending is
+done.  If not, some of what was seen was in the dead process's hands, and nothing in the files says
+which: believing them all would lose these pages without a word.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from .codec import adopt_record, decode_request, decode_without_callbacks, encode_request
 from .dupefilter import shorten
 from .errors import CodecError, JobdirError
-from .frontier import Entry, Imported
+from .frontier import Entry, Imported, Runs
 from .progress import progress
 from .stockfiles import SeenFile, StockQueue, find_queues
 
@@ -48,7 +49,7 @@ class StockJob:
     :param notes: what a store that is made for it is to note.
     :param takes_seen: whether requests.seen is taken over; it is not if another filter is in use,
         which may be Scrapy's own and go on with it.
-    :param trusts_seen: whether that is so after an unclean end, too.
+    :param trusts_seen: whether what was seen is believed after an unclean end, too.
 
     Once the frontier is open:
 
@@ -81,6 +82,7 @@ class StockJob:
         self.takes_seen = takes_seen
         self._trusts_seen = trusts_seen
         self._parts: Collection[str] = ()
+        self._has_job = False
         self._queues: list[StockQueue] = []
         self.imported: Imported | None = None
         self.unclean = 0
@@ -111,20 +113,31 @@ class StockJob:
                 status = (self.path / SEEN).stat()
                 if self.takes_seen and status.st_size:
                     found[SEEN] = f"{status.st_size} {status.st_mtime_ns}"
+                if status.st_size and not is_there and (self.path / QUEUE).exists():
+                    # All that was in the queue is lost, or done.
+                    found[QUEUE] = f"empty since {self._changed_at(QUEUE)}"
         return found
 
-    def examine(self, parts: Collection[str], *, has_job: bool) -> int:
+    def _changed_at(self, name: str) -> int:
+        return max(path.stat().st_mtime_ns for path in self._walk(self.path / name))
+
+    def examine(self, parts: Collection[str], runs: Runs, *, has_job: bool) -> int:
         """Look at all files; the number of pending requests.
 
         :raises JobdirError: one of them cannot be read.
         """
         self._parts = parts
+        self._has_job = has_job
         queue = self.path / QUEUE
-        # Without a queue, requests.seen is of a filter beside this package's scheduler, whose queue
-        # is at hand.
-        is_job = QUEUE in parts or not has_job
-        if is_job:
+        for run in runs.by_filter:
+            if not run.ended:
+                self._note_sign(f"run {run.number}, under {run.components.scheduler}, did not end")
+        with self._readable():
+            has_queue = queue.exists()
+        if has_queue or runs.has_marks or not has_job:
             self._look_at_times()
+        if SEEN in parts and has_job:
+            self._look_at_runs(runs, has_queue=has_queue)
         if QUEUE in parts:
             named = self._active()
             for found in find_queues(queue):
@@ -144,13 +157,17 @@ class StockJob:
             self.seen = sum(1 for _ in seen)
             self.formats = seen.formats
             self.unreadable += seen.unreadable
-            if seen.unreadable and is_job:
+            if seen.unreadable:
                 self._note_sign(f"{SEEN} holds {seen.unreadable} bytes that are no fingerprints")
         return sum(self.kinds.values())
 
     @property
-    def is_finished(self) -> bool:
+    def ended(self) -> bool:
         return not self.unclean
+
+    @property
+    def is_trusted(self) -> bool:
+        return self._trusts_seen or not self.unclean
 
     def requests(self) -> Iterator[tuple[Entry, str | None]]:
         title = "Taking over requests of Scrapy's own scheduler"
@@ -177,7 +194,17 @@ class StockJob:
     @property
     def believes_seen(self) -> bool:
         """Whether requests.seen was taken over, if it was there."""
-        return self.takes_seen and (self._trusts_seen or not self.unclean)
+        return self.takes_seen and self.is_trusted
+
+    @property
+    def leaves_seen_out(self) -> bool:
+        """Whether requests.seen was there and was not taken over."""
+        return SEEN in self._parts and not self.believes_seen
+
+    @property
+    def joins_job(self) -> bool:
+        """Whether the job directory holds requests of this package's as well."""
+        return self._has_job
 
     def put_aside(self) -> Path | None:
         """Move the files that were taken over out of the way; where they are now, if there are any.
@@ -185,7 +212,11 @@ class StockJob:
         :raises JobdirError: they cannot be moved.
         """
         place: Path | None = None
-        for name in self.parts():
+        with self._readable():
+            names = list(self.parts())
+            if self.imported is not None and QUEUE not in names and (self.path / QUEUE).exists():
+                names.append(QUEUE)
+        for name in names:
             try:
                 # The store must not be younger than this, whatever a power cut leaves.
                 _sync(self.path)
@@ -275,6 +306,14 @@ class StockJob:
                 later = (self.path / SEEN).stat().st_mtime_ns - closed_at
                 if later > _SEEN_LATER * 1e9:
                     self._note_sign(f"{SEEN} is newer than {_ACTIVE}")
+
+    def _look_at_runs(self, runs: Runs, *, has_queue: bool) -> None:
+        """See who else than Scrapy's scheduler requests.seen may be of."""
+        if not has_queue and not runs.beside_filter:
+            self._note_sign(f"nothing tells how the crawl ended that wrote {SEEN}")
+        for run in runs.beside_filter:
+            if not run.ended:
+                self._note_sign(f"run {run.number}, with {run.components.dupefilter}, did not end")
 
     def _restore(self, record: bytes) -> tuple[Entry, str | None] | None:
         """A request, and why it is dead if it is; ``None``: *record* is none."""

@@ -24,22 +24,23 @@ _TAKEN_OVER = (
 )
 _MOVED = "Files of Scrapy's own scheduler that were taken over before are kept in %(place)s"
 _UNCLEAN = (
-    "Scrapy's own scheduler did not end cleanly (%(count)d signs: %(signs)s): requests that it had"
-    " in hand are lost from its queue, and requests.seen does not tell which. %(what)s"
+    "An earlier run did not end cleanly (%(count)d signs: %(signs)s): requests that it had in hand"
+    " are lost from its queue, and what was seen does not tell which. %(what)s"
 )
-_SEEN_LEFT_OUT = (
-    "So requests.seen is left out: what was crawled before is crawled again, and nothing is missed."
+_SEEN_LEFT_OUT = "So %(left_out)s: what was crawled before is crawled again, and nothing is missed."
+_HOW_TO_TRUST = (
     " With ALTSCHED_TRUST_STOCK_SEEN = True it is taken over all the same, and what was lost is"
     " missed. To have it so, move the files back and delete frontier and altsched.json."
 )
 _SEEN_BELIEVED = (
-    "Yet what is in requests.seen is taken for crawled (ALTSCHED_TRUST_STOCK_SEEN): an unknown"
+    "Yet what was seen is taken for crawled (ALTSCHED_TRUST_STOCK_SEEN): an unknown"
     " number of pages is missed. Start the job over in another JOBDIR to have every page."
 )
 _SEEN_ELSEWHERE = (
     "What DUPEFILTER_CLASS has a record of is not crawled again, lost or not. Start the job over in"
     " another JOBDIR to be sure to have every page."
 )
+_SEEN_NOWHERE = "Nothing is missed of the job of scrapy_altsched in this JOBDIR."
 _DEAD = (
     "%(count)d requests of Scrapy's own scheduler are kept among the dead ones and not crawled. The"
     " first: %(first)s."
@@ -54,10 +55,12 @@ _UNMATCHED = (
 )
 
 
-def report_taking_over(job: StockJob, place: Path, spider: Spider, stats: StatsCollector) -> None:
+def report_taking_over(
+    job: StockJob, place: Path | None, spider: Spider, stats: StatsCollector
+) -> None:
     """Say what was taken over of *job*.
 
-    :param place: where its files are now.
+    :param place: where its files are now, if there were any.
     """
 
     def log(level: int, message: str, **values: Any) -> None:
@@ -65,25 +68,26 @@ def report_taking_over(job: StockJob, place: Path, spider: Spider, stats: StatsC
 
     imported = job.imported
     if imported is None:
-        log(logging.INFO, _MOVED, place=place)
+        if place is not None:
+            log(logging.INFO, _MOVED, place=place)
         return
     _count(job, imported, stats)
-    log(
-        logging.INFO,
-        _TAKEN_OVER,
-        jobdir=job.path,
-        pending=imported.pending,
-        kinds=", ".join(f"{count} {kind}" for kind, count in job.kinds.items()) or "none",
-        dead=imported.dead,
-        duplicates=imported.duplicates,
-        seen=job.seen,
-        formats=" and ".join(sorted(job.formats)) or "none",
-        done=imported.done,
-        place=place,
-    )
+    if place is not None:
+        log(
+            logging.INFO,
+            _TAKEN_OVER,
+            jobdir=job.path,
+            pending=imported.pending,
+            kinds=", ".join(f"{count} {kind}" for kind, count in job.kinds.items()) or "none",
+            dead=imported.dead,
+            duplicates=imported.duplicates,
+            seen=job.seen,
+            formats=" and ".join(sorted(job.formats)) or "none",
+            done=imported.done,
+            place=place,
+        )
     if job.unclean:
-        what = _SEEN_BELIEVED if job.believes_seen else _SEEN_LEFT_OUT
-        what = what if job.takes_seen else _SEEN_ELSEWHERE
+        what = _describe_seen(job, imported.dropped)
         log(logging.WARNING, _UNCLEAN, count=job.unclean, signs="; ".join(job.signs), what=what)
     elif imported.unmatched:
         log(logging.WARNING, _UNMATCHED, count=imported.unmatched)
@@ -91,6 +95,24 @@ def report_taking_over(job: StockJob, place: Path, spider: Spider, stats: StatsC
         log(logging.WARNING, _DEAD, count=imported.dead, first=job.first_dead)
     if job.unreadable:
         log(logging.WARNING, _UNREADABLE, count=job.unreadable, place=place)
+
+
+def _describe_seen(job: StockJob, dropped: int) -> str:
+    """What is made of the seen set of a crawl that did not end cleanly."""
+    if job.is_trusted:
+        return _SEEN_BELIEVED
+    left_out = ["requests.seen"] * job.leaves_seen_out
+    if dropped:
+        left_out.append(f"the {dropped} fingerprints that scrapy_altsched.DupeFilter noted then")
+    if not job.takes_seen:
+        return _SEEN_ELSEWHERE
+    if not left_out and job.joins_job:
+        return _SEEN_NOWHERE
+    left_out = left_out or ["requests.seen"]
+    verb = "is" if left_out == ["requests.seen"] else "are"
+    text = _SEEN_LEFT_OUT % {"left_out": f"{' and '.join(left_out)} {verb} left out"}
+    can_begin_again = not job.joins_job and not dropped
+    return text + _HOW_TO_TRUST if can_begin_again else text
 
 
 def _count(job: StockJob, imported: Imported, stats: StatsCollector) -> None:

@@ -348,6 +348,18 @@ def test_what_is_forgotten_is_scheduled_and_crawled_again(tmp_path: Path, on_dis
 # When something is wrong
 
 
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_with_a_jobdir_another_scheduler_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, on_disk: bool
+) -> None:
+    Run(tmp_path if on_disk else None).close()
+    found = [item.getMessage() for item in caplog.records if item.levelno == logging.WARNING]
+    assert len(found) == on_disk
+    for text in found:
+        assert "SCHEDULER is scrapy.core.scheduler.Scheduler, not 'scrapy_altsched.Sch" in text
+        assert "If an addon sets the other one, have 'scrapy_altsched.Addon' come after it" in text
+
+
 def test_a_setting_that_cannot_be_meant_is_logged_and_raised(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -398,7 +410,7 @@ def test_requests_that_this_scheduler_will_not_crawl_are_reported(
     frontier.add(Entry(b"f" * 20, payload=b"p"))
     frontier.close()
     run = Run(tmp_path)
-    (record,) = [item for item in caplog.records if item.levelno == logging.WARNING]
+    *_, record = [item for item in caplog.records if item.levelno == logging.WARNING]
     assert "1 requests are pending in JOBDIR" in record.getMessage()
     assert "SCHEDULER = 'scrapy_altsched.Scheduler'" in record.getMessage()
     run.close()

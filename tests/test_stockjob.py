@@ -28,11 +28,15 @@ from scrapy.utils.request import fingerprint
 from scrapy_altsched import progress
 from scrapy_altsched.errors import AltschedError, JobdirError
 from scrapy_altsched.frontier import open_frontier
+from scrapy_altsched.frontier.journal import Journal
+from scrapy_altsched.frontier.records import Batch
+from scrapy_altsched.frontier.repair import repair
 
 from .crawls import STOCK, Crawl
 from .engines import ONE, OURS, SLOTS, StandIn
 from .frontiers import OWNER
 from .sites import Page, Site, random_graph
+from .test_command import altsched
 
 KINDS = [
     name for name in vars(squeues) if re.fullmatch("(Pickle|Marshal).*(Disk|SQLite)Queue", name)
@@ -725,6 +729,191 @@ def test_a_job_of_ours_and_a_later_one_of_stock_are_not_mixed(tmp_path: Path) ->
     (path / "frontier").rename(tmp_path / "frontier")
     (path / "altsched.json").rename(tmp_path / "altsched.json")
     assert len(drain(open_ours(path))) > 20
+
+
+# Scrapy's scheduler or filter in one run, and ours in the next
+
+CHAIN = {f"/{number}": Page([f"/{number + 1}"] if number < 29 else []) for number in range(30)}
+#: What was seen is on the disk at once, and what is pending seldom.
+AHEAD = {
+    "REQUEST_FINGERPRINTER_CLASS": "crashsite.fingerprinters.Huge",
+    "ALTSCHED_COMMIT_INTERVAL": 600,
+}
+#: When the queue is empty.
+DEATH = {"KILL_AT": 10, "KILL_ON": "received"}
+OUR_FILTER = {"DUPEFILTER_CLASS": OURS["DUPEFILTER_CLASS"]}
+
+
+@pytest.mark.parametrize("pages", [0, 3])
+def test_a_stock_crawl_that_was_killed_without_a_queue_leaves_its_seen_out(
+    tmp_path: Path, pages: int
+) -> None:
+    with Site(CHAIN) as site:
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        if pages:
+            assert crawl.run(**AHEAD, CLOSESPIDER_PAGECOUNT=pages) == 0
+        assert crawl.run(**STOCK, **AHEAD, **DEATH) == -signal.SIGKILL
+        assert (crawl.jobdir / "requests.seen").stat().st_size
+        assert not [path for path in (crawl.jobdir / "requests.queue").rglob("*") if path.is_file()]
+        assert crawl.run(**AHEAD) == 0
+        assert set(site.hits) == set(crawl.item_paths()) == set(CHAIN)
+        assert "is finished" in crawl.log
+        assert "signs: active.json is missing" in crawl.log
+        assert "So requests.seen is left out" in crawl.log
+        assert not (crawl.jobdir / "requests.queue").exists()
+        assert not (crawl.jobdir / "requests.seen").exists()
+
+
+@pytest.mark.parametrize("pages", [0, 3])
+def test_what_our_filter_saw_under_a_stock_scheduler_that_was_killed_is_left_out(
+    tmp_path: Path, pages: int
+) -> None:
+    with Site(CHAIN) as site:
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        if pages:
+            assert crawl.run(CLOSESPIDER_PAGECOUNT=pages) == 0
+            # Our filter refuses what our scheduler has crawled.
+            crawl.arguments["url"] = f"{site.url}/10"
+        often = {"ALTSCHED_COMMIT_INTERVAL": 0.01}
+        assert crawl.run(**STOCK, **OUR_FILTER, **often, **DEATH) == -signal.SIGKILL
+        crawl.arguments["url"] = f"{site.url}/0"
+        assert crawl.run() == 0
+        assert set(site.hits) == set(crawl.item_paths()) == set(CHAIN)
+        assert "is finished" in crawl.log
+        assert ", under scrapy.core.scheduler.Scheduler, did not end" in crawl.log
+        assert re.search(
+            r"So the \d+ fingerprints that scrapy_altsched.DupeFilter noted", crawl.log
+        )
+        before = site.hits.copy()
+        # Decided once and for all.
+        assert crawl.run() == 0
+        assert site.hits == before
+        assert "did not end" not in crawl.log
+
+
+def test_a_crawl_with_the_filter_of_stock_that_was_killed_is_not_finished(tmp_path: Path) -> None:
+    filter_ = {**AHEAD, "DUPEFILTER_CLASS": RFP}
+    with Site(CHAIN) as site:
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        assert crawl.run(**filter_, **DEATH) == -signal.SIGKILL
+        assert crawl.run(**filter_) == 0
+        assert set(site.hits) < set(CHAIN)
+        assert "may be missing: run 1 died, and scrapy.dupefilters.RFPDupeFilter" in crawl.log
+        assert "is not finished" in crawl.log
+        check = altsched("check", str(crawl.jobdir))
+        assert check.returncode == 1
+        assert "Requests may be missing: run 1 died" in " ".join(check.stdout.split())
+        assert altsched("check", "--accept-loss", str(crawl.jobdir)).returncode == 0
+        assert crawl.run(**filter_) == 0
+        assert "is finished" in crawl.log
+
+
+def test_a_crawl_with_the_filter_of_stock_that_was_killed_is_completed_with_ours(
+    tmp_path: Path,
+) -> None:
+    with Site(CHAIN) as site:
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        assert crawl.run(**AHEAD, DUPEFILTER_CLASS=RFP, **DEATH) == -signal.SIGKILL
+        assert crawl.run(**AHEAD) == 0
+        assert set(site.hits) == set(crawl.item_paths()) == set(CHAIN)
+        assert "is finished" in crawl.log
+        assert "run 1, with scrapy.dupefilters.RFPDupeFilter, did not end" in crawl.log
+
+
+def crawl_a_page(path: Path, number: int, filter_: dict[str, Any], *, dies: bool) -> None:
+    """One page under Scrapy's scheduler, of whose queue nothing is left then."""
+    living = path.with_name("living")
+    path.rename(living)
+    stock = StandIn({**DEFAULT, **filter_, "JOBDIR": str(living)}, Pages)
+    stock.scheduler.enqueue_request(page(number))
+    request = stock.next()
+    assert request is not None
+    if getattr(stock.scheduler.df, "file", None) is not None:
+        stock.scheduler.df.file.flush()
+    if dies:
+        shutil.copytree(living, path)
+    stock.engine.end(request)
+    stock.scheduler.close("finished")
+    if not dies:
+        shutil.copytree(living, path)
+    shutil.rmtree(living)
+
+
+def accepted(path: Path, *numbers: int, **more: Any) -> list[bool]:
+    """Whether our scheduler accepts these pages when it opens *path* next."""
+    ours = open_ours(path, **more)
+    found = [ours.scheduler.enqueue_request(page(number)) for number in numbers]
+    drain(ours)
+    return found
+
+
+@pytest.mark.parametrize("filter_", [{}, OUR_FILTER], ids=["stock", "ours"])
+def test_the_last_of_several_ends_decides(tmp_path: Path, filter_: dict[str, Any]) -> None:
+    path = tmp_path / "job"
+    assert accepted(path, 1) == [True]
+    crawl_a_page(path, 2, filter_, dies=False)
+    assert accepted(path, 1, 2, 3) == [False, False, True]
+    crawl_a_page(path, 4, filter_, dies=False)
+    crawl_a_page(path, 5, filter_, dies=True)
+    # What came before is settled.
+    assert accepted(path, 1, 2, 3, 4, 5) == [False, False, False, True, True]
+    assert accepted(path, 1, 2, 3, 4, 5) == [False] * 5
+
+
+def test_what_our_filter_saw_before_a_death_may_be_trusted(tmp_path: Path, caplog: Any) -> None:
+    path = tmp_path / "job"
+    path.mkdir()
+    crawl_a_page(path, 1, OUR_FILTER, dies=True)
+    assert accepted(path, 1, 2, ALTSCHED_TRUST_STOCK_SEEN=True) == [False, True]
+    assert "an unknown number of pages is missed" in caplog.text
+    assert accepted(path, 1) == [False]
+
+
+@pytest.mark.parametrize("dies", [True, False])
+def test_what_our_filter_saw_in_an_earlier_version_is_believed_after_a_clean_end_only(
+    tmp_path: Path, dies: bool
+) -> None:
+    path = tmp_path / "job"
+    path.mkdir()
+    crawl_a_page(path, 1, OUR_FILTER, dies=dies)
+    journal = Journal(path, "spider")
+    [fingerprint_] = journal.seen()
+    journal.write(Batch(journal.counters(), seen=[fingerprint_]))
+    journal._cf["meta"].delete(b"note:run:0000000001")
+    journal.close()
+    assert accepted(path, 1) == [dies]
+    assert accepted(path, 1) == [False]
+
+
+def test_a_repair_keeps_apart_what_our_filter_saw_under_another_scheduler(tmp_path: Path) -> None:
+    path = tmp_path / "job"
+    assert accepted(path, 1) == [True]
+    crawl_a_page(path, 2, OUR_FILTER, dies=True)
+    (path / "frontier" / "CURRENT").unlink()
+    repair(path, "spider", lambda _: True)
+    assert accepted(path, 1, 2) == [False, True]
+
+
+def test_a_seen_file_that_nobody_vouches_for_is_left_out(tmp_path: Path, caplog: Any) -> None:
+    path = tmp_path / "job"
+    assert accepted(path, 1) == [True]
+    crawl_a_page(path, 2, {}, dies=False)
+    shutil.rmtree(path / "requests.queue")
+    assert accepted(path, 1, 2) == [False, True]
+    assert "nothing tells how the crawl ended that wrote requests.seen" in caplog.text
+
+
+def test_a_filter_of_stock_beside_a_scheduler_of_stock_that_died_is_not_finished(
+    tmp_path: Path, caplog: Any
+) -> None:
+    path = dead_job(tmp_path / "job")
+    ours = StandIn({**DEFAULT, **OURS, "DUPEFILTER_CLASS": RFP, "JOBDIR": str(path)}, Pages)
+    assert "may be missing: Scrapy's own scheduler died, and DUPEFILTER_CLASS" in caplog.text
+    while (request := ours.next()) is not None:
+        ours.engine.end(request)
+    caplog.set_level(logging.INFO)
+    ours.scheduler.close("finished")
+    assert "is not finished" in caplog.text
 
 
 # Killed in the middle

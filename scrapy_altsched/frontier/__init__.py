@@ -24,10 +24,12 @@ from .importing import Imported, Source, take_over
 from .journal import Journal
 from .local import LocalFrontier, Options
 from .order import Order
+from .runs import Components, Runs
 from .store import Store
 
 __all__ = [
     "Busy",
+    "Components",
     "Counts",
     "Entry",
     "Frontier",
@@ -36,6 +38,7 @@ __all__ = [
     "LocalFrontier",
     "Options",
     "Order",
+    "Runs",
     "Source",
     "Verdict",
     "open_frontier",
@@ -67,7 +70,7 @@ def open_frontier(
 
     def fill(store: Store, is_new: bool = True) -> None:
         if source is not None:
-            take_over(store, source, options.order, is_new=is_new)
+            take_over(store, source, options.order, options.components, is_new=is_new)
 
     journal = Journal(path, owner, fill)
     try:

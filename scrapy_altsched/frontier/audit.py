@@ -81,7 +81,7 @@ class _Audit:
         with self._reading("meta"):
             damage = self._rows.notes().get(DAMAGE)
             if damage:
-                self._add("losses", f"A repair could not keep everything: {damage.decode()}")
+                self._add("losses", f"Requests may be missing: {damage.decode()}")
             self._counters = self._rows.counters()
             if self._rows.identity() is None:
                 self._add("identities", "The store does not say whose it is.")

@@ -10,14 +10,15 @@ The batch that makes it true notes what was taken over, so that nothing is taken
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ..errors import JobdirError
 from .contract import Entry
 from .order import Order
-from .records import Batch, encode_claim, encode_dead, encode_value
+from .records import DAMAGE, Batch, add_damage, encode_claim, encode_dead, encode_value
+from .runs import Components, Runs
 from .store import Store
 
 #: Rows written at once.
@@ -34,6 +35,8 @@ class Imported:
     :ivar dead: requests that are kept among the dead.
     :ivar duplicates: requests that were there more often than once, and are so no more.
     :ivar done: fingerprints of no request that is pending or dead.
+    :ivar dropped: fingerprints of this package's filter under another scheduler that are not
+        believed, and not among the seen any more.
     :ivar unmatched: pending requests whose fingerprint is not among those of the source, though it
         gave any; known only of a new store.
     """
@@ -42,6 +45,7 @@ class Imported:
     dead: int = 0
     duplicates: int = 0
     done: int = 0
+    dropped: int = 0
     unmatched: int = 0
 
 
@@ -58,15 +62,20 @@ class Source(Protocol):
     def parts(self) -> dict[str, str]:
         """Name of each part that there is -> what it looks like: another text if it was changed."""
 
-    def examine(self, parts: Collection[str], *, has_job: bool) -> int:
+    def examine(self, parts: Collection[str], runs: Runs, *, has_job: bool) -> int:
         """Look at these parts; how many requests they hold.
 
+        :param runs: those of this package's that share in what is there.
         :param has_job: whether the job directory holds requests of this package's as well.
         """
 
     @property
-    def is_finished(self) -> bool:
-        """Whether nothing was left to do; asked when all was read."""
+    def ended(self) -> bool:
+        """Whether nothing that was in hand was lost at its end; asked when all was read."""
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether what was seen, and is not pending, is taken for done."""
 
     def requests(self) -> Iterator[tuple[Entry, str | None]]:
         """Requests, those of one queue in the order they were pushed; if dead, why."""
@@ -75,9 +84,14 @@ class Source(Protocol):
         """All fingerprints that were seen, whether or not a request with it is pending."""
 
 
-def take_over(store: Store, source: Source, order: Order, *, is_new: bool) -> None:
+def take_over(
+    store: Store, source: Source, order: Order, components: Components, *, is_new: bool
+) -> None:
     """Write into *store* what *source* holds and was not taken over before.
 
+    What *store* itself has seen beside a queue of *source* is believed only if *source* is.
+
+    :param components: those of the run that begins.
     :param is_new: whether nobody will know *store* unless this succeeds.
     :raises JobdirError: it cannot be read, or not be mixed with what *store* holds.
     :raises StoreError: a write failed.
@@ -85,9 +99,10 @@ def take_over(store: Store, source: Source, order: Order, *, is_new: bool) -> No
     counters = store.counters()
     taken: dict[str, str] = json.loads(store.note(_NOTE) or b"{}")
     parts = {name for name, look in source.parts().items() if taken.get(name) != look}
-    if not parts:
+    runs = Runs(store)
+    if not parts and not runs.has_marks:
         return
-    if source.examine(parts, has_job=counters.accepted > 0) and counters.accepted:
+    if source.examine(parts, runs, has_job=counters.accepted > 0) and counters.accepted:
         raise JobdirError(
             f"JOBDIR {store.path.parent} holds a job of scrapy_altsched (frontier) and requests"
             f" of Scrapy's own scheduler ({', '.join(sorted(parts))}) that came later. They cannot"
@@ -95,6 +110,8 @@ def take_over(store: Store, source: Source, order: Order, *, is_new: bool) -> No
             " move frontier and altsched.json away."
         )
     taking = _TakingOver(store, order, is_new=is_new)
+    if runs.has_marks and not source.is_trusted:
+        taking.drop(runs.marks())
     for entry, why in source.requests():
         taking.add(entry, why)
     for fingerprint in source.fingerprints():
@@ -102,8 +119,14 @@ def take_over(store: Store, source: Source, order: Order, *, is_new: bool) -> No
     # Reading may have changed what a part looks like: a database ends what was begun.
     looks = source.parts()
     taken.update((name, looks[name]) for name in parts)
-    notes = {_NOTE: json.dumps(taken).encode(), **(source.notes if is_new else {})}
-    taking.finish(notes, is_finished=source.is_finished)
+    notes = {_NOTE: json.dumps(taken).encode(), **(source.notes if is_new else runs.settle())}
+    if components.dupefilter is not None and not source.is_trusted:
+        notes[DAMAGE] = add_damage(
+            store.note(DAMAGE),
+            "Scrapy's own scheduler died, and DUPEFILTER_CLASS"
+            f" {components.dupefilter} may have a record of requests that were lost.",
+        )
+    taking.finish(notes, is_finished=source.ended)
     source.imported = taking.imported
 
 
@@ -163,6 +186,16 @@ class _TakingOver:
             self._batch.dead.append((key, encode_dead(why, encode_value(entry))))
             self.imported.dead += 1
         self._count_row()
+
+    def drop(self, fingerprints: Iterable[bytes]) -> None:
+        """Have these not be seen."""
+        for fingerprint in fingerprints:
+            self.imported.dropped += 1
+            self._batch.forgotten.append(fingerprint)
+            self._count_row()
+        # What follows asks the store what was seen.
+        self._store.write(self._batch, wait=True)
+        self._begin()
 
     def see(self, fingerprint: bytes) -> None:
         if self._mark(fingerprint):

@@ -26,6 +26,7 @@ from .journal import Journal
 from .order import DEFAULT_ORDER, Order, Slot, Slots
 from .records import DAMAGE, Batch, Counters
 from .reorder import Locate, reorder
+from .runs import SCRAPY_ALTSCHED, Components, Run, begin
 from .window import Window
 
 #: How often this process and its parents were forked: a number costs less to compare than a
@@ -51,12 +52,14 @@ class Options:
     :ivar max_crashes: deaths of the process while a request is leased alone that bury it.
     :ivar memory_requests: how many pending requests of a stored queue are kept in memory.
     :ivar skip_started: whether a resumed unfinished job skips start requests that it accepted.
+    :ivar components: who keeps what in this run.
     """
 
     order: Order = DEFAULT_ORDER
     max_crashes: int = 3
     memory_requests: int = 100_000
     skip_started: bool = True
+    components: Components = SCRAPY_ALTSCHED
 
 
 class LocalFrontier:
@@ -90,6 +93,7 @@ class LocalFrontier:
         self.uncommitted = 0
         self._pending = 0
         self._live = Counters()
+        self._run = Run(0, options.components)
         self._closed = False
         self._changes = changes = Changes()
         self._claims: StartClaims | None = None
@@ -117,9 +121,12 @@ class LocalFrontier:
         saved = journal.counters()
         self.resumed = saved.run > 0 and not saved.finished
         self.lost_in_memory = saved.memory_only
-        self._damage = (journal.note(DAMAGE) or b"").decode() or None
         self._suspects = journal.find_suspects()
         batch = Batch(replace(saved, run=saved.run + 1, finished=False, memory_only=0))
+        self._run = Run(batch.counters.run, self._options.components)
+        batch.notes.update(begin(self._run, journal))
+        damage = batch.notes.get(DAMAGE) or journal.note(DAMAGE) or b""
+        self._damage = damage.decode() or None
         batch.suspects += self._suspects.items()
         # Rows of a change of order that was cut short must be gone before the next one begins.
         journal.remove_orphans(saved.next_slot)
@@ -287,7 +294,7 @@ class LocalFrontier:
 
     @property
     def damage(self) -> str | None:
-        """What a repair of the store could not keep, in words; ``None``: nothing is missing."""
+        """What the job may lack, and why, in a sentence; ``None``: nothing that is known of."""
         return self._damage
 
     @property
@@ -342,7 +349,9 @@ class LocalFrontier:
             next_slot=self._slots.next_id,
             memory_only=live.memory_only,
         )
-        return self._changes.prepare(base, live.run, notes)
+        draft = self._changes.prepare(base, live.run, notes)
+        draft.batch.seen_value = self._run.seen_value
+        return draft
 
     def _restart_leases(self, journal: Journal) -> None:
         """Forget the leases that are over: all that has ended is committed."""
@@ -406,6 +415,7 @@ class LocalFrontier:
 
     def _last_batch(self, finished: bool) -> Batch:
         batch = Batch(replace(self._saved, finished=finished), clear_started=finished)
+        batch.notes.update(self._run.end().note())
         if finished:
             batch.suspects += [(fingerprint, None) for fingerprint in self._suspects]
         return batch

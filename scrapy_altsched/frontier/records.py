@@ -8,8 +8,15 @@ from dataclasses import asdict, dataclass, field
 
 from .contract import Entry
 
-#: Name of the note that says what a repair of the store could not keep, empty if nothing.
+#: Name of the note that says what the job may lack, and why; empty if nothing.
 DAMAGE = "damage"
+
+
+def add_damage(noted: bytes | None, sentence: str) -> bytes:
+    """The note :data:`DAMAGE` with *sentence* at its end, if it does not say so yet."""
+    text = (noted or b"").decode()
+    return (text if sentence in text else f"{text} {sentence}".strip()).encode()
+
 
 _UNIQUE = 1
 #: Flags and length of a fingerprint, as every stored request begins; by both.
@@ -58,6 +65,8 @@ class Batch:
     #: What the store says of itself, if that changes.
     identity: bytes | None = None
     seen: list[bytes] = field(default_factory=list)
+    #: The value of these rows.
+    seen_value: bytes = b""
     pending: list[tuple[bytes, bytes]] = field(default_factory=list)
     removed: list[bytes] = field(default_factory=list)
     removed_slots: list[bytes] = field(default_factory=list)

@@ -23,6 +23,7 @@ from .records import (
     DAMAGE,
     Batch,
     Counters,
+    add_damage,
     decode_crashes,
     decode_dead,
     decode_slot,
@@ -165,8 +166,7 @@ class _Rebuild:
             (slot_id.to_bytes(8, "big"), count, names[slot_id]) for slot_id, count in held.items()
         ]
         final.counters.next_slot = max([counters.next_slot, *(slot_id + 1 for slot_id in held)])
-        damage = self._note_damage(notes.get(DAMAGE, b"").decode())
-        final.notes = {**notes, DAMAGE: damage.encode()}
+        final.notes = {**notes, DAMAGE: self._note_damage(notes.get(DAMAGE, b""))}
         store.write(final, wait=True)
 
     def _read_meta(self, meta: dict[bytes, bytes]) -> tuple[Counters, dict[str, bytes]]:
@@ -255,12 +255,18 @@ class _Rebuild:
         return len(batch.dead)
 
     def _copy_others(self, store: Store) -> None:
-        batch = Batch(Counters())
         kept = self._result.kept
-        for key, _ in self._source.rows("seen"):
+        batches: dict[bytes, Batch] = {}
+        for key, value in self._source.rows("seen"):
+            if value and "meta" in self._source.incomplete:
+                continue  # whether it can be believed is not known any more
+            batch = batches.setdefault(value, Batch(Counters(), seen_value=value))
             batch.seen.append(key)
             kept["seen"] += 1
             self._write_if_full(store, batch)
+        for batch in batches.values():
+            store.write(batch, wait=True)
+        batch = Batch(Counters())
         for key, value in self._source.rows("started"):
             run = int.from_bytes(value, "big")
             self._last_run = max(self._last_run, run)
@@ -298,7 +304,7 @@ class _Rebuild:
             finished=counters.finished and not pending,
         )
 
-    def _note_damage(self, earlier: str) -> str:
+    def _note_damage(self, earlier: bytes) -> bytes:
         result, source = self._result, self._source
         result.losses = source.losses + result.losses
         if "seen" in source.incomplete:
@@ -309,4 +315,4 @@ class _Rebuild:
             return earlier
         day = datetime.now().astimezone().date().isoformat()
         result.damage = f"in the repair of {day}, {result.damage}."
-        return f"{earlier} {result.damage}".strip()
+        return add_damage(earlier, result.damage)

@@ -3,7 +3,8 @@
 ==========  ==================================  ================================================
 family      key                                 value
 ==========  ==================================  ================================================
-seen        fingerprint                         empty (room for an age)
+seen        fingerprint                         empty; or, of what our filter has seen under
+                                                another scheduler, the number of the run (4 bytes)
 pending     slot id (8 bytes), order key        flags, fingerprint, encoded request
 slots       slot id                             count (8 bytes), name
 suspects    fingerprint                         crashes (4 bytes)
@@ -231,16 +232,16 @@ class Rows:
         """The counters of the last commit."""
         return Counters.parse(self._read("counters") or b"{}")
 
-    def notes(self) -> dict[str, bytes]:
-        """All notes, by name.
+    def notes(self, prefix: str = "") -> dict[str, bytes]:
+        """All notes, or those whose names begin with *prefix*, by name.
 
-        :raises StoreDamagedError: something else than a note cannot be read either.
+        :raises StoreDamagedError: they cannot be read, or, for all, something else of their family.
         """
-        prefix = b"note:"
+        start = b"note:"
         return {
-            key[len(prefix) :].decode(): value
-            for key, value in self._iterate("meta")
-            if key.startswith(prefix)
+            key[len(start) :].decode(): value
+            for key, value in self._iterate("meta", start + prefix.encode() if prefix else b"")
+            if key.startswith(start)
         }
 
     def note(self, name: str) -> bytes | None:
@@ -263,8 +264,12 @@ class Rows:
 
     def seen(self) -> Iterator[bytes]:
         """Every fingerprint that was seen."""
-        for key, _ in self._iterate("seen"):
+        for key, _ in self.seen_rows():
             yield key
+
+    def seen_rows(self) -> Iterator[tuple[bytes, bytes]]:
+        """Fingerprint and value of everything that was seen."""
+        return self._iterate("seen")
 
     def started(self) -> Iterator[tuple[bytes, bytes]]:
         """Claim and stored run of every start request."""

@@ -90,11 +90,12 @@ class Store(Rows):
         put: Callable[..., None] = rows.put
         delete: Callable[..., None] = rows.delete
         handle = self._handles["seen"]
+        seen_value = batch.seen_value
         for fingerprint in batch.forgotten:
             delete(fingerprint, handle)
         # In the order of keys: RocksDB then finds the place of each beside that of the last one.
         for fingerprint in sorted(batch.seen):
-            put(fingerprint, b"", handle)
+            put(fingerprint, seen_value, handle)
         handle = self._handles["pending"]
         for key, value in sorted(batch.pending):
             put(key, value, handle)

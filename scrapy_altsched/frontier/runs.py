@@ -1,0 +1,133 @@
+"""Which components each run of a job had, and whether it ended cleanly.
+
+What was seen can be believed after a death only where the queue and the seen set are stored in one
+step.  Where either of the two is another package's, a fingerprint may have been stored of a request
+that nobody has any more.
+
+- A seen set of ours under another *scheduler*: each of its rows has the number of its run, so that
+  the marks of such runs can be taken back (:func:`~.importing.take_over`).
+- A queue of ours beside another *filter*: what that filter has a record of cannot be taken back, so
+  that the job may lack requests.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+
+from .records import DAMAGE, add_damage
+from .rows import Rows
+
+_RUN = "run:"
+_SETTLED = "runs settled"
+
+
+@dataclass(frozen=True, slots=True)
+class Components:
+    """Who kept what in a run; ``None``: this package.
+
+    :ivar scheduler: the class that kept the queue.
+    :ivar dupefilter: the class that kept what was seen.
+    """
+
+    scheduler: str | None = None
+    dupefilter: str | None = None
+
+
+SCRAPY_ALTSCHED = Components()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a job.
+
+    :ivar ended: whether it ended in an orderly way, with all that it knew committed.
+    """
+
+    number: int
+    components: Components
+    ended: bool = False
+
+    def note(self) -> dict[str, bytes]:
+        """Name and content of its note."""
+        content = {**asdict(self.components), "ended": self.ended}
+        return {f"{_RUN}{self.number:010}": json.dumps(content).encode()}
+
+    def end(self) -> Run:
+        """The same, ended."""
+        return replace(self, ended=True)
+
+    @property
+    def seen_value(self) -> bytes:
+        """The value of the rows of what it has seen: its number if they have no queue of ours."""
+        return b"" if self.components.scheduler is None else self.number.to_bytes(4, "big")
+
+
+class Runs:
+    """The runs of a job that are not settled: nobody has yet decided what of theirs to believe.
+
+    :ivar by_filter: those in which our filter was under another scheduler.
+    :ivar beside_filter: those in which our scheduler was beside another filter.
+    """
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._counters = rows.counters()
+        self._settled = int(rows.note(_SETTLED) or 0)
+        known = list(_read(rows))
+        unsettled = [run for run in known if run.number > self._settled]
+        self.by_filter = [run for run in unsettled if run.components.scheduler is not None]
+        self.beside_filter = [
+            run
+            for run in unsettled
+            if run.components.scheduler is None and run.components.dupefilter is not None
+        ]
+        #: Whether an earlier version's filter has opened this store, and nobody else.
+        self._is_unknown = (
+            not self._settled
+            and not self._counters.accepted
+            and len(known) < self._counters.run
+            and next(rows.seen(), None) is not None
+        )
+
+    @property
+    def has_marks(self) -> bool:
+        """Whether there may be rows of the seen set that rest on another scheduler's queue."""
+        return bool(self.by_filter) or self._is_unknown
+
+    def marks(self) -> Iterator[bytes]:
+        """The fingerprints of these rows."""
+        for fingerprint, value in self._rows.seen_rows():
+            if self._is_unknown or int.from_bytes(value, "big") > self._settled:
+                yield fingerprint
+
+    def settle(self) -> dict[str, bytes]:
+        """What is to be noted when it is decided what to believe of all runs until now."""
+        return {_SETTLED: str(self._counters.run).encode()}
+
+
+def begin(run: Run, rows: Rows) -> dict[str, bytes]:
+    """What is to be noted when *run* begins.
+
+    The job lacks requests if an earlier one beside another filter died, and such a filter goes on:
+    what that had a record of when it died is refused when it is found again.
+    """
+    notes = run.note()
+    runs = Runs(rows)
+    died = [earlier for earlier in runs.beside_filter if not earlier.ended]
+    if died and run.components.dupefilter is not None:
+        notes[DAMAGE] = add_damage(
+            rows.note(DAMAGE),
+            f"run {died[-1].number} died, and {died[-1].components.dupefilter}, its"
+            " DUPEFILTER_CLASS, may have a record of requests that were lost.",
+        )
+        notes.update(runs.settle())
+    return notes
+
+
+def _read(rows: Rows) -> Iterator[Run]:
+    for name, note in rows.notes(_RUN).items():
+        content = json.loads(note)
+        components = Components(content["scheduler"], content["dupefilter"])
+        yield Run(int(name[len(_RUN) :]), components, content["ended"])
