@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: Why a spider is closed whose store has to be repaired.
+STORE_DAMAGED = "store_damaged"
 #: Seconds between two log lines about commits that go on failing.
 _LOG_EVERY = 60.0
 #: Seconds after which a commit that failed is tried again.
@@ -223,7 +225,7 @@ class Committer:
         if isinstance(error, JobdirLostError):
             self._close_spider("jobdir_lost", error)
         elif isinstance(error, StoreDamagedError) and self._reopened_damaged:
-            self._close_spider("store_damaged", error)
+            self._close_spider(STORE_DAMAGED, error)
         elif now - self._failing_since >= self._config.commit_timeout:
             self._close_spider("commit_failed", error)
         elif isinstance(error, StoreError):

@@ -62,6 +62,11 @@ class StoreStalledError(StoreError):
 class StoreDamagedError(StoreError):
     """Files of the store are damaged or missing; ``scrapy altsched check`` says what is left."""
 
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(f"{problem} {remedy}")
+        #: What is damaged, as a sentence, without what to do about it.
+        self.problem = problem
+
 
 class CommitPostponedError(AltschedError):
     """A handler of ``frontier_committing`` could not write out what its component holds."""

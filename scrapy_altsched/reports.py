@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
+from .errors import StoreDamagedError
 from .fingerprint import differences
 
 if TYPE_CHECKING:
@@ -29,6 +31,10 @@ _UNACCOUNTED = (
     " dead: %(damage)s"
 )
 _MISSING = "Requests of the job in %(jobdir)s may be missing: %(damage)s"
+_DAMAGED = (
+    "The job in %(jobdir)s is not finished, and its store is damaged: %(done)d requests done,"
+    " %(pending)d pending, %(dead)d dead. Repair it with: %(check)s --repair"
+)
 #: Why start requests are refused by a job that was finished, and by one that was not.
 _SEEN = {
     "why": "were seen by earlier runs, which finished the job",
@@ -58,6 +64,7 @@ class Reports:
         self._jobdir = jobdir
         self._logs_reason = logs_reason
         self._reported_unserializable = False
+        self._check = f"scrapy altsched check {quote(jobdir)}" if jobdir is not None else ""
 
     def resumption(self, pending: int, lost_in_memory: int, setback: int) -> None:
         """A job goes on; from *setback* commits before its last one, if the store lost those."""
@@ -123,16 +130,23 @@ class Reports:
             jobdir=self._jobdir,
         )
 
-    def end(self, counts: Counts, *, finished: bool, damage: str | None) -> None:
-        """The crawl ended and everything is saved."""
+    def end(
+        self, counts: Counts, *, finished: bool, damage: str | None, store_damaged: bool = False
+    ) -> None:
+        """The crawl ended and everything is saved.
+
+        :param damage: what a repair of the store could not keep.
+        :param store_damaged: whether the crawl ended because the store has to be repaired.
+        """
         for name in ("pending", "done", "dead"):
             self._stats.set_value(f"altsched/{name}", getattr(counts, name))
         if self._jobdir is None:
             return
         self._log(
             logging.INFO,
-            _FINISHED if finished else _UNFINISHED,
+            _FINISHED if finished else _DAMAGED if store_damaged else _UNFINISHED,
             jobdir=self._jobdir,
+            check=self._check,
             spider=self._spider.name,
             done=counts.done,
             pending=counts.pending + counts.leased,
@@ -155,11 +169,15 @@ class Reports:
             self._log(
                 logging.WARNING,
                 f"{_UNACCOUNTED if counts.unaccounted else _MISSING} The job cannot be finished."
-                " Run `scrapy altsched check %(jobdir)s` to see what is wrong; start the job over"
-                " in another JOBDIR to be sure to have every page.",
+                " %(remedy)s Start the job over in another JOBDIR to be sure to have every page.",
                 count=counts.unaccounted,
                 jobdir=self._jobdir,
                 damage=damage or "its files were damaged, or changed by somebody else.",
+                remedy=(
+                    f"Run `{self._check} --repair` to have what is wrong put right."
+                    if damage is None
+                    else f"Run `{self._check} --accept-loss` to do without what is missing."
+                ),
             )
 
     def nothing_to_do(self, refused: int, *, was_finished: bool) -> None:
@@ -182,9 +200,13 @@ class Reports:
         self._log(
             logging.CRITICAL,
             "The end of this crawl could not be saved: %(error)s What was committed before is safe;"
-            " resume with JOBDIR=%(jobdir)s to crawl the rest (%(changes)d changes) again.",
+            " the rest (%(changes)d changes) is crawled again. %(then)s",
             error=error,
-            jobdir=self._jobdir,
+            then=(
+                f"Repair the job with: {self._check} --repair"
+                if isinstance(error, StoreDamagedError)
+                else f"Resume with JOBDIR={self._jobdir}."
+            ),
             changes=changes,
         )
 

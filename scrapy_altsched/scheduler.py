@@ -15,7 +15,7 @@ from scrapy.utils.misc import build_from_crawler, load_object
 
 from .canonical import Rules
 from .codec import decode_request
-from .committer import Committer
+from .committer import STORE_DAMAGED, Committer
 from .dupefilter import DupeFilter, shorten
 from .engine import Engine, StartWatch, fingerprinter_of, keep_spider_state
 from .entries import Entries, RequestEntry
@@ -271,7 +271,12 @@ class Scheduler(BaseScheduler):
             frontier.abandon()
             if frontier.unrecorded_leases:
                 self._reports.unrecorded_leases(frontier.unrecorded_leases)
-        self._reports.end(counts, finished=finished, damage=frontier.damage)
+        self._reports.end(
+            counts,
+            finished=finished,
+            damage=frontier.damage,
+            store_damaged=reason == STORE_DAMAGED,
+        )
         had_nothing = not self._at_open.pending and counts.accepted == self._at_open.accepted
         if self._on_disk and self._refused_starts and had_nothing:
             self._reports.nothing_to_do(self._refused_starts, was_finished=not self.resumed)

@@ -63,7 +63,10 @@ def test_a_crawl_that_meets_a_damaged_table_ends_unfinished_until_it_is_repaired
         for _ in range(2):
             crawl.run(**settings)
             assert "Spider closed (store_damaged)" in crawl.log
-            assert f"scrapy altsched check {crawl.jobdir}" in crawl.log
+            command = f"scrapy altsched check {crawl.jobdir} --repair"
+            assert "is not finished, and its store is damaged" in crawl.log
+            assert f"Repair it with: {command}" in crawl.log
+            assert "esume" not in crawl.log.partition("Spider closed (store_damaged)")[2]
             assert "is finished" not in crawl.log
         check = altsched("check", crawl.jobdir)
         assert check.returncode == 1
@@ -74,6 +77,7 @@ def test_a_crawl_that_meets_a_damaged_table_ends_unfinished_until_it_is_repaired
             assert crawl.run(**settings) == 0
             assert "Spider closed (finished)" in crawl.log
             assert "could not be read. The job cannot be finished" in crawl.log
+            assert f"Run `scrapy altsched check {crawl.jobdir} --accept-loss`" in crawl.log
             assert "is not finished" in crawl.log
         missing = set(graph) - set(site.hits)
         assert missing

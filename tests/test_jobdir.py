@@ -247,7 +247,7 @@ def empty_store(store: Path) -> None:
 @pytest.mark.parametrize("cut", [without_current, without_tables, short_manifest, empty_store])
 def test_a_store_that_was_cut_short_is_refused(jobdir: Path, cut: Callable[[Path], None]) -> None:
     cut(jobdir / "frontier")
-    remedy = f"Run `scrapy altsched check {jobdir}` to see what of it can be kept"
+    remedy = f"Run `scrapy altsched check {jobdir} --repair` to keep what can be read of it"
     refused(jobdir, StoreDamagedError, "frontier", remedy, looks=True)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -17,8 +18,8 @@ from scrapy.exceptions import UsageError
 
 from ..codec import is_whole
 from ..errors import JobdirError, JobdirMismatchError, StoreDamagedError
-from ..frontier.audit import audit
-from ..frontier.jobdir import FORMAT, Identity, LastCommit, read_identity
+from ..frontier.audit import Problem, Remedy, audit
+from ..frontier.jobdir import FORMAT, Identity, LastCommit, find_store, read_identity
 from ..frontier.repair import Repair, accept_loss, repair
 from ..frontier.view import View
 from ..progress import watched
@@ -63,19 +64,24 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
             f" reads up to {FORMAT}). Upgrade scrapy_altsched to check this job."
         )
     problems = _check(out, jobdir, identity, project)
-    if arguments.repair and problems:
+    if arguments.repair and _helps(problems, Remedy.REPAIR, Remedy.RESUME):
         _show_repair(out, repair(jobdir, identity.owner, is_whole, locate))
+        identity = _identify(jobdir, arguments.spider)
         if not arguments.accept_loss:
             problems = _check(out, jobdir, identity, project)
     if arguments.accept_loss:
         given_up = accept_loss(jobdir, identity.owner)
         out.print(f"{given_up:,} requests are given up. The job can be finished without them.")
         problems = _check(out, jobdir, identity, project)
+    if problems:
+        _advise(out, problems, jobdir, arguments.spider)
+    elif arguments.repair or arguments.accept_loss:
+        out.print("Next: run the crawl again; it goes on from there.")
     return 1 if problems else 0
 
 
 def _identify(jobdir: Path, spider: str | None) -> Identity:
-    identity = read_identity(jobdir)
+    identity = read_identity(jobdir) if jobdir.is_dir() else None
     if identity is not None:
         if spider is not None and spider != identity.owner:
             message = f"the job in {jobdir} belongs to spider {identity.owner!r}, not {spider!r}."
@@ -91,7 +97,7 @@ def _identify(jobdir: Path, spider: str | None) -> Identity:
     return Identity(FORMAT, spider, "")
 
 
-def _check(out: Console, jobdir: Path, identity: Identity, project: Project) -> list[str]:
+def _check(out: Console, jobdir: Path, identity: Identity, project: Project) -> list[Problem]:
     spider = find_spider(project, identity.owner)
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold")
@@ -101,19 +107,52 @@ def _check(out: Console, jobdir: Path, identity: Identity, project: Project) -> 
     if spider is None:
         table.add_row("", "not in this project: callbacks are not looked for")
     last = LastCommit.read(jobdir)
+    problems = []
     try:
-        with View(jobdir / "frontier") as view, _progress() as follow:
-            problems = [str(view.damage)] if view.damage is not None else []
-            problems += _setback(view, last, identity)
+        with View(find_store(jobdir)) as view, _progress() as follow:
+            if view.damage is not None:
+                problems.append(Problem(view.damage.problem, Remedy.RESUME))
+            problems += _look_back(view, last, identity)
             _describe(table, view)
             problems += audit(view, inspector(spider), follow)
     except StoreDamagedError as error:
-        problems = [str(error)]
+        problems = [Problem(error.problem)]
     table.add_row("result", _verdict(problems))
     out.print(table)
     for problem in problems:
-        out.print(f"- {problem}")
+        out.print(f"- {problem.sentence}")
     return problems
+
+
+def _helps(problems: list[Problem], *remedies: Remedy) -> bool:
+    return any(problem.remedy in remedies for problem in problems)
+
+
+def _advise(out: Console, problems: list[Problem], jobdir: Path, spider: str | None) -> None:
+    """Say what to do next, with the command."""
+    job = quote(str(jobdir))
+    command = f"scrapy altsched check {job}"
+    if spider is not None:
+        command += f" --spider {quote(spider)}"
+    if _helps(problems, Remedy.REPAIR):
+        out.print(
+            f"Next: `{command} --repair` writes all that can be read into a new store, and keeps"
+            " the damaged one beside it."
+        )
+    elif _helps(problems, Remedy.RESUME):
+        out.print("Next: run the crawl again; it goes on from there. No repair is needed.")
+    elif _helps(problems, Remedy.ACCEPT_LOSS):
+        out.print(
+            f"Next: `{command} --accept-loss` gives up the requests that are missing, so that the"
+            " job can be finished. To be sure to have every page, start the crawl over in another"
+            " JOBDIR instead."
+        )
+    if _helps(problems, Remedy.RESTORE_CODE):
+        out.print(
+            "A repair does not help with requests that cannot be restored: they become dead letters"
+            " when the crawl comes to them. Give the spider what they name before that; later,"
+            f" `scrapy altsched requeue {job} --all` has them crawled again."
+        )
 
 
 def _describe(table: Table, view: View) -> None:
@@ -131,22 +170,30 @@ def _describe(table: Table, view: View) -> None:
     )
 
 
-def _setback(view: View, last: LastCommit | None, identity: Identity) -> list[str]:
-    """What is wrong if the store does not hold the last commit that was noted beside it."""
+def _look_back(view: View, last: LastCommit | None, identity: Identity) -> list[Problem]:
+    """What is wrong if the store is not the job's, or does not hold the job's last commit."""
     try:
         commit = view.stored_commit()
-    except StoreDamagedError:
-        return []
+        stored = Identity.parse(view.identity() or b"null")
+    except (StoreDamagedError, ValueError):
+        return []  # the audit says so
+    if identity.store_id and stored.store_id != identity.store_id:
+        sentence = (
+            "The store is not the one that altsched.json names: a crawl refuses it. Restore the"
+            " JOBDIR as a whole from one copy; without one, a repair has the job go on with this"
+            " store."
+        )
+        return [Problem(sentence)]
     if last is None or last.store_id != identity.store_id or last.number <= commit:
         return []
     sentence = (
         f"The end of the store's log is lost: it holds commit {commit:,}, and the last one was"
         f" {last.number:,}. A crawl would go on from there and fetch again what came after."
     )
-    return [sentence]
+    return [Problem(sentence, Remedy.RESUME)]
 
 
-def _verdict(problems: list[str]) -> str:
+def _verdict(problems: list[Problem]) -> str:
     return f"{len(problems):,} things are wrong" if problems else "good"
 
 

@@ -41,13 +41,20 @@ def identify(jobdir: Path) -> Identity:
 
     :raises JobdirError: there is none, or this cannot be read.
     """
-    identity = read_identity(jobdir)
-    if identity is None:
-        raise JobdirError(
-            f"{jobdir} holds no job of scrapy_altsched: it has no file altsched.json. Name the"
-            " directory that the crawl has as its JOBDIR."
-        )
-    return identity
+    identity = read_identity(jobdir) if jobdir.is_dir() else None
+    if identity is not None:
+        return identity
+    if not jobdir.exists():
+        problem = "it does not exist"
+    elif not jobdir.is_dir():
+        problem = "it is a file, not a directory"
+    else:
+        problem = "it has no file altsched.json"
+    parent = jobdir.absolute().parent
+    hint = "the directory that the crawl has as its JOBDIR"
+    if read_identity(parent) is not None:
+        hint = f"its parent, {parent}, which does"
+    raise JobdirError(f"{jobdir} holds no job of scrapy_altsched: {problem}. Name {hint}.")
 
 
 def find_spider(project: Project, name: str) -> type[Spider] | None:

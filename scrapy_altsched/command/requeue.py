@@ -6,6 +6,7 @@ put back: it holds the job directory.
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -13,6 +14,7 @@ from rich.table import Table
 from scrapy.exceptions import UsageError
 
 from ..codec import is_whole
+from ..frontier.jobdir import find_store
 from ..frontier.journal import Journal
 from ..frontier.requeue import DeadRequest, dead_requests, requeue
 from ..frontier.view import View
@@ -20,6 +22,7 @@ from .job import add_jobdir, answers, identify, locate, url_of
 
 if TYPE_CHECKING:
     import argparse
+    from pathlib import Path
 
     from .project import Project
 
@@ -44,8 +47,8 @@ def run(arguments: argparse.Namespace, project: Project) -> int:  # noqa: ARG001
     identity = identify(arguments.jobdir)
     out = answers()
     if not arguments.request and not arguments.all:
-        with View(arguments.jobdir / "frontier") as view:
-            _show(out, list(dead_requests(view)))
+        with View(find_store(arguments.jobdir)) as view:
+            _show(out, list(dead_requests(view)), arguments.jobdir)
         return 0
     if arguments.request and arguments.all:
         raise UsageError("name requests, or --all, not both", print_help=False)
@@ -83,7 +86,7 @@ def _is_called(request: DeadRequest, name: str) -> bool:
     return url_of(request.payload) == name
 
 
-def _show(out: Console, dead: list[DeadRequest]) -> None:
+def _show(out: Console, dead: list[DeadRequest], jobdir: Path) -> None:
     if not dead:
         out.print("No request is dead.")
         return
@@ -94,4 +97,5 @@ def _show(out: Console, dead: list[DeadRequest]) -> None:
         url = url_of(request.payload) or "(lived in memory only, or is damaged)"
         table.add_row(request.fingerprint.hex(), url, request.why)
     out.print(table)
-    out.print("Have them crawled again with: scrapy altsched requeue JOBDIR URL ... (or --all)")
+    command = f"scrapy altsched requeue {quote(str(jobdir))}"
+    out.print(f"Have them crawled again with: {command} --all (or name some: {command} URL ...)")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import enum
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from ..errors import StoreDamagedError
@@ -21,10 +23,37 @@ Follow = Callable[[str, Iterable[Any]], Iterable[Any]]
 _SHOWN = 10
 
 
-def audit(rows: Rows, inspect: Inspect | None = None, follow: Follow | None = None) -> list[str]:
+class Remedy(enum.Enum):
+    """What helps against a problem."""
+
+    #: A repair.
+    REPAIR = enum.auto()
+    #: To do without what a repair could not keep.
+    ACCEPT_LOSS = enum.auto()
+    #: The next run of the crawl, which goes on from an earlier commit.
+    RESUME = enum.auto()
+    #: A spider that has what its requests name: their callbacks, above all.
+    RESTORE_CODE = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that is wrong with a store.
+
+    :ivar sentence: what it is.
+    :ivar remedy: what helps.
+    """
+
+    sentence: str
+    remedy: Remedy = Remedy.REPAIR
+
+
+def audit(
+    rows: Rows, inspect: Inspect | None = None, follow: Follow | None = None
+) -> list[Problem]:
     """Verify every invariant, and every checksum, of a store without uncommitted changes.
 
-    :return: a sentence for each invariant that does not hold.
+    :return: one problem for each invariant that does not hold.
     :raises StoreError: it could not be read, for another reason than damage.
     """
     return _Audit(rows, inspect, follow or (lambda _, rows: rows)).run()
@@ -36,12 +65,14 @@ class _Audit:
         self._inspect = inspect or (lambda _: None)
         self._follow = follow
         self._counters = Counters()
+        #: Whether the store is what a repair could keep of another one.
+        self._was_repaired = False
         #: Families that could not be read to the end: nothing can be compared with them.
         self._unread: set[str] = set()
-        self._sentences: dict[str, list[str]] = {}
+        self._problems: dict[str, list[Problem]] = {}
         self._counts: Counter[str] = Counter()
 
-    def run(self) -> list[str]:
+    def run(self) -> list[Problem]:
         self._check_meta()
         held = self._check_pending()
         self._check_slots(held)
@@ -53,17 +84,18 @@ class _Audit:
                 pass
         self._check_started()
         self._check_counters(held.total(), self._check_dead())
-        found: list[str] = []
-        for kind, sentences in self._sentences.items():
-            found += sentences
-            if self._counts[kind] > len(sentences):
-                found.append(f"{self._counts[kind] - len(sentences)} more {kind}.")
+        found: list[Problem] = []
+        for kind, problems in self._problems.items():
+            found += problems
+            more = self._counts[kind] - len(problems)
+            if more:
+                found.append(Problem(f"{more:,} more {kind}.", problems[0].remedy))
         return found
 
-    def _add(self, kind: str, sentence: str) -> None:
+    def _add(self, kind: str, sentence: str, remedy: Remedy = Remedy.REPAIR) -> None:
         self._counts[kind] += 1
         if self._counts[kind] <= _SHOWN:
-            self._sentences.setdefault(kind, []).append(sentence)
+            self._problems.setdefault(kind, []).append(Problem(sentence, remedy))
 
     @contextmanager
     def _reading(self, family: str) -> Iterator[None]:
@@ -72,7 +104,7 @@ class _Audit:
             yield
         except StoreDamagedError as error:
             self._unread.add(family)
-            self._add("damaged families", f"Not all of {family!r} can be read. {error}")
+            self._add("damaged families", f"Not all of {family!r} can be read. {error.problem}")
 
     def _can_compare(self, *families: str) -> bool:
         return self._unread.isdisjoint(families)
@@ -81,7 +113,9 @@ class _Audit:
         with self._reading("meta"):
             damage = self._rows.notes().get(DAMAGE)
             if damage:
-                self._add("losses", f"Requests may be missing: {damage.decode()}")
+                text = f"Requests may be missing: {damage.decode()}"
+                self._add("losses", text, Remedy.ACCEPT_LOSS)
+                self._was_repaired = True
             self._counters = self._rows.counters()
             if self._rows.identity() is None:
                 self._add("identities", "The store does not say whose it is.")
@@ -109,7 +143,11 @@ class _Audit:
                     self._add("pending requests with such numbers", f"{name} has a number to come.")
                 reason = self._inspect(entry.payload or b"")
                 if reason is not None:
-                    self._add("pending requests that cannot be restored", f"{name}: {reason}.")
+                    self._add(
+                        "pending requests that cannot be restored",
+                        f"{name}: {reason}.",
+                        Remedy.RESTORE_CODE,
+                    )
                 with self._reading("seen"):
                     if entry.unique and not rows.has_seen(entry.fingerprint):
                         unseen += 1
@@ -121,12 +159,14 @@ class _Audit:
         return held
 
     def _check_slots(self, held: Counter[int]) -> None:
-        named: dict[int, str] = {}
+        named: set[int] = set()
+        names: set[str] = set()
         with self._reading("slots"):
             for slot_id, count, name in self._rows.slots():
-                if name in named.values():
+                if name in names:
                     self._add("slots of one name", f"There are two slots {name!r}.")
-                named[slot_id] = name
+                names.add(name)
+                named.add(slot_id)
                 if held[slot_id] != count and self._can_compare("pending"):
                     self._add(
                         "slots with wrong counts",
@@ -177,8 +217,10 @@ class _Audit:
             self._add("numbers", f"The job is marked as finished, and {pending} are pending.")
         accounted = counters.done + pending + counters.dead
         if counters.accepted != accounted:
+            is_known = self._was_repaired and counters.accepted > accounted
             self._add(
                 "numbers",
                 f"{counters.accepted} requests were accepted, but {counters.done} done,"
                 f" {pending} pending and {counters.dead} dead are {accounted}.",
+                Remedy.ACCEPT_LOSS if is_known else Remedy.REPAIR,
             )

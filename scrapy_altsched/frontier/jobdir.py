@@ -165,11 +165,7 @@ class Jobdir:
         if identity is None:
             return
         self.check(identity)
-        if find(self.store) is None and find(self.path / REPAIRED) is None:
-            raise JobdirLostError(
-                f"JOBDIR {self.path} names a job, but its store {self.store} is not there. Restore"
-                " it from a copy, or delete the JOBDIR to start the crawl over."
-            )
+        find_store(self.path)
 
     def check(self, identity: Identity) -> None:
         """Whether *identity*, as found in the store or beside it, is one that we can resume.
@@ -287,6 +283,21 @@ def read_identity(jobdir: Path) -> Identity | None:
             " it from a copy, or delete it if you know that the JOBDIR is this spider's: it is"
             " then written anew."
         ) from error
+
+
+def find_store(jobdir: Path) -> Path:
+    """The store of the job in *jobdir*; where a repair was cut short, the repaired one.
+
+    :raises JobdirLostError: it is not there.
+    :raises StoreError: that cannot be told.
+    """
+    for name in (_STORE, REPAIRED):
+        if find(jobdir / name) is not None:
+            return jobdir / name
+    raise JobdirLostError(
+        f"JOBDIR {jobdir} names a job, but its store {jobdir / _STORE} is not there. Restore it"
+        " from a copy, or delete the JOBDIR to start the crawl over."
+    )
 
 
 def find(path: Path) -> os.stat_result | None:

@@ -108,7 +108,7 @@ class Journal(Store):
         """
         if find(self.path / "CURRENT") is None:
             raise StoreDamagedError(
-                f"The store {self.path} lacks its file CURRENT. {remedy(self.path)}"
+                f"The store {self.path} lacks its file CURRENT.", remedy(self.path)
             )
         damage = None
         try:
@@ -122,7 +122,8 @@ class Journal(Store):
         if value is None:
             raise StoreDamagedError(
                 f"The store {self.path} does not say whose it is: it was cut short before its"
-                f" first commit. {remedy(self.path)}"
+                " first commit.",
+                remedy(self.path),
             )
         return Identity.parse(value), damage
 

@@ -387,7 +387,7 @@ class LocalFrontier:
             return []
         while not self.commit():
             pass
-        return audit(self._journal)
+        return [problem.sentence for problem in audit(self._journal)]
 
     def close(self, *, finished: bool = False) -> None:
         self.check_owner()

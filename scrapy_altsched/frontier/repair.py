@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
-from ..errors import JobdirError
+from ..errors import JobdirError, StoreDamagedError
 from .jobdir import REPAIRED, Identity, Jobdir, LastCommit
 from .journal import Journal
 from .order import Order
@@ -33,6 +33,11 @@ from .reorder import Locate
 from .salvage import Salvage
 from .store import Store
 
+#: What to do about a store that cannot be repaired.
+_NOTHING_KEPT = (
+    "A repair can keep nothing of it. Restore the JOBDIR from a copy, or delete it to start the"
+    " crawl over."
+)
 #: Rows written at once.
 _CHUNK = 5_000
 
@@ -73,6 +78,8 @@ def repair(
                 return _Rebuild(jobdir, source, locate).run()
             finally:
                 source.close()
+    except StoreDamagedError as error:
+        raise StoreDamagedError(error.problem, _NOTHING_KEPT) from error
     finally:
         jobdir.release()
 
@@ -104,6 +111,8 @@ class _Rebuild:
         self._locate = locate
         self._result = Repair()
         self._last_run = 1
+        #: Names of slots that are taken.
+        self._names: set[str] = set()
         #: Whether the counters that were read are those of the last commit.
         self._is_newest = False
 
@@ -192,7 +201,10 @@ class _Rebuild:
         names: dict[int, str] = {}
         for key, value in self._source.rows("slots"):
             with suppress(ValueError):
-                names[int.from_bytes(key, "big")] = decode_slot(value)[1]
+                name = decode_slot(value)[1]
+                if name not in self._names:
+                    names[int.from_bytes(key, "big")] = name
+                    self._names.add(name)
         return names
 
     def _copy_pending(
@@ -221,7 +233,7 @@ class _Rebuild:
                 self._source.incomplete.add("pending")
                 continue
             if slot_id not in names:
-                names[slot_id] = self._name_slot(slot_id, entry.payload or b"", order, names)
+                names[slot_id] = self._name_slot(slot_id, entry.payload or b"", order)
             held[slot_id] += 1
             batch.pending.append((key, value))
             if entry.unique:
@@ -231,16 +243,17 @@ class _Rebuild:
         self._result.kept["pending"] = held.total()
         return held, highest
 
-    def _name_slot(
-        self, slot_id: int, payload: bytes, order: Order | None, names: dict[int, str]
-    ) -> str:
+    def _name_slot(self, slot_id: int, payload: bytes, order: Order | None) -> str:
         name = f"slot {slot_id}"
         if order is not None and order.policy == "one":
             name = ""
         elif self._locate is not None:
             with suppress(ValueError):  # a CodecError is one
                 name = self._locate(payload)[0]
-        return name if name not in names.values() else f"slot {slot_id}"
+        if name in self._names:  # of two slots with one name, one would never be leased from
+            name = f"slot {slot_id}"
+        self._names.add(name)
+        return name
 
     def _copy_dead(self, store: Store) -> int:
         batch = Batch(Counters())

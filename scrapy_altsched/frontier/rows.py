@@ -27,6 +27,7 @@ import os
 import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from shlex import quote
 
 from rocksdict import (
     AccessType,
@@ -85,18 +86,19 @@ class translated:  # noqa: N801  (reads as a verb; a class, as generators cost 1
         text = " ".join(text.split()).rstrip(".")
         if self._place is not None:
             text = text.replace(str(self._place), str(self._path))
-        message = f"{self._what} the store {self._path} failed: {text}. "
+        message = f"{self._what} the store {self._path} failed: {text}."
         if "Corruption" in text or "No such file" in text:
-            raise StoreDamagedError(message + remedy(self._path)) from error
+            raise StoreDamagedError(message, remedy(self._path)) from error
         refined = StoreStalledError if "Result incomplete" in text else StoreError
-        raise refined(message + "See that its disk has space and can be written to.") from error
+        raise refined(message + " See that its disk has space and can be written to.") from error
 
 
 def remedy(store: Path) -> str:
     """What to do about a store that is damaged."""
     return (
-        f"Run `scrapy altsched check {store.parent}` to see what of it can be kept; or restore the"
-        " JOBDIR from a copy, or delete it to start the crawl over."
+        f"Run `scrapy altsched check {quote(str(store.parent))} --repair` to keep what can be read"
+        " of it (without --repair: to see what is wrong); or restore the JOBDIR from a copy, or"
+        " delete it to start the crawl over."
     )
 
 

@@ -54,7 +54,7 @@ class Salvage:
         try:
             self._readers = [self._open_as_it_is(self._link("as it is"))]
         except StoreDamagedError as error:
-            self.losses.append(str(error))
+            self.losses.append(error.problem)
             self._readers = self._open_somehow()
 
     def rows(self, family: str) -> Iterator[tuple[bytes, bytes]]:
@@ -92,7 +92,7 @@ class Salvage:
             return self._reader(links, READ_ONLY, STRICT)
         except StoreDamagedError as error:
             reader = self._reader(links, READ_ONLY, UP_TO_DAMAGE)
-            self.losses.append(f"{error} What was committed after that is lost.")
+            self.losses.append(f"{error.problem} What was committed after that is lost.")
             return reader
 
     def _reader(self, *how: Any) -> _Reader:
