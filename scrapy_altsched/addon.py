@@ -56,8 +56,11 @@ class Addon:
                 self._report_override(f"FEED_STORAGES[{scheme!r}]", storages[scheme], path)
             storages.set(scheme, path, priority="addon")
         if settings["JOBDIR"]:
+            # For all that use it: the spider may change the working directory.
+            jobdir = Path(settings["JOBDIR"]).absolute()
+            settings.set("JOBDIR", str(jobdir), priority=settings.getpriority("JOBDIR") or 0)
             try:
-                ensure_directory(Path(settings["JOBDIR"]))
+                ensure_directory(jobdir)
             except JobdirError as error:
                 logger.critical("%s", error)
                 raise

@@ -53,6 +53,7 @@ class Committer:
     and one batch stores it all, before anything else of the crawl runs.
 
     :param settle: called before each commit: tells the frontier which requests are done.
+    :param committed: called after each commit that has written the notes.
     :param notes: called for what is to be stored with the ends of requests, when all others have
         written what they hold.
     """
@@ -66,6 +67,7 @@ class Committer:
         config: Config,
         settle: Callable[[], None],
         notes: Callable[[], Mapping[str, bytes]],
+        committed: Callable[[], None],
     ) -> None:
         self._crawler = crawler
         self._spider = spider
@@ -74,6 +76,7 @@ class Committer:
         self._config = config
         self._settle = settle
         self._notes = notes
+        self._committed = committed
         self._timer = Timer(config.commit_interval, self.commit_if_due)
         self._due_at = time.monotonic() + config.commit_interval
         self._committing = False
@@ -150,6 +153,8 @@ class Committer:
             self._prepare_others()
             # Not before the others have written: a note may say how far they came.
             complete = frontier.commit(self._notes(), wait=wait)
+            if complete:
+                self._committed()
         self._stalled = False
         self._note_success()
         self._due_at = time.monotonic() + (self._config.commit_interval if complete else 0)

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Callable, Set
 from contextlib import suppress
 from importlib import import_module
 from operator import attrgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import scrapy
@@ -255,10 +256,24 @@ def keep_spider_state(crawler: Crawler) -> None:
     It would take the file's place for newer than what was committed, or truncate it: it opens it
     for writing before it finds that there is no state.
     """
+    for extension in _spider_states(crawler):
+        crawler.signals.disconnect(extension.spider_closed, signals.spider_closed)
+
+
+def place_spider_state(crawler: Crawler, jobdir: str) -> None:
+    """Have Scrapy's SpiderState find its file whatever the working directory is later.
+
+    :param jobdir: the absolute path of JOBDIR.
+    """
+    for extension in _spider_states(crawler):
+        if extension.jobdir and str(Path(extension.jobdir).absolute()) == jobdir:
+            extension.jobdir = jobdir
+
+
+def _spider_states(crawler: Crawler) -> list[SpiderState]:
     extensions = getattr(crawler, "extensions", None)
-    for extension in getattr(extensions, "middlewares", ()):
-        if isinstance(extension, SpiderState):
-            crawler.signals.disconnect(extension.spider_closed, signals.spider_closed)
+    found = getattr(extensions, "middlewares", ())
+    return [extension for extension in found if isinstance(extension, SpiderState)]
 
 
 def prepare_crawler(spider_class: type[Spider], settings: Settings) -> Crawler:

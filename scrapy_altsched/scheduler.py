@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scrapy.core.scheduler import BaseScheduler
@@ -17,7 +18,13 @@ from .canonical import Rules
 from .codec import decode_request
 from .committer import STORE_DAMAGED, Committer
 from .dupefilter import DupeFilter, shorten
-from .engine import Engine, StartWatch, fingerprinter_of, keep_spider_state
+from .engine import (
+    Engine,
+    StartWatch,
+    fingerprinter_of,
+    keep_spider_state,
+    place_spider_state,
+)
 from .entries import Entries, RequestEntry
 from .errors import AltschedError, CodecError, StoreError
 from .feeds import warn_of_unsafe_feeds
@@ -128,7 +135,8 @@ class Scheduler(BaseScheduler):
 
     def _open(self, spider: Spider) -> None:
         self._engine = Engine(self.crawler)
-        jobdir = self.jobdir
+        # The spider may change the working directory.
+        jobdir = str(Path(self.jobdir).absolute()) if self.jobdir else None
         if self._engine.interactive:
             jobdir = None
             keep_spider_state(self.crawler)
@@ -183,6 +191,7 @@ class Scheduler(BaseScheduler):
         spider = self.spider
         self._checkpoint = None
         if jobdir is not None:
+            place_spider_state(self.crawler, jobdir)
             self._checkpoint = SpiderStateCheckpoint(jobdir, spider)
             self._checkpoint.restore(frontier.note(STATE), frontier.note(FILE))
         if isinstance(self.df, DupeFilter):
@@ -205,6 +214,7 @@ class Scheduler(BaseScheduler):
             self.config,
             settle=self._settle,
             notes=self._notes,
+            committed=self._note_commit,
         )
         if jobdir is not None:
             if frontier.run > 1:
@@ -257,6 +267,8 @@ class Scheduler(BaseScheduler):
 
     def _close(self, frontier: LocalFrontier, reason: str) -> None:
         try:
+            if self._checkpoint is not None:
+                self._checkpoint.hasten()
             self._committer.finish()
             counts = frontier.counts()
             finished = (
@@ -432,6 +444,10 @@ class Scheduler(BaseScheduler):
         if self._checkpoint is None:
             return {}
         return {NOTE: self._fingerprint_note, **self._checkpoint.notes()}
+
+    def _note_commit(self) -> None:
+        if self._checkpoint is not None:
+            self._checkpoint.note_commit()
 
     # Parts
 

@@ -6,24 +6,37 @@ import json
 import logging
 import os
 import pickle
+import signal
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from scrapy import Spider
+from scrapy import Request, Spider
 from scrapy.extensions.spiderstate import SpiderState
 
 from scrapy_altsched.errors import JobdirError
+from scrapy_altsched.frontier.journal import Journal
 from scrapy_altsched.spiderstate import FILE, STATE, SpiderStateCheckpoint
+
+from .crawls import ONE_BY_ONE, PROJECT, STOCK, Crawl
+from .engines import OURS, StandIn
+from .sites import Site, random_graph
 
 
 class Run:
     """One run of a spider over a job directory, as Scrapy's extension and we see it."""
 
-    def __init__(self, jobdir: Path, notes: dict[str, bytes] | None = None) -> None:
+    def __init__(
+        self,
+        jobdir: Path,
+        notes: dict[str, bytes] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.spider = Spider("spider")
         self.extension = SpiderState(str(jobdir))
-        self.checkpoint = SpiderStateCheckpoint(str(jobdir), self.spider)
+        self.checkpoint = SpiderStateCheckpoint(str(jobdir), self.spider, clock)
         notes = notes or {}
         self.checkpoint.restore(notes.get(STATE), notes.get(FILE))
         self.extension.spider_opened(self.spider)
@@ -244,3 +257,119 @@ def test_a_directory_that_cannot_be_written_to_is_an_error_that_names_it(tmp_pat
     checkpoint = SpiderStateCheckpoint(str(jobdir), Spider("spider"))
     with pytest.raises(JobdirError, match=r"gone/spider\.state cannot be written .*No such file"):
         checkpoint.restore(pickle.dumps({}), b"null")
+
+
+# A state that takes long to save
+
+
+class Clock:
+    """Tells the time that tests make pass."""
+
+    now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Large:
+    """Takes *seconds* by a test's clock, and so many bytes, to pickle."""
+
+    def __init__(self, clock: Clock, seconds: float, size: int = 200_000) -> None:
+        self.clock = clock
+        self.seconds = seconds
+        self.size = size
+
+    def __reduce__(self) -> Any:
+        self.clock.now += self.seconds
+        return str, ("x" * self.size,)
+
+
+def test_saving_a_large_state_takes_no_more_than_its_share_of_the_time(tmp_path: Path) -> None:
+    clock = Clock()
+    run = Run(tmp_path, clock=clock)
+    run.state["large"] = Large(clock, 0.3)
+    began, saving, saves = clock.now, 0.0, set()
+    for commit in range(300):
+        run.state["commit"] = commit
+        before = clock.now
+        state = run.commit()[STATE]
+        if state not in saves:
+            clock.now += 0.2  # to write it
+        run.checkpoint.note_commit()
+        saving += clock.now - before
+        saves.add(state)
+        clock.now += 1
+    # The first one is paid for after it was made.
+    assert saving / (clock.now - began + 0.5 / 0.02) <= 0.02
+    assert len(saves) == 12
+
+
+def test_a_small_state_is_saved_with_each_commit(tmp_path: Path, caplog: Any) -> None:
+    clock = Clock()
+    run = Run(tmp_path, clock=clock)
+    run.state["large"] = Large(clock, 0.5, size=90_000)
+    for commit in range(10):
+        run.state["commit"] = commit
+        assert pickle.loads(run.commit()[STATE])["commit"] == commit
+        run.checkpoint.note_commit()
+    assert caplog.records == []
+
+
+def test_the_size_of_a_large_state_is_warned_of_once(tmp_path: Path, caplog: Any) -> None:
+    clock = Clock()
+    run = Run(tmp_path, clock=clock)
+    run.state["large"] = Large(clock, 0.5)
+    run.state["text"] = "x" * 1_800_000
+    for commit in range(3):
+        run.state["commit"] = commit
+        run.commit()
+        clock.now += 0.5
+        run.checkpoint.note_commit()
+        clock.now += 1_000
+    (record,) = caplog.records
+    assert "spider.state has 2.0 MB and takes 1.00 s to save" in record.getMessage()
+    assert "saved every 50 s and when the crawl ends" in record.getMessage()
+
+
+def test_an_orderly_close_saves_a_large_state(tmp_path: Path) -> None:
+    crawl = StandIn({**OURS, "JOBDIR": str(tmp_path)})
+    scheduler, clock = crawl.scheduler, Clock()
+    scheduler._checkpoint._clock = clock
+    crawl.spider.state = {"large": Large(clock, 0.5), "pages": 1}  # type: ignore[attr-defined]
+    assert scheduler.checkpoint()
+    crawl.spider.state["pages"] = 2  # type: ignore[attr-defined]
+    assert scheduler.enqueue_request(Request("http://site.test/"))
+    assert scheduler.checkpoint()
+    assert pickle.loads(scheduler._frontier.note(STATE))["pages"] == 1
+    scheduler.close("shutdown")
+    assert Run(tmp_path, committed(tmp_path)).state["pages"] == 2
+
+
+def committed(jobdir: Path) -> dict[str, bytes]:
+    journal = Journal(jobdir, "spider")
+    notes = journal.notes()
+    journal.close()
+    return notes
+
+
+# The working directory
+
+
+@pytest.mark.parametrize("addon", [True, False])
+def test_a_spider_may_change_the_working_directory(tmp_path: Path, addon: bool) -> None:
+    graph = random_graph(40, 2, 1)
+    (tmp_path / "elsewhere").mkdir()
+    by_hand = {} if addon else {**STOCK, **OURS}
+    with Site(graph) as site:
+        crawl = Crawl(tmp_path, "wandering", f"{site.url}/0", to=tmp_path / "elsewhere")
+        relative = os.path.relpath(crawl.jobdir, PROJECT)
+        settings = {**by_hand, "JOBDIR": relative, **ONE_BY_ONE, "ALTSCHED_COMMIT_EVERY": 1}
+        assert crawl.run(**settings, KILL_AT=15, KILL_ON="item") == -signal.SIGKILL
+        assert crawl.run(**settings, CLOSESPIDER_PAGECOUNT=10) == 0
+        assert crawl.run(**settings) == 0
+        assert set(site.hits) == set(graph)
+        assert "ERROR" not in crawl.log
+    state = pickle.loads(state_file(crawl.jobdir).read_bytes())
+    # The page that was in hand at the kill comes again.
+    assert len(graph) - 1 <= state["pages"] <= len(graph) + 1
+    assert list((tmp_path / "elsewhere").iterdir()) == []

@@ -31,6 +31,17 @@ class PagesSpider(Spider):
             self.state["pages"] = self.state.get("pages", 0) + 1
 
 
+class WanderingSpider(PagesSpider):
+    """Changes the working directory (argument ``to``) before its first page."""
+
+    name = "wandering"
+
+    async def start(self):
+        os.chdir(self.to)
+        async for request in super().start():
+            yield request
+
+
 class ManyStartsSpider(PagesSpider):
     """Starts with every page, as Scrapy's own start() does: unfiltered."""
 
