@@ -6,6 +6,7 @@ import logging
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
+from .commandline import resume_command
 from .errors import StoreDamagedError
 from .fingerprint import differences
 
@@ -24,7 +25,7 @@ _scrapy_logger = logging.getLogger("scrapy.core.scheduler")
 _FINISHED = "The job in %(jobdir)s is finished: %(done)d requests done, none pending, %(dead)d dead"
 _UNFINISHED = (
     "The job in %(jobdir)s is not finished: %(done)d requests done, %(pending)d pending, %(dead)d"
-    " dead. Resume it with: scrapy crawl %(spider)s -s JOBDIR=%(jobdir)s"
+    " dead. %(resume)s"
 )
 _UNACCOUNTED = (
     "%(count)d requests of the job in %(jobdir)s were accepted and are neither done, pending nor"
@@ -147,7 +148,7 @@ class Reports:
             _FINISHED if finished else _DAMAGED if store_damaged else _UNFINISHED,
             jobdir=self._jobdir,
             check=self._check,
-            spider=self._spider.name,
+            resume=resume_command(self._jobdir),
             done=counts.done,
             pending=counts.pending + counts.leased,
             dead=counts.dead,
@@ -205,7 +206,7 @@ class Reports:
             then=(
                 f"Repair the job with: {self._check} --repair"
                 if isinstance(error, StoreDamagedError)
-                else f"Resume with JOBDIR={self._jobdir}."
+                else resume_command(self._jobdir or "")
             ),
             changes=changes,
         )

@@ -48,7 +48,8 @@ def test_a_stopped_crawl_resumes_where_it_was(tmp_path: Path) -> None:
         crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
         assert crawl.run(CLOSESPIDER_PAGECOUNT=20) == 0
         assert "is not finished" in crawl.log
-        assert f"scrapy crawl pages -s JOBDIR={crawl.jobdir}" in crawl.log
+        command = f"-m scrapy crawl pages -a url={site.url}/0 -s JOBDIR={crawl.jobdir} -s "
+        assert command in crawl.log
         assert crawl.run() == 0
         assert "Resuming crawl (" in crawl.log
         assert "The job in" in crawl.log

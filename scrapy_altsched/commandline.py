@@ -1,0 +1,152 @@
+"""The command that started this process, as a user can paste it to resume a crawl."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+#: Stands for what must not be in a log.
+_MASK = "***"
+#: Options of the interpreter that take a value, and those that name what it runs.
+_WITH_VALUE, _TARGETS = "WX", "cm"
+_SCRAPY_MODULES = ("scrapy", "scrapy.cmdline")
+
+#: Names of what must not be in a log.  "key" only as a word of its own: not "keyword", "monkey".
+_is_secret = re.compile(
+    r"passw|passphrase|passcode|pwd|secret|token|credential|apikey|(?<![a-z])(pass|key)(?![a-z])"
+    r"|(access|auth|private)[_-]?key",
+    re.IGNORECASE,
+).search
+#: ``-a name=value``, ``-aname=value``, ``--name=value``, ``name=value``.
+_assignment = re.compile(r"(?P<name>(?:--?set=|-[as](?=\w))?[^\s=/?:]+)=(?P<value>.*)", re.DOTALL)
+_user_info = re.compile(r"(?<=://)[^/?#\s\"']*(?=@)")
+_query_value = re.compile(r"(?<=[?&])(?P<name>[^=&#\s]+)=(?P<value>[^&#\s\"']*)")
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLine:
+    """A command line.
+
+    :ivar words: as a shell splits it.
+    :ivar scrapy_command: the command of Scrapy's that it runs, as "crawl"; ``None``: it runs
+        something else.
+    """
+
+    words: tuple[str, ...]
+    scrapy_command: str | None = None
+
+    @classmethod
+    def current(cls) -> CommandLine | None:
+        """That of this process; ``None``: it has none that could be run again.
+
+        From ``sys.orig_argv``: Scrapy takes its command's name out of ``sys.argv``.
+        """
+        return None if hasattr(sys, "ps1") else cls.parse(sys.orig_argv)
+
+    @classmethod
+    def parse(cls, argv: Sequence[str]) -> CommandLine | None:
+        """The command line of an interpreter that was started with *argv*."""
+        found = _find_target(argv)
+        if found is None or not argv[0]:
+            return None
+        kind, target, start = found
+        arguments = argv[start:]
+        name = next((word for word in arguments if not word.startswith("-")), None)
+        if kind == "c":
+            return None
+        if kind == "m":
+            return cls(tuple(argv), name if target in _SCRAPY_MODULES else None)
+        if Path(target).name == "scrapy":
+            return cls((_shortest(target), *arguments), name)
+        return cls(tuple(argv))
+
+    def __str__(self) -> str:
+        """The command, quoted for a shell, without secrets."""
+        return _printable(shlex.join(_mask(self.words)))
+
+    @property
+    def has_secrets(self) -> bool:
+        """Whether something in it is not shown."""
+        return tuple(_mask(self.words)) != self.words
+
+
+def resume_command(jobdir: str) -> str:
+    """A sentence that tells how to resume the job in *jobdir*."""
+    command = CommandLine.current()
+    if command is None:
+        return f"Resume it by running the same crawl again, with JOBDIR = {jobdir!r}."
+    how = "with" if command.scrapy_command is not None else "by running the same command again"
+    sentence = f"Resume it {how}: {command}"
+    if command.has_secrets:
+        sentence += f"  (put in what {_MASK} stands for: it is not logged)"
+    return sentence
+
+
+def _find_target(argv: Sequence[str]) -> tuple[str, str, int] | None:
+    """What the interpreter runs: "c", "m" or "script"; its name; where its arguments begin.
+
+    https://docs.python.org/3/using/cmdline.html
+    """
+    index = 1
+    while index < len(argv):
+        word = argv[index]
+        index += 1
+        if word == "-":
+            return None
+        if not word.startswith("-"):
+            return "script", word, index
+        if word == "--check-hash-based-pycs":
+            index += 1
+        if word.startswith("--"):
+            continue
+        for position, letter in enumerate(word[1:], 2):
+            if letter in _TARGETS + _WITH_VALUE:
+                value = word[position:]
+                if not value:
+                    value = argv[index] if index < len(argv) else ""
+                    index += 1
+                if letter in _TARGETS:
+                    return letter, value, index
+                break
+    return None
+
+
+def _shortest(script: str) -> str:
+    """The name of *script*, if a shell finds it under that; else its path."""
+    name = Path(script).name
+    found = shutil.which(name)
+    try:
+        return name if found is not None and Path(found).samefile(script) else script
+    except OSError:
+        return script
+
+
+def _mask(words: Sequence[str]) -> Iterator[str]:
+    is_value = False
+    for word in words:
+        name, is_option = word.lstrip("-"), word.startswith("-")
+        if is_value and not is_option:
+            yield _MASK
+        else:
+            yield _mask_word(word)
+        is_value = word.startswith("--") and "=" not in word and bool(_is_secret(name))
+
+
+def _mask_word(word: str) -> str:
+    assignment = _assignment.fullmatch(word)
+    if assignment is not None and _is_secret(assignment["name"]):
+        return f"{assignment['name']}={_MASK}"
+    word = _user_info.sub(_MASK, word)
+    return _query_value.sub(
+        lambda part: f"{part['name']}={_MASK}" if _is_secret(part["name"]) else part[0], word
+    )
+
+
+def _printable(text: str) -> str:
+    """*text* as every stream can write it: arguments may hold any bytes."""
+    return text.encode("utf-8", "backslashreplace").decode()
