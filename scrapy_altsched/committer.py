@@ -283,6 +283,8 @@ class Committer:
         )
         for receiver, result in results:
             if isinstance(result, Failure):
+                if isinstance(result.value, CommitPostponedError):
+                    raise result.value
                 raise CommitPostponedError(
                     f"The commit was postponed: {receiver}, a handler of frontier_committing,"
                     f" raised {result.getErrorMessage()}."

@@ -27,7 +27,7 @@ from .engine import (
 )
 from .entries import Entries, RequestEntry
 from .errors import AltschedError, CodecError, StoreError
-from .feeds import warn_of_unsafe_feeds
+from .feeds import JobFeeds, warn_of_unsafe_feeds
 from .fingerprint import NOTE, describe, fingerprint_page
 from .frontier import Busy, Components, Entry, Lease, LocalFrontier, Verdict, open_frontier
 from .garbage import freeze, thaw
@@ -115,6 +115,8 @@ class Scheduler(BaseScheduler):
         self._tally = Tally()
         #: Whether this crawl goes on with a job that earlier runs left unfinished.
         self.resumed = False
+        #: The feeds of the job in JOBDIR.
+        self.feeds: JobFeeds | None = None
 
     # Opening and closing
 
@@ -222,7 +224,19 @@ class Scheduler(BaseScheduler):
                 warn_of_other_fingerprints(stored, self._fingerprint_note, jobdir, spider)
             self._reports.resumption(frontier.pending, frontier.lost_in_memory, frontier.setback)
             self._reports.damage(frontier.counts(), frontier.damage)
+            self._open_feeds(frontier)
             self._committer.start()
+
+    def _open_feeds(self, frontier: LocalFrontier) -> None:
+        feeds = JobFeeds(
+            self.crawler,
+            self.spider,
+            frontier.note,
+            resumed=frontier.resumed,
+            sync=self.config.sync,
+        )
+        feeds.open()
+        self.feeds = feeds
 
     def _open_frontier(self, jobdir: str | None) -> LocalFrontier:
         name, options = self.spider.name, self.config.frontier
@@ -260,6 +274,8 @@ class Scheduler(BaseScheduler):
             finally:
                 self._frontier = None
                 thaw()
+                if self.feeds is not None:
+                    self.feeds.close()
             self.mqs.close()
             if self.dqs is not None:
                 self.dqs.close()
@@ -441,9 +457,13 @@ class Scheduler(BaseScheduler):
                 )
 
     def _notes(self) -> dict[str, bytes]:
-        if self._checkpoint is None:
+        if self._checkpoint is None or self.feeds is None:
             return {}
-        return {NOTE: self._fingerprint_note, **self._checkpoint.notes()}
+        return {
+            NOTE: self._fingerprint_note,
+            **self._checkpoint.notes(),
+            **self.feeds.notes(),
+        }
 
     def _note_commit(self) -> None:
         if self._checkpoint is not None:

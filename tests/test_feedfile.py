@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from scrapy.exporters import CsvItemExporter, JsonLinesItemExporter
 
-from scrapy_altsched.feedfile import FeedFile
+from scrapy_altsched.feeds.feedfile import FeedFile
 
 
 @pytest.fixture
@@ -21,7 +21,9 @@ def path(tmp_path: Path) -> Path:
 
 
 def opened(path: Path) -> FeedFile:
-    return FeedFile(path.open("ab", buffering=0))
+    file = FeedFile(path, lambda: path.open("ab", buffering=0))
+    file.open()
+    return file
 
 
 @contextmanager
@@ -67,8 +69,9 @@ def test_what_a_full_disk_did_not_take_is_written_when_there_is_space(path: Path
             assert file.write(part) == len(part)
             expected += part
         for _ in range(3):
+            file.flush()
             with pytest.raises(OSError, match="No space left"):
-                file.flush()
+                file.write_out()
         assert file.tell() == len(expected)
     file.flush()
     assert path.read_bytes() == expected
@@ -78,7 +81,7 @@ def test_what_a_full_disk_did_not_take_is_written_when_there_is_space(path: Path
 def test_a_file_that_is_closed_on_a_full_disk_says_so_and_is_closed(path: Path) -> None:
     file = opened(path)
     file.write(b"abc")
-    raw = file.raw
+    raw = file.open()
     with Path("/dev/full").open("wb") as device:
         os.dup2(device.fileno(), file.fileno())
     with pytest.raises(OSError, match="No space left"):

@@ -7,9 +7,12 @@ import io
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 import tempfile
+import textwrap
+import time
 from encodings.aliases import aliases
 from pathlib import Path
 from typing import Any
@@ -22,9 +25,10 @@ from scrapy.exporters import CsvItemExporter, JsonLinesItemExporter
 from scrapy.extensions.feedexport import BlockingFeedStorage, FeedExporter
 from scrapy.settings import Settings
 
-from scrapy_altsched import feeds
 from scrapy_altsched.errors import ConfigError
-from scrapy_altsched.feeds import FileStorage, cut_torn_row, warn_of_unsafe_feeds
+from scrapy_altsched.feeds import FileStorage, configured, warn_of_unsafe_feeds
+from scrapy_altsched.feeds import rows as rows_module
+from scrapy_altsched.feeds.rows import cut_torn_row
 from scrapy_altsched.signals import frontier_committing
 
 from .engines import OURS, StandIn
@@ -69,7 +73,7 @@ def make_upload(*args: Any, **kwargs: Any) -> UploadStorage:
 CHARACTERS = st.sampled_from("ab\",;\t'\n\r é\u2028") | st.characters(exclude_characters="\0")
 CELL = st.text(CHARACTERS, max_size=6)
 ROWS = st.lists(st.lists(CELL, max_size=4), max_size=8)
-CHUNKS = st.sampled_from([1, 2, 3, 7, 64, feeds._CHUNK])
+CHUNKS = st.sampled_from([1, 2, 3, 7, 64, rows_module._CHUNK])
 #: The position of the cut, as a part of all.
 PART = st.floats(0, 1)
 
@@ -88,7 +92,7 @@ def assert_whole_rows_remain(rows: list[bytes], part: float, chunk: int, *, quot
             break
         whole += row
     with pytest.MonkeyPatch.context() as monkeypatch, tempfile.TemporaryDirectory() as directory:
-        monkeypatch.setattr(feeds, "_CHUNK", chunk)
+        monkeypatch.setattr(rows_module, "_CHUNK", chunk)
         path = Path(directory, "rows")
         path.write_bytes(b"".join(rows)[:position])
         cut = cut_torn_row(path, quoted=quoted)
@@ -111,7 +115,7 @@ def test_of_csv_exactly_the_whole_rows_remain(
 ) -> None:
     dialect = {"quoting": quoting, "delimiter": delimiter, "lineterminator": end}
     encoded = [csv_row(row, **dialect).encode("utf-8", "surrogatepass") for row in rows]
-    assert feeds._has_even_quotes({"item_export_kwargs": dialect})
+    assert configured._has_even_quotes({"item_export_kwargs": dialect})
     assert_whole_rows_remain(encoded, part, chunk, quoted=True)
 
 
@@ -131,7 +135,7 @@ def test_in_every_encoding_that_is_taken_no_other_character_has_the_bytes_of_the
     others = "".join(map(chr, {*range(0x30000)} - {*range(0xD800, 0xE000), ord('"'), ord("\n")}))
     taken = set()
     for encoding in sorted(set(aliases.values())):
-        if feeds._is_like_ascii(encoding):
+        if configured._is_like_ascii(encoding):
             taken.add(encoding)
             encoded = others.encode(encoding, "ignore")
             assert b'"' not in encoded, encoding
@@ -217,6 +221,14 @@ class Run:
                     file = file.file
                 slot.storage.store(file)
 
+    def die(self) -> None:
+        """As a kill ends it: what is in memory is lost."""
+        for slot in self.exporter.slots:
+            file: Any = slot.file
+            if file is not None:
+                file._unwritten.clear()
+        self.stand_in.scheduler._frontier.abandon()
+
 
 def stop_in_the_middle(directory: Path, feeds: dict[str, Any], *items: Any, **values: Any) -> None:
     Run(directory, feeds, **values).items(*items).end()
@@ -226,7 +238,7 @@ def messages(caplog: pytest.LogCaptureFixture, level: int = logging.WARNING) -> 
     return [
         item.getMessage()
         for item in caplog.records
-        if item.name == "scrapy_altsched.feeds" and item.levelno >= level
+        if item.name.startswith("scrapy_altsched.feeds") and item.levelno >= level
     ]
 
 
@@ -237,7 +249,8 @@ LINES = {"items.jsonl": {"format": "jsonlines"}}
 def test_before_a_commit_items_are_in_the_file(tmp_path: Path) -> None:
     run = Run(tmp_path, {**CSV, **LINES})
     run.items({"a": 1}, {"a": 2})
-    assert (tmp_path / "items.csv").read_bytes() == b""
+    # Each file is committed when it is opened, and what others hold is written for that.
+    assert (tmp_path / "items.csv").read_bytes() == b"a\r\n1\r\n"
     assert (tmp_path / "items.jsonl").read_bytes() == b""
     run.commit()
     assert (tmp_path / "items.csv").read_bytes() == b"a\r\n1\r\n2\r\n"
@@ -334,7 +347,8 @@ def test_a_resumed_job_goes_on_in_its_json_lines_file(tmp_path: Path) -> None:
 
 
 def test_if_even_the_header_was_torn_a_resumed_job_writes_it(tmp_path: Path) -> None:
-    stop_in_the_middle(tmp_path, CSV)
+    Run(tmp_path, CSV).items({"a": 1, "b": 2}).die()
+    assert (tmp_path / "items.csv").read_bytes() == b""
     (tmp_path / "items.csv").write_bytes(b"a,")
     stop_in_the_middle(tmp_path, CSV, {"a": 1, "b": 2})
     assert (tmp_path / "items.csv").read_bytes() == b"a,b\r\n1,2\r\n"
@@ -360,7 +374,7 @@ def test_an_empty_first_line_is_no_header(tmp_path: Path) -> None:
     stop_in_the_middle(tmp_path, CSV)
     (tmp_path / "items.csv").write_bytes(b"\r\n")
     stop_in_the_middle(tmp_path, CSV, {"a": 1, "b": 2})
-    assert (tmp_path / "items.csv").read_bytes() == b"\r\n1,2\r\n"
+    assert (tmp_path / "items.csv").read_bytes() == b"\r\na,b\r\n1,2\r\n"
 
 
 @pytest.mark.parametrize(
@@ -438,7 +452,11 @@ def test_a_file_that_is_new_or_empty_is_as_scrapy_makes_it_in_a_resumed_job(
 ) -> None:
     stop_in_the_middle(tmp_path, LINES, {"a": 1})
     (tmp_path / "items.csv").touch()
-    feeds = {"items.csv": {"format": "csv", "overwrite": True}, "new.csv": {"format": "csv"}}
+    feeds = {
+        **LINES,
+        "items.csv": {"format": "csv", "overwrite": True},
+        "new.csv": {"format": "csv"},
+    }
     stop_in_the_middle(tmp_path, feeds, {"a": 2})
     assert (tmp_path / "items.csv").read_bytes() == b"a\r\n2\r\n"
     assert (tmp_path / "new.csv").read_bytes() == b"a\r\n2\r\n"
@@ -571,6 +589,43 @@ def test_a_feed_that_cannot_be_resumed_is_warned_of_with_the_reason(
     assert reason in message
 
 
+STOPPED = "Nor is an orderly stop safe: the resume "
+
+
+@pytest.mark.parametrize(
+    ("uri", "options", "harm"),
+    [
+        ("items.json", {"format": "json"}, "appends a second document"),
+        ("items.xml", {"format": "xml"}, "appends a second document"),
+        ("a.csv", {"format": "csv", "encoding": "utf-16"}, "appends a second header line"),
+        ("s3://bucket/items.jsonl", {"format": "jsonlines"}, "stores its own items in place"),
+        ("ftp://host/items-%(batch_id)d.csv", {"format": "csv"}, "stores its own items in place"),
+        ("s3://bucket/items-%(time)s.jsonl", {"format": "jsonlines"}, None),
+        ("items-%(batch_time)s.json", {"format": "json"}, None),
+        ("stdout:", {"format": "jsonlines"}, None),
+    ],
+)
+def test_what_an_orderly_resume_does_to_a_feed_is_said_with_what_to_do(
+    caplog: pytest.LogCaptureFixture, uri: str, options: dict[str, Any], harm: str | None
+) -> None:
+    (message,) = warnings_of(caplog, uri, options)
+    assert (STOPPED in message) == (harm is not None)
+    assert "write to a local .jsonl or .csv file, and convert or upload it when" in message
+    assert ("it is enough to have %(time)s in the URI" in message) == (harm is not None)
+    if harm:
+        assert STOPPED + harm in message
+
+
+def test_a_password_is_not_in_the_warning(caplog: pytest.LogCaptureFixture) -> None:
+    for uri in ("ftp://me:secret@host/a.csv", "s3://key:se/cret@bucket/a.csv?token=secret"):
+        caplog.clear()
+        values = Settings({"FEED_STORAGES": STORAGES, "FEEDS": {uri: {"format": "csv"}}})
+        warn_of_unsafe_feeds(values, Spider("spider"))
+        (message,) = messages(caplog)
+        assert "cret" not in message
+        assert ":***@" in message
+
+
 def test_a_feed_of_the_old_settings_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     for form in (str, Path):
         values = {"FEED_URI": form("items.json"), "FEED_FORMAT": "json"}
@@ -601,7 +656,7 @@ def test_the_warning_comes_when_a_job_is_opened_and_without_jobdir_not_at_all(
     assert messages(caplog) == []
     Run(tmp_path, json_feed, JOBDIR=None).end()
     assert messages(caplog) == []
-    Run(tmp_path, {**json_feed, **CSV}).end()
+    Run(tmp_path, {**json_feed, **CSV, **LINES}).end()
     (message,) = messages(caplog)
     assert "items.json may lose items" in message
 
@@ -674,8 +729,11 @@ def test_a_job_that_is_stopped_and_resumed_has_one_csv_file_with_one_header(
     assert "is not finished" in crawl(tmp_path, "-o", "items.csv", CLOSESPIDER_ITEMCOUNT=3)
     before = csv_numbers(tmp_path / "items.csv")
     assert 3 <= len(before) < 8
-    assert "is finished" in crawl(tmp_path, "-o", "items.csv")
+    resumed = crawl(tmp_path, "-o", "items.csv")
+    assert "is finished" in resumed
     assert csv_numbers(tmp_path / "items.csv") == NUMBERS
+    # The name that Scrapy's own storage has there.
+    assert "'feedexport/success_count/FileFeedStorage': 1" in resumed
     # The job is finished: this crawls the start page and what is new, and overwrites as Scrapy.
     log = crawl(tmp_path, "-O", "items.csv")
     assert csv_numbers(tmp_path / "items.csv") == ["0"]
@@ -703,3 +761,32 @@ def test_overwritten_files_and_batches_are_whole_when_a_stopped_job_is_resumed(
         assert len(rows[0]) == 4
     assert line_numbers(tmp_path / "items.jsonl") == NUMBERS
     assert csv_numbers(tmp_path / "items.csv") == NUMBERS
+
+
+def json_numbers(path: Path) -> list[str]:
+    return [str(item["number"]) for item in json.loads(path.read_text())]
+
+
+def test_a_file_a_run_is_whole_after_an_orderly_stop(tmp_path: Path) -> None:
+    feed = ("-o", "items-%(time)s.json")
+    crawl(tmp_path, *feed, CLOSESPIDER_ITEMCOUNT=3)
+    (first,) = tmp_path.glob("items-*.json")
+    # Two runs in the same second would have one name.
+    while int(first.stat().st_ctime) == int(time.time()):
+        time.sleep(0.05)
+    assert "is finished" in crawl(tmp_path, *feed)
+    files = sorted(tmp_path.glob("items-*.json"))
+    assert [number for path in files for number in json_numbers(path)] == NUMBERS
+
+
+def test_lines_of_a_finished_job_become_a_json_file_as_the_guide_says(tmp_path: Path) -> None:
+    for stop in ({"CLOSESPIDER_ITEMCOUNT": 3}, {}):
+        crawl(tmp_path, "-o", "items.jsonl", **stop)
+    (code,) = re.findall(
+        r"code-block:: python\n\n((?: {4}.*\n|\n)*?    def convert(?:.*\n)(?: {4}.*\n|\n)*)",
+        (ROOT / "docs" / "guarantees.rst").read_text(),
+    )
+    names: dict[str, Any] = {}
+    exec(textwrap.dedent(code), names)
+    names["convert"](tmp_path / "items.jsonl", tmp_path / "items.json")
+    assert json_numbers(tmp_path / "items.json") == NUMBERS

@@ -1,0 +1,110 @@
+"""Feeds as the settings have them: where each goes, and whether its file is made of rows."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlparse
+
+from scrapy.exporters import CsvItemExporter, JsonLinesItemExporter
+from scrapy.utils.conf import feed_complete_default_values_from_settings
+from scrapy.utils.misc import load_object
+
+if TYPE_CHECKING:
+    from scrapy.settings import BaseSettings
+
+#: What the rows of a file are: lines, or those of CSV, whose values may hold line feeds.
+Rows = Literal["lines", "csv"]
+
+#: Those of a CSV feed's ``item_export_kwargs`` that say how rows are written.
+_CSV_FORMAT = frozenset(
+    {"dialect", "delimiter", "doublequote", "escapechar", "lineterminator", "quotechar", "quoting"}
+)
+#: After it comes the host; a password may hold a slash that should have been quoted.
+_PASSWORD = re.compile(r"^([\w+.-]+://[^/:@]*):(?!\d+/)(?:[^/]*@|.*@)")
+
+
+def read_feeds(settings: BaseSettings) -> Iterator[tuple[str, dict[str, Any]]]:
+    """URI and options of each feed, as Scrapy's FeedExporter reads them."""
+    feeds = {}
+    if settings["FEED_URI"]:
+        feeds[settings["FEED_URI"]] = {"format": settings.get("FEED_FORMAT", "jsonlines")}
+    for uri, feed in {**feeds, **settings.getdict("FEEDS")}.items():
+        options = {"format": Path(uri).suffix.removeprefix("."), **feed}
+        yield str(uri), feed_complete_default_values_from_settings(options, settings)
+
+
+def mask_secrets(uri: str) -> str:
+    """*uri* without its password, and without its query if it is not a file's."""
+    if urlparse(uri).scheme not in ("", "file"):
+        uri = uri.partition("?")[0]
+    return _PASSWORD.sub(r"\1:***@", uri)
+
+
+def rows_of(options: dict[str, Any], settings: BaseSettings) -> Rows | None:
+    """What a feed's file is made of; ``None``: nobody can tell where one row ends."""
+    if why_not_rows(options, settings):
+        return None
+    return "csv" if exporter_class(options, settings) is CsvItemExporter else "lines"
+
+
+def why_not_rows(options: dict[str, Any], settings: BaseSettings) -> str | None:
+    """Why a feed's file cannot be cut where a row ends and go on there; ``None``: it can."""
+    if options.get("postprocessing"):
+        return "its post-processing holds items back and cannot be appended to"
+    encoding = options.get("encoding") or "utf-8"
+    exporter = exporter_class(options, settings)
+    if exporter is CsvItemExporter:
+        is_row = _is_like_ascii(encoding) and _has_even_quotes(options)
+    elif isinstance(exporter, type) and issubclass(exporter, JsonLinesItemExporter):
+        is_row = _is_like_ascii(encoding)
+    else:
+        return f"a file in the format {options['format']} cannot be appended to"
+    if not is_row:
+        return "its encoding or its way of quoting does not show where a row ends"
+    return None
+
+
+def exporter_class(options: dict[str, Any], settings: BaseSettings) -> Any:
+    """The exporter of a feed's format, or ``None``."""
+    path = settings.getwithbase("FEED_EXPORTERS").get(options["format"])
+    return load_object(path) if path is not None else None
+
+
+def csv_dialect(options: dict[str, Any]) -> csv.Dialect:
+    """How the rows of a CSV feed are written.
+
+    :raises csv.Error: not as any dialect can be.
+    :raises TypeError: likewise.
+    """
+    kwargs = options.get("item_export_kwargs") or {}
+    given = {name: kwargs[name] for name in _CSV_FORMAT.intersection(kwargs)}
+    return csv.writer(io.StringIO(), **given).dialect  # type: ignore[return-value]
+
+
+def _is_like_ascii(encoding: str) -> bool:
+    """Whether the bytes of line feeds and quotes are ASCII's, and not part of other characters."""
+    try:
+        name = codecs.lookup(encoding).name
+        return '"\n'.encode(encoding).endswith(b'"\n') and not name.startswith(("iso2022", "hz"))
+    except LookupError:
+        return False
+
+
+def _has_even_quotes(options: dict[str, Any]) -> bool:
+    """Whether each row of a CSV feed has an even number of double quotes, and then a line feed."""
+    try:
+        dialect = csv_dialect(options)
+    except (csv.Error, TypeError):
+        return False
+    return (
+        dialect.quotechar == '"'
+        and dialect.doublequote
+        and dialect.quoting != csv.QUOTE_NONE
+        and dialect.lineterminator.endswith("\n")
+    )

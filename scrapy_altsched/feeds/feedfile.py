@@ -1,0 +1,144 @@
+"""A feed's file that keeps what a full disk did not take."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_BUFFER = 64 * 1024  # bytes
+
+
+class FeedFile(io.BufferedIOBase):
+    """A binary file to be written, whose :meth:`write` and :meth:`flush` never fail.
+
+    Python's own drops what it is given while its buffer cannot be written out, and an exporter
+    would lose that item.  Here it stays in memory: :meth:`write_out`, called before each commit,
+    raises and so postpones the commit, until the disk takes it.
+
+    :param path: absolute; what the file is known by.
+    :param open_raw: opens the file without a buffer, and may raise OSError: it is called again.
+    """
+
+    def __init__(self, path: Path, open_raw: Callable[[], io.RawIOBase]) -> None:
+        self.path = path
+        self.name = str(path)
+        self.mode = "ab"
+        self._open_raw = open_raw
+        self._raw: io.RawIOBase | None = None
+        self._unwritten = bytearray()
+        self._flush_at = _BUFFER
+        self._is_forced = True
+
+    def open(self) -> io.RawIOBase:
+        """The open file, without a buffer.
+
+        :raises OSError: it cannot be opened now.
+        """
+        if self._raw is None:
+            self._raw = self._open_raw()
+        return self._raw
+
+    @property
+    def unwritten(self) -> int:
+        """Bytes that are in memory only."""
+        return len(self._unwritten)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file once all is written; without those on a disk that does not answer."""
+        size = 0
+        with suppress(OSError):
+            status = self.path.stat() if self._raw is None else os.fstat(self._raw.fileno())
+            size = status.st_size
+        return size + len(self._unwritten)
+
+    def write(self, data: Buffer) -> int:
+        """Take *data*, to be written now or later."""
+        if self.closed:
+            raise ValueError("write to closed file")
+        before = len(self._unwritten)
+        self._unwritten += data
+        taken = len(self._unwritten) - before
+        if len(self._unwritten) >= self._flush_at:
+            self.flush()
+            # What is left is tried again before the next commit, and not at each item.
+            self._flush_at = len(self._unwritten) + _BUFFER
+        return taken
+
+    def flush(self) -> None:
+        """Hand everything to the operating system if it takes it now; never fails."""
+        with suppress(OSError):
+            self.write_out()
+
+    def write_out(self, *, sync: bool = False) -> None:
+        """Hand everything to the operating system: all of it or nothing.
+
+        :param sync: whether to force it to the disk as well.
+        :raises OSError: it did not take everything; all of it is kept, and the file as it was.
+        """
+        raw = self.open()
+        written = 0
+        try:
+            with memoryview(self._unwritten) as unwritten:
+                while written < len(unwritten):
+                    written += raw.write(unwritten[written:]) or 0
+        except OSError:
+            self._take_back(raw, written)
+            raise
+        self._is_forced &= not self._unwritten
+        self._unwritten.clear()
+        self._flush_at = _BUFFER
+        if sync and not self._is_forced:
+            os.fsync(raw.fileno())
+            self._is_forced = True
+
+    def _take_back(self, raw: io.RawIOBase, written: int) -> None:
+        """Leave no part of a row in the file: should the process die now, nobody would cut it."""
+        if not written:
+            return
+        try:
+            raw.truncate(os.fstat(raw.fileno()).st_size - written)
+            raw.seek(0, os.SEEK_END)
+        except OSError:  # a pipe
+            del self._unwritten[:written]
+
+    def close(self) -> None:
+        """Write what is left, and close.
+
+        :raises OSError: it could not be written; the file is closed all the same.
+        """
+        if self.closed:
+            return
+        try:
+            self.write_out()
+        finally:
+            self._unwritten.clear()
+            super().close()
+            if self._raw is not None:
+                self._raw.close()
+
+    def fileno(self) -> int:
+        """The descriptor.
+
+        :raises OSError: the file cannot be opened now.
+        """
+        return self.open().fileno()
+
+    def writable(self) -> bool:
+        """Always."""
+        return True
+
+    def seekable(self) -> bool:
+        """Always: its position means something, though it cannot be changed."""
+        return True
+
+    def tell(self) -> int:
+        """The position at which the next item will be."""
+        return self.size

@@ -1,0 +1,189 @@
+"""Local feed files that are safe to resume, by Scrapy's interface for storages."""
+
+from __future__ import annotations
+
+import io
+import logging
+from functools import cached_property
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, cast
+
+from itemadapter import ItemAdapter
+from scrapy import signals
+from scrapy.extensions import feedexport
+from scrapy.utils.misc import load_object
+
+from ..engine import current_scheduler
+from .columns import fit_fields, read_header
+from .configured import Rows, csv_dialect, rows_of
+from .feedfile import FeedFile
+from .jobfeeds import JobFeeds, report_cut
+from .rows import cut_torn_row, ends_a_line
+
+if TYPE_CHECKING:
+    from scrapy import Spider
+    from scrapy.crawler import Crawler
+    from typing_extensions import Self
+
+logger = logging.getLogger(__name__)
+
+#: Options of a feed that are other ones for a file that goes on.
+_CHANGED = ("fields", "item_export_kwargs")
+
+
+class FileFeedStorage(feedexport.FileFeedStorage):
+    """Scrapy's storage for local files, for ``FEED_STORAGES`` under ``""`` and ``"file"``.
+
+    There it is ``scrapy_altsched.feeds.FileStorage``.  It has the name of Scrapy's own since Scrapy
+    counts what was stored under the name of the class.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        *,
+        feed_options: dict[str, Any] | None = None,
+        crawler: Crawler | None = None,
+    ) -> None:
+        super().__init__(uri, feed_options=feed_options)
+        self._options = feed_options if feed_options is not None else {}
+        # The storages of all batches of a feed share its options, and what `open` changes for one
+        # file must not be taken for the project's own by the next.
+        self._given = self._options.setdefault(
+            "altsched_given",
+            {name: self._options[name] for name in _CHANGED if name in self._options},
+        )
+        self._crawler = crawler
+        self._feeds: JobFeeds | None = None
+        #: The columns of a CSV file that goes on, as long as nobody was warned of others.
+        self._columns: set[str] | None = None
+
+    @classmethod
+    def from_crawler(
+        cls, crawler: Crawler, uri: str, *, feed_options: dict[str, Any] | None = None
+    ) -> Self:
+        storage = cls(uri, feed_options=feed_options, crawler=crawler)
+        if getattr(current_scheduler(crawler), "resumed", False):
+            crawler.signals.connect(storage._warn_of_dropped_fields, signals.item_scraped)
+        return storage
+
+    def open(self, spider: Spider) -> IO[bytes]:
+        """Open the file; that of a resumed, unfinished job goes on where it ended.
+
+        :raises OSError: it cannot be opened, and there is no job whose commits could wait for it.
+        """
+        path = Path(self.path).absolute()
+        self.path = str(path)
+        file = FeedFile(path, lambda: self._open_raw(spider))
+        scheduler: Any = current_scheduler(self._crawler) if self._crawler is not None else None
+        self._options.update(self._given)
+        self._feeds = getattr(scheduler, "feeds", None)
+        if self._feeds is None or self._crawler is None:
+            file.open()
+            return cast("IO[bytes]", file)
+        rows = rows_of(self._options, self._crawler.settings)
+        try:
+            is_torn = self._continue(path, rows, spider, resumed=scheduler.resumed)
+        except OSError as error:
+            # Most likely it cannot be written either, and commits will wait for that.
+            logger.error("%s cannot be read: %s", path, error, extra={"spider": spider})
+            is_torn = False
+        self._feeds.files.add(file, rows)
+        if rows is not None:
+            # Before its first byte: what is there now is none of this job's, whatever happens.
+            scheduler.checkpoint()
+        if is_torn:
+            end = csv_dialect(self._options).lineterminator if rows == "csv" else "\n"
+            file.write(end.encode())
+        return cast("IO[bytes]", file)
+
+    def store(self, file: IO[bytes]) -> Any:
+        """Close the file; what fires when it is, if its disk is full.
+
+        :raises OSError: it could not be written, and nobody will try again.
+        """
+        if self._crawler is not None:
+            self._crawler.signals.disconnect(self._warn_of_dropped_fields, signals.item_scraped)
+        if self._feeds is not None and isinstance(file, FeedFile):
+            return self._feeds.files.store(file)
+        return super().store(file)
+
+    def _open_raw(self, spider: Spider) -> io.RawIOBase:
+        buffered = super().open(spider)
+        assert isinstance(buffered, io.BufferedWriter)
+        return buffered.detach()
+
+    def _continue(self, path: Path, rows: Rows | None, spider: Spider, *, resumed: bool) -> bool:
+        """Have a file that is not empty go on where it ended.
+
+        :return: whether a new line has to be begun for that.
+        :raises OSError: it cannot be read.
+        """
+        if not path.exists() or not path.stat().st_size:
+            return False
+        if resumed and self.write_mode == "wb":
+            self.write_mode = "ab"
+            logger.warning(
+                "%(path)s is appended to, not overwritten (-O, 'overwrite'): it holds items of"
+                " pages that this unfinished job does not crawl again",
+                {"path": path},
+                extra={"spider": spider},
+            )
+        if rows is None or self.write_mode == "wb":
+            return False
+        assert self._feeds is not None
+        if not self._feeds.is_complete:
+            report_cut(path, cut_torn_row(path, quoted=rows == "csv"), spider)
+            if not path.stat().st_size:
+                return False
+        if resumed and rows == "csv":
+            self._keep_columns(path, spider)
+        if ends_a_line(path):
+            return False
+        logger.warning(
+            "%(path)s does not end with a line feed; a new line is begun. See whether its last row"
+            " is whole: this job did not write it.",
+            {"path": path},
+            extra={"spider": spider},
+        )
+        return True
+
+    def _keep_columns(self, path: Path, spider: Spider) -> None:
+        """Have each value of a CSV file below its heading."""
+        kwargs = self._options.get("item_export_kwargs") or {}
+        header = None if "include_headers_line" in kwargs else read_header(path, self._options)
+        if header is None:
+            return
+        given = self._options.get("fields")
+        fields, unlike = fit_fields(given, header)
+        self._options["item_export_kwargs"] = {**kwargs, "include_headers_line": False}
+        self._options["fields"] = fields
+        if not given:
+            self._columns = set(header)
+        if unlike:
+            self._warn_of_columns(f"with {unlike}", spider)
+
+    def _warn_of_dropped_fields(self, item: Any, spider: Spider) -> None:
+        """Scrapy's exporter does so only where it wrote the header line itself."""
+        if self._columns is None:
+            return
+        dropped = sorted(set(ItemAdapter(item).field_names()) - self._columns)
+        if dropped and self._filter.accepts(item):
+            self._columns = None
+            self._warn_of_columns(f"without {', '.join(map(repr, dropped))} of the items", spider)
+
+    @cached_property
+    def _filter(self) -> feedexport.ItemFilter:
+        filter_class = load_object(self._options.get("item_filter", feedexport.ItemFilter))
+        return cast("feedexport.ItemFilter", filter_class(self._options))
+
+    def _warn_of_columns(self, how: str, spider: Spider) -> None:
+        if self._options.get("altsched_warned"):
+            return
+        self._options["altsched_warned"] = True
+        logger.warning(
+            "%(path)s goes on with the columns of its header line, %(how)s. To have other columns,"
+            " let the next job write to a new file.",
+            {"path": self.path, "how": how},
+            extra={"spider": spider},
+        )

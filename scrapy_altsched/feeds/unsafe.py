@@ -1,0 +1,100 @@
+"""Warnings of feeds that a resume breaks, with a way that works."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlparse
+
+from scrapy.exporters import CsvItemExporter, JsonLinesItemExporter
+from scrapy.utils.misc import load_object
+
+from ..errors import ConfigError
+from .configured import exporter_class, mask_secrets, read_feeds, why_not_rows
+from .storage import FileFeedStorage
+
+if TYPE_CHECKING:
+    from scrapy import Spider
+    from scrapy.settings import BaseSettings
+
+logger = logging.getLogger(__name__)
+
+#: A URI with one of these names another file in each run.
+_TIME = re.compile(r"%\((?:batch_)?time\)")
+_RECIPE = (
+    "To lose none, write to a local .jsonl or .csv file, and convert or upload it when the job is"
+    " finished."
+)
+_RECIPE_FOR_STOPS = (
+    " For orderly stops it is enough to have %(time)s in the URI: each run then has a file of its"
+    " own."
+)
+
+
+def warn_of_unsafe_feeds(settings: BaseSettings, spider: Spider) -> None:
+    """Log a warning for each feed that can lose items of pages that are done, why, and what to do.
+
+    :raises ConfigError: the class of a feed's storage cannot be loaded.
+    """
+    for uri, options in read_feeds(settings):
+        harm = _find_harm(uri, options, settings)
+        if harm is None:
+            continue
+        stopped = None if _TIME.search(uri) else harm.stopped
+        logger.warning(
+            "The feed %(uri)s may lose items, or be damaged, if this crawl dies:"
+            " %(killed)s.%(also)s %(recipe)s",
+            {
+                "uri": mask_secrets(uri),
+                "killed": harm.killed,
+                "also": f" Nor is an orderly stop safe: {stopped}." if stopped else "",
+                "recipe": _RECIPE + (_RECIPE_FOR_STOPS if stopped else ""),
+            },
+            extra={"spider": spider},
+        )
+
+
+class _Harm(NamedTuple):
+    """What becomes of a feed when a crawl is killed, and when one that was stopped is resumed."""
+
+    killed: str
+    stopped: str | None = None
+
+
+def _find_harm(uri: str, options: dict[str, Any], settings: BaseSettings) -> _Harm | None:
+    scheme = urlparse(uri).scheme
+    storages = settings.getwithbase("FEED_STORAGES")
+    storage = storages.get(scheme) or storages.get("file")
+    try:
+        storage_class = load_object(storage)
+    except (ImportError, AttributeError, ValueError, TypeError, NameError) as error:
+        raise ConfigError(
+            f"FEED_STORAGES: the class {storage!r} for {mask_secrets(uri)} cannot be loaded:"
+            f" {error}."
+        ) from error
+    if scheme == "stdout":
+        return _Harm("standard output cannot be read again")
+    if isinstance(storage_class, type) and issubclass(storage_class, FileFeedStorage):
+        reason = why_not_rows(options, settings)
+        return _Harm(reason, _what_is_appended(options, settings)) if reason else None
+    if scheme in ("", "file"):
+        reason = (
+            "its file is not flushed before requests are recorded as done (set ADDONS, or"
+            " 'scrapy_altsched.feeds.FileStorage' in FEED_STORAGES)"
+        )
+        return _Harm(reason, _what_is_appended(options, settings))
+    return _Harm(
+        f"items are stored at {scheme} only when the crawl ends, or a batch is full",
+        "the resume stores its own items in place of the earlier ones",
+    )
+
+
+def _what_is_appended(options: dict[str, Any], settings: BaseSettings) -> str | None:
+    """What a resume adds to a feed's file that does not belong there."""
+    exporter = exporter_class(options, settings)
+    if isinstance(exporter, type) and issubclass(exporter, JsonLinesItemExporter):
+        return None
+    if isinstance(exporter, type) and issubclass(exporter, CsvItemExporter):
+        return "the resume appends a second header line to its file"
+    return "the resume appends a second document to its file, which few programs can read"
