@@ -22,6 +22,7 @@ from scrapy_altsched import Addon, DupeFilter, Scheduler
 from scrapy_altsched.errors import JobdirError
 from scrapy_altsched.feeds import FileStorage
 
+from .engines import StandIn
 from .sites import Page, Site
 
 ADDONS = {"scrapy_altsched.Addon": 500}
@@ -190,6 +191,25 @@ def test_what_cannot_be_loaded_is_left_to_scrapy_to_complain_of(
 
 def test_another_addons_choice_gives_way_to_whichever_comes_last() -> None:
     assert updated("addon", SCHEDULER=STOCK_SCHEDULER)["SCHEDULER"] == BY_HAND["SCHEDULER"]
+
+
+class OtherAddon:
+    """Sets another scheduler."""
+
+    def update_settings(self, settings: BaseSettings) -> None:
+        settings.set("SCHEDULER", STOCK_SCHEDULER, "addon")
+
+
+@pytest.mark.parametrize(("order", "is_late"), [(400, False), (600, True)])
+def test_another_scheduler_of_an_addon_that_comes_later_is_warned_of(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path, order: int, is_late: bool
+) -> None:
+    addons = {"scrapy_altsched.Addon": 500, OtherAddon: order}
+    crawl = StandIn({"ADDONS": addons, "JOBDIR": str(tmp_path)})
+    assert (type(crawl.scheduler) is StockScheduler) == is_late
+    crawl.scheduler.close("shutdown")
+    found = [text for text in warnings_of(caplog) if text.startswith("JOBDIR is set")]
+    assert len(found) == is_late
 
 
 @pytest.mark.parametrize("name", ["SCHEDULER", "DUPEFILTER_CLASS"])

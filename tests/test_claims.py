@@ -12,6 +12,7 @@ from scrapy_altsched.frontier import Entry, LocalFrontier, Options, Order, Verdi
 from scrapy_altsched.frontier.importing import take_over
 from scrapy_altsched.frontier.jobdir import Identity
 from scrapy_altsched.frontier.rows import Rows
+from scrapy_altsched.frontier.runs import SCRAPY_ALTSCHED
 from scrapy_altsched.frontier.store import Store
 
 from .frontiers import DiskKind, page
@@ -112,12 +113,12 @@ class EqualStartRequests:
     """A job of Scrapy's scheduler with nothing but equal start requests in its queue."""
 
     notes: dict[str, bytes] = {}
-    is_finished = False
+    ended = is_trusted = True
 
     def parts(self) -> dict[str, str]:
         return {"requests.queue/0s": "1"}
 
-    def examine(self, parts: object, *, has_job: bool) -> int:
+    def examine(self, parts: object, runs: object, *, has_job: bool) -> int:
         return COUNT
 
     def requests(self) -> Iterator[tuple[Entry, None]]:
@@ -134,7 +135,8 @@ def test_equal_start_requests_of_scrapys_scheduler_cost_the_same_each(
     monkeypatch.setattr("scrapy_altsched.frontier.importing._CHUNK", 10)
     store = Store(tmp_path / "frontier")
     store.create(Identity.new("spider"))
-    take_over(store, EqualStartRequests(), Order(), is_new=True)  # type: ignore[arg-type]
+    source: Any = EqualStartRequests()
+    take_over(store, source, Order(), SCRAPY_ALTSCHED, is_new=True)
     assert len(lookups) <= COUNT * MOST
     assert sum(1 for _ in store.started()) == COUNT
     store.close()

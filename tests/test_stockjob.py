@@ -27,7 +27,7 @@ from scrapy.utils.request import fingerprint
 
 from scrapy_altsched import progress
 from scrapy_altsched.errors import AltschedError, JobdirError
-from scrapy_altsched.frontier import open_frontier
+from scrapy_altsched.frontier import Components, Options, open_frontier
 from scrapy_altsched.frontier.journal import Journal
 from scrapy_altsched.frontier.records import Batch
 from scrapy_altsched.frontier.repair import repair
@@ -1028,13 +1028,20 @@ def test_a_kill_at_any_step_of_the_take_over_is_got_over(tmp_path: Path) -> None
     assert min(stages["untouched"], stages["committed"], stages["put aside"]) >= 2, stages
 
 
-@pytest.mark.parametrize("beside", ["nothing", "a filter's store"])
+@pytest.mark.parametrize("beside", ["nothing", "a filter's store", "that of one that died"])
 def test_a_kill_between_any_two_batches_is_got_over(tmp_path: Path, beside: str) -> None:
     job = tmp_path / "job"
-    if beside != "nothing":
+    if beside == "a filter's store":
         frontier = open_frontier(job, OWNER)
         frontier.mark_seen(b"x" * 20)
         frontier.close()
+    elif beside != "nothing":
+        frontier = open_frontier(job, OWNER, Options(components=Components(scheduler="another")))
+        for number in range(24):
+            frontier.mark_seen(fingerprint(page(number)))
+            frontier.mark_seen(fingerprint(page(number, "b")))
+        frontier.commit()
+        frontier.abandon()
     closed_job(job, count=24)
     shutil.copytree(job, tmp_path / "copy")
     expected = [comparable(request) for request in drain(open_ours(tmp_path / "copy"))]
