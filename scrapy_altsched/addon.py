@@ -35,6 +35,9 @@ _COMMAND = SETTINGS_PRIORITIES["command"]
 class Addon:
     """Sets scheduler, dupefilter and feed storage, where nobody sets their own."""
 
+    def __repr__(self) -> str:
+        return "<scrapy_altsched.Addon>"
+
     def update_settings(self, settings: BaseSettings) -> None:
         """Change *settings*, as Scrapy asks every addon to.
 

@@ -26,6 +26,8 @@ from .errors import (
     StoreStalledError,
 )
 from .frontier import LocalFrontier
+from .inflection import inflect
+from .reports import set_counts
 from .settings import Config
 from .signals import frontier_committed, frontier_committing
 
@@ -93,7 +95,8 @@ class Committer:
         self._syncer = _Syncer(frontier.sync) if config.sync else None
 
     def start(self) -> None:
-        """Start the timer."""
+        """Start the timer; from now on the stats say how far the job is."""
+        set_counts(self._crawler.stats, self._frontier.counts())
         self._timer.start()
 
     def commit_if_due(self, *, urgent: bool = False) -> None:
@@ -160,6 +163,7 @@ class Committer:
         self._due_at = time.monotonic() + (self._config.commit_interval if complete else 0)
         if frontier.commit_number != before:
             self._crawler.stats.inc_value("altsched/commit/count")
+            set_counts(self._crawler.stats, frontier.counts())
             if self._syncer is None:
                 self._announce(frontier.commit_number)
             else:
@@ -241,12 +245,13 @@ class Committer:
 
     def _log_failure(self, error: AltschedError) -> None:
         logger.error(
-            "%(error)s The crawl goes on in memory and tries again; %(changes)d changes are not"
+            "%(error)s The crawl goes on in memory and tries again; %(changes)d %(are)s not"
             " saved yet. After %(timeout)g s of failure (ALTSCHED_COMMIT_TIMEOUT) the spider is"
             " closed.",
             {
                 "error": error,
                 "changes": self._frontier.uncommitted,
+                "are": inflect(self._frontier.uncommitted, "change is", "changes are"),
                 "timeout": self._config.commit_timeout,
             },
             extra={"spider": self._spider},

@@ -19,6 +19,7 @@ from .engine import Engine, current_scheduler
 from .errors import AltschedError, StoreStalledError
 from .fingerprint import NOTE, apply_rules, describe, makes_scrapys_own
 from .frontier import Components, LocalFrontier, Options, open_frontier
+from .inflection import inflect
 from .recent import RecentURLs, page_of
 from .reports import name_of, warn_of_other_fingerprints
 from .settings import Config
@@ -135,9 +136,13 @@ class DupeFilter(BaseDupeFilter):
             warn_of_other_fingerprints(stored, self.fingerprint_note, path, spider)
         if self._frontier.pending:
             logger.warning(
-                "%(count)d requests are pending in JOBDIR %(jobdir)s that only this package's"
-                " scheduler crawls. Set SCHEDULER = 'scrapy_altsched.Scheduler', or they are not.",
-                {"count": self._frontier.pending, "jobdir": path},
+                "%(count)d pending %(requests)s in JOBDIR %(jobdir)s will not be crawled: set"
+                " SCHEDULER = 'scrapy_altsched.Scheduler' to have that done.",
+                {
+                    "count": self._frontier.pending,
+                    "requests": inflect(self._frontier.pending, "request"),
+                    "jobdir": path,
+                },
                 extra={"spider": spider},
             )
         return None

@@ -7,6 +7,7 @@
     ├── UnsupportedScrapyError               this Scrapy lacks something we stand on
     ├── JobdirError                          the job directory cannot be used
     │   ├── JobdirLockedError                another crawl holds it
+    │   ├── UnsupportedSystemError           this operating system cannot lock it
     │   ├── JobdirMismatchError              newer format, or another spider's
     │   └── JobdirLostError                  it was deleted or replaced under the crawl
     ├── StoreError                           a read or write of the store failed
@@ -41,6 +42,10 @@ class JobdirError(AltschedError):
 
 class JobdirLockedError(JobdirError):
     """A running crawl holds the job directory."""
+
+
+class UnsupportedSystemError(JobdirError):
+    """The operating system lacks what a job directory is locked by."""
 
 
 class JobdirMismatchError(JobdirError):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from .commandline import resume_command
 from .errors import StoreDamagedError
 from .fingerprint import differences
+from .inflection import inflect
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -22,26 +23,28 @@ logger = logging.getLogger(__name__)
 #: For messages in Scrapy's own words, so that what filters them by name goes on to.
 _scrapy_logger = logging.getLogger("scrapy.core.scheduler")
 
-_FINISHED = "The job in %(jobdir)s is finished: %(done)d requests done, none pending, %(dead)d dead"
+_FINISHED = (
+    "The job in %(jobdir)s is finished: %(done)d %(requests)s done, none pending, %(dead)d dead"
+)
 _UNFINISHED = (
-    "The job in %(jobdir)s is not finished: %(done)d requests done, %(pending)d pending, %(dead)d"
-    " dead. %(resume)s"
+    "The job in %(jobdir)s is not finished: %(done)d %(requests)s done, %(pending)d pending,"
+    " %(dead)d dead. %(resume)s"
 )
 _UNACCOUNTED = (
-    "%(count)d requests of the job in %(jobdir)s were accepted and are neither done, pending nor"
-    " dead: %(damage)s"
+    "Of the requests that the job in %(jobdir)s had accepted, %(count)d %(are)s neither done,"
+    " pending nor dead: %(damage)s"
 )
 _MISSING = "Requests of the job in %(jobdir)s may be missing: %(damage)s"
 _DAMAGED = (
-    "The job in %(jobdir)s is not finished, and its store is damaged: %(done)d requests done,"
+    "The job in %(jobdir)s is not finished, and its store is damaged: %(done)d %(requests)s done,"
     " %(pending)d pending, %(dead)d dead. Repair it with: %(check)s --repair"
 )
 #: Why start requests are refused by a job that was finished, and by one that was not.
 _SEEN = {
-    "why": "were seen by earlier runs, which finished the job",
+    "why": "seen by earlier runs, which finished the job",
     "or": ", or yield start requests with dont_filter=True.",
 }
-_STARTED = {"why": "had been accepted by earlier runs, which crawled all there was", "or": "."}
+_STARTED = {"why": "accepted by earlier runs, which crawled all there was", "or": "."}
 
 
 def name_of(component: object) -> str:
@@ -81,9 +84,10 @@ class Reports:
             self._stats.set_value("altsched/lost_in_memory", lost_in_memory)
             self._log(
                 logging.WARNING,
-                "%(count)d requests that could not be serialized ended with an earlier run of this"
-                " job and were not crawled. They come again if the page that led to them does.",
+                "%(count)d %(requests)s that could not be serialized ended with an earlier run of"
+                " this job and will not be crawled, unless found again on the same page.",
                 count=lost_in_memory,
+                requests=inflect(lost_in_memory, "request"),
             )
 
     def foreign_filter(self, dupefilter: BaseDupeFilter) -> None:
@@ -124,10 +128,11 @@ class Reports:
         self._stats.set_value("altsched/unrecorded_leases", count)
         self._log(
             logging.WARNING,
-            "Of %(count)d requests it could not be noted in JOBDIR %(jobdir)s that they were under"
-            " way. Had one of them killed the process, it would not have been found out. See that"
-            " the disk has space and can be written to.",
+            "It could not be noted in JOBDIR %(jobdir)s that %(count)d %(requests)s in flight: one"
+            " that had killed the process would not have been found. See that the disk has space"
+            " and can be written to.",
             count=count,
+            requests=inflect(count, "request was", "requests were"),
             jobdir=self._jobdir,
         )
 
@@ -139,8 +144,7 @@ class Reports:
         :param damage: what a repair of the store could not keep.
         :param store_damaged: whether the crawl ended because the store has to be repaired.
         """
-        for name in ("pending", "done", "dead"):
-            self._stats.set_value(f"altsched/{name}", getattr(counts, name))
+        set_counts(self._stats, counts)
         if self._jobdir is None:
             return
         self._log(
@@ -150,15 +154,17 @@ class Reports:
             check=self._check,
             resume=resume_command(self._jobdir),
             done=counts.done,
+            requests=inflect(counts.done, "request"),
             pending=counts.pending + counts.leased,
             dead=counts.dead,
         )
         if counts.memory_only:
             self._log(
                 logging.WARNING,
-                "%(count)d of the pending requests could not be serialized and end here. They come"
-                " again if the page that led to them does.",
+                "%(count)d pending %(requests)s could not be serialized and will not be crawled,"
+                " unless found again on the same page.",
                 count=counts.memory_only,
+                requests=inflect(counts.memory_only, "request"),
             )
         self.damage(counts, damage)
 
@@ -172,6 +178,7 @@ class Reports:
                 f"{_UNACCOUNTED if counts.unaccounted else _MISSING} The job cannot be finished."
                 " %(remedy)s Start the job over in another JOBDIR to be sure to have every page.",
                 count=counts.unaccounted,
+                are=inflect(counts.unaccounted, "is", "are"),
                 jobdir=self._jobdir,
                 damage=damage or "its files were damaged, or changed by somebody else.",
                 remedy=(
@@ -188,10 +195,12 @@ class Reports:
         """
         self._log(
             logging.WARNING,
-            "This run crawled nothing: no request was pending in JOBDIR %(jobdir)s, and all"
-            " %(refused)d start requests %(why)s. To crawl it all again, set another JOBDIR%(or)s",
+            "This run crawled nothing: no request was pending in JOBDIR %(jobdir)s, and"
+            " %(requests)s %(why)s. To crawl it all again, set another JOBDIR%(or)s",
             jobdir=self._jobdir,
-            refused=refused,
+            requests=inflect(
+                refused, "its start request was", f"all {refused} start requests were"
+            ),
             **(_SEEN if was_finished else _STARTED),
         )
 
@@ -201,7 +210,7 @@ class Reports:
         self._log(
             logging.CRITICAL,
             "The end of this crawl could not be saved: %(error)s What was committed before is safe;"
-            " the rest (%(changes)d changes) is crawled again. %(then)s",
+            " the rest (%(changes)d %(noun)s) is crawled again. %(then)s",
             error=error,
             then=(
                 f"Repair the job with: {self._check} --repair"
@@ -209,6 +218,7 @@ class Reports:
                 else resume_command(self._jobdir or "")
             ),
             changes=changes,
+            noun=inflect(changes, "change"),
         )
 
     def _log(self, level: int, message: str, **values: Any) -> None:
@@ -233,3 +243,10 @@ def warn_of_other_fingerprints(
         {"jobdir": jobdir, "differences": " and ".join(found)},
         extra={"spider": spider},
     )
+
+
+def set_counts(stats: StatsCollector, counts: Counts) -> None:
+    """Say how far the job is, over all its runs.  What is in flight is pending until it is done."""
+    stats.set_value("altsched/pending", counts.pending + counts.leased)
+    stats.set_value("altsched/done", counts.done)
+    stats.set_value("altsched/dead", counts.dead)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from .inflection import inflect
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -17,15 +19,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _TAKEN_OVER = (
-    "Took over the crawl of Scrapy's own scheduler in %(jobdir)s: %(pending)d requests pending"
-    " (read: %(kinds)s), %(dead)d dead, %(duplicates)d left out that were there twice; %(seen)d"
-    " fingerprints in requests.seen (%(formats)s), %(done)d of them taken over as done. Its files"
+    "Took over the crawl of Scrapy's own scheduler in %(jobdir)s: %(pending)d %(requests)s pending"
+    " (read: %(kinds)s), %(dead)d dead, %(duplicates)d left out as duplicates; fingerprints in"
+    " requests.seen: %(seen)d (%(formats)s), %(done)d of them taken over as done. Its files"
     " are kept in %(place)s; spider.state stays where it is"
 )
 _MOVED = "Files of Scrapy's own scheduler that were taken over before are kept in %(place)s"
 _UNCLEAN = (
-    "An earlier run did not end cleanly (%(count)d signs: %(signs)s): requests that it had in hand"
-    " are lost from its queue, and what was seen does not tell which. %(what)s"
+    "An earlier run did not end cleanly (%(count)d %(noun)s: %(signs)s): requests that it had"
+    " in hand are lost from its queue, and what was seen does not tell which. %(what)s"
 )
 _SEEN_LEFT_OUT = "So %(left_out)s: what was crawled before is crawled again, and nothing is missed."
 _HOW_TO_TRUST = (
@@ -42,16 +44,16 @@ _SEEN_ELSEWHERE = (
 )
 _SEEN_NOWHERE = "Nothing is missed of the job of scrapy_altsched in this JOBDIR."
 _DEAD = (
-    "%(count)d requests of Scrapy's own scheduler are kept among the dead ones and not crawled. The"
-    " first: %(first)s."
+    "%(count)d %(requests)s of Scrapy's own scheduler cannot be restored: kept as dead letters, and"
+    " not crawled. The first: %(first)s."
 )
 _UNREADABLE = (
-    "%(count)d bytes of the files of Scrapy's own scheduler could not be read: what a process that"
-    " died has left half-written, or damage. They are kept in %(place)s."
+    "%(count)d %(bytes)s of the files of Scrapy's own scheduler could not be read: what a process"
+    " that died has left half-written, or damage. Nothing of it is deleted: see %(place)s."
 )
 _UNMATCHED = (
-    "%(count)d requests pending with Scrapy's own scheduler are not in its requests.seen: the rules"
-    " for fingerprints have changed since. Pages that were crawled may be crawled again."
+    "%(count)d pending %(requests)s of Scrapy's own scheduler cannot be found in its requests.seen:"
+    " the rules for fingerprints have changed since. Pages that were crawled may be crawled again."
 )
 
 
@@ -78,6 +80,7 @@ def report_taking_over(
             _TAKEN_OVER,
             jobdir=job.path,
             pending=imported.pending,
+            requests=inflect(imported.pending, "request"),
             kinds=", ".join(f"{count} {kind}" for kind, count in job.kinds.items()) or "none",
             dead=imported.dead,
             duplicates=imported.duplicates,
@@ -88,13 +91,17 @@ def report_taking_over(
         )
     if job.unclean:
         what = _describe_seen(job, imported.dropped)
-        log(logging.WARNING, _UNCLEAN, count=job.unclean, signs="; ".join(job.signs), what=what)
+        noun, signs = inflect(job.unclean, "sign"), "; ".join(job.signs)
+        log(logging.WARNING, _UNCLEAN, count=job.unclean, noun=noun, signs=signs, what=what)
     elif imported.unmatched:
-        log(logging.WARNING, _UNMATCHED, count=imported.unmatched)
+        requests = inflect(imported.unmatched, "request")
+        log(logging.WARNING, _UNMATCHED, count=imported.unmatched, requests=requests)
     if imported.dead:
-        log(logging.WARNING, _DEAD, count=imported.dead, first=job.first_dead)
+        requests = inflect(imported.dead, "request")
+        log(logging.WARNING, _DEAD, count=imported.dead, requests=requests, first=job.first_dead)
     if job.unreadable:
-        log(logging.WARNING, _UNREADABLE, count=job.unreadable, place=place)
+        noun = inflect(job.unreadable, "byte")
+        log(logging.WARNING, _UNREADABLE, count=job.unreadable, bytes=noun, place=place)
 
 
 def _describe_seen(job: StockJob, dropped: int) -> str:
@@ -103,13 +110,13 @@ def _describe_seen(job: StockJob, dropped: int) -> str:
         return _SEEN_BELIEVED
     left_out = ["requests.seen"] * job.leaves_seen_out
     if dropped:
-        left_out.append(f"the {dropped} fingerprints that scrapy_altsched.DupeFilter noted then")
+        left_out.append(f"what scrapy_altsched.DupeFilter noted then (fingerprints: {dropped})")
     if not job.takes_seen:
         return _SEEN_ELSEWHERE
     if not left_out and job.joins_job:
         return _SEEN_NOWHERE
     left_out = left_out or ["requests.seen"]
-    verb = "is" if left_out == ["requests.seen"] else "are"
+    verb = inflect(len(left_out), "is", "are")
     text = _SEEN_LEFT_OUT % {"left_out": f"{' and '.join(left_out)} {verb} left out"}
     can_begin_again = not job.joins_job and not dropped
     return text + _HOW_TO_TRUST if can_begin_again else text

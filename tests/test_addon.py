@@ -326,3 +326,9 @@ def test_in_a_shell_with_scrapys_own_scheduler_our_filter_leaves_the_job_alone(
         code = f"(fetch({request}), response.status, {MODULES})"
         result = run_shell(tmp_path, code, DUPEFILTER_CLASS=BY_HAND["DUPEFILTER_CLASS"])
         assert result == (None, 200, "scrapy.core.scheduler", "scrapy_altsched.dupefilter")
+
+
+def test_scrapys_log_names_the_addon(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "scrapy.addons"):
+        make_crawler()
+    assert "[<scrapy_altsched.Addon>]" in caplog.text

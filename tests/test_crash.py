@@ -104,7 +104,7 @@ def test_a_memory_only_request_killed_while_pending_is_not_seen(tmp_path: Path) 
         held.set()
         assert crawl.run() == 0
         assert site.hits["/b"] == 1
-        assert "1 requests that could not be serialized ended with an earlier run" in crawl.log
+        assert "1 request that could not be serialized ended with an earlier run" in crawl.log
         assert_complete(crawl, site, {"/a", "/b", "/c"})
 
 

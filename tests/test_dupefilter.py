@@ -411,7 +411,7 @@ def test_requests_that_this_scheduler_will_not_crawl_are_reported(
     frontier.close()
     run = Run(tmp_path)
     *_, record = [item for item in caplog.records if item.levelno == logging.WARNING]
-    assert "1 requests are pending in JOBDIR" in record.getMessage()
+    assert "1 pending request in JOBDIR" in record.getMessage()
     assert "SCHEDULER = 'scrapy_altsched.Scheduler'" in record.getMessage()
     run.close()
     frontier = open_frontier(tmp_path, "spider")

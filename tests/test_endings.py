@@ -21,7 +21,7 @@ def assert_complete(crawl: Crawl, site: Site, paths: set[str]) -> None:
     """The job is finished: every page was visited and has its item; nothing is dead."""
     assert "is finished" in crawl.log
     assert crawl.stat("altsched/dead") == 0
-    assert "were accepted and are neither done" not in crawl.log
+    assert "neither done, pending" not in crawl.log
     assert set(site.hits) & paths == paths
     assert paths <= set(crawl.item_paths())
 

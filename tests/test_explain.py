@@ -236,7 +236,7 @@ def test_the_urls_of_a_file_that_merge_are_shown_largest_group_first(project: Pa
     assert (run.returncode, run.stderr) == (0, "")
     assert "│    3 │ http://shop.example/1" in run.stdout
     assert "http://shop.example/3" not in run.stdout
-    assert "And 1 more groups; --limit 0 shows them all." in run.stdout
+    assert "And 1 more group; --limit 0 shows all." in run.stdout
     assert "Without the rules 6 requests, with them 3." in run.stdout
     assert "2 URLs cannot be crawled, as 'mailto:shop@shop.example'" in run.stdout
 

@@ -531,13 +531,12 @@ def test_the_command_makes_a_job_go_on_with_other_rules(
     run = altsched(project, "job", "-a", "needed=x")
     assert (run.returncode, run.stderr) == (0, "")
     assert run.stdout.splitlines() == [
-        "4 requests were pending and 0 dead; 3 of them have another fingerprint now.",
-        "1 pending requests were taken out: each is the same page as another one that is pending.",
-        "1 requests cannot be restored, and keep their fingerprints.",
+        "3 requests have another fingerprint now, of 4 pending and 0 dead.",
+        "1 pending request was removed: the same page as another that is pending.",
+        "1 request cannot be restored, and keeps its fingerprint.",
         (
-            "1 requests were done. Of these only the fingerprints are stored, and nothing can be"
-            " made of them: pages among them are crawled again if they are found again and have"
-            " another fingerprint now."
+            "1 request was done before: only the fingerprints are stored, and stay. A page that has"
+            " another fingerprint now is crawled again if it is found again."
         ),
     ]
     urls, filtered = resume(project, caplog)
@@ -566,7 +565,7 @@ def test_the_fingerprints_are_those_of_the_filter_in_use(project: Path) -> None:
     name = "scrapy.dupefilters.RFPDupeFilter"
     run = altsched(project, "job", "-a", "needed=x", "-s", f"DUPEFILTER_CLASS={name}")
     assert run.returncode == 0
-    assert "0 of them have another fingerprint now" in run.stdout
+    assert "0 requests have another fingerprint now" in run.stdout
     frontier = DiskKind(project)
     journal = Journal(frontier.path, OWNER)
     assert journal.has_seen(scrapy_fingerprint(Request("http://shop.example/1?sid=1")))

@@ -263,7 +263,7 @@ def test_a_damaged_job_goes_on_from_a_state_it_was_in_and_says_so_or_is_refused(
                 [warning] = [text for text in caplog.messages if "goes back" in text]
                 assert f"from commit {job.last} to {commit}" in warning
                 lost = job.states[job.last].done - job.states[commit].done
-                assert f"the {lost} done since then" in warning
+                assert f"done: {lost})" in warning
                 assert frontier.setback == job.last - commit
             else:
                 assert frontier.setback == 0
@@ -490,7 +490,9 @@ def test_one_damaged_place_costs_no_more_than_its_block(job: Job) -> None:
             assert kept <= everything
             lost.append(len(everything - kept))
             if lost[-1]:
-                assert f"{lost[-1]} requests could not be read" in result.damage
+                assert (
+                    f"{lost[-1]} request{'s' * (lost[-1] > 1)} could not be read" in result.damage
+                )
     print(f"of {len(everything)} requests are lost: {lost}")
     # A block has four kilobytes, compressed, and a request more than a hundred bytes.
     assert 0 < lost[0] < 150
@@ -555,7 +557,7 @@ def test_a_repair_brings_the_numbers_into_line(job: Job) -> None:
     journal.close()
     assert problems_of(job.path)
     result = mend(job.path)
-    assert "1 requests could not be read" in result.damage
+    assert "1 request could not be read" in result.damage
     accept_loss(job.path, OWNER)
     assert problems_of(job.path) == []
     frontier = open_job(job.path)

@@ -64,7 +64,7 @@ def test_of_sixteen_pages_under_way_the_one_that_kills_alone_is_dead_until_it_is
         assert "the process died 3 times while it alone was leased" in listed.stdout
         again = altsched("requeue", crawl.jobdir, f"{site.url}{POISON}")
         assert again.returncode == 0, again.stderr
-        assert "1 requests are pending again, 0 are dead" in again.stdout
+        assert "1 request is pending again; dead: 0" in again.stdout
         assert altsched("check", crawl.jobdir).returncode == 0
         crawl.arguments["poison"] = "none"
         assert crawl.run(**settings) == 0
@@ -240,13 +240,13 @@ def test_the_dead_are_listed_with_reason_and_url(job: Path) -> None:
 
 def test_all_that_can_be_crawled_again_is_requeued_by_all(job: Path) -> None:
     run = altsched("requeue", job, "--all")
-    assert "1 requests are pending again, 1 are dead" in run.stdout
-    assert "1 requests are pending again" not in altsched("requeue", job, "--all").stdout
+    assert "1 request is pending again; dead: 1" in run.stdout
+    assert "1 request is pending again" not in altsched("requeue", job, "--all").stdout
 
 
 def test_a_request_is_named_by_its_url_or_the_first_digits_of_its_fingerprint(job: Path) -> None:
     run = altsched("requeue", job, b"a-fing".hex())
-    assert "1 requests are pending again" in run.stdout
+    assert "1 request is pending again" in run.stdout
 
 
 @pytest.mark.parametrize(
@@ -273,3 +273,9 @@ def test_a_job_of_a_running_crawl_is_listed_and_not_requeued(disk: DiskKind, job
     assert run.returncode == 1
     assert "in use by a running crawl" in run.stderr
     frontier.close()
+
+
+def test_the_usage_says_that_only_the_job_directory_is_required() -> None:
+    run = altsched("requeue")
+    assert run.returncode == 2
+    assert "the following arguments are required: JOBDIR\n" in run.stderr

@@ -506,7 +506,7 @@ def test_the_end_of_a_crawl_is_one_line_that_says_how_to_go_on(
     stand_in.engine.end(request)
     stand_in.scheduler.close("shutdown")
     assert (
-        "is not finished: 1 requests done, 2 pending, 0 dead. Resume it by running the same"
+        "is not finished: 1 request done, 2 pending, 0 dead. Resume it by running the same"
         in caplog.text
     )
     caplog.clear()
@@ -590,4 +590,30 @@ def test_requests_that_could_not_be_noted_as_under_way_are_reported_at_the_end(
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     stand_in.scheduler.close("shutdown")
     assert stand_in.stat("altsched/unrecorded_leases") == 2
-    assert "Of 2 requests it could not be noted" in caplog.text
+    assert "that 2 requests were in flight" in caplog.text
+
+
+def test_stats_say_with_each_commit_how_far_the_job_is(tmp_path: Path) -> None:
+    def progress(stand_in: StandIn) -> tuple[int, int, int]:
+        return tuple(stand_in.stat(f"altsched/{name}") for name in ("pending", "done", "dead"))  # type: ignore[return-value]
+
+    settings = {**OURS, "JOBDIR": str(tmp_path / "job")}
+    stand_in = StandIn(settings)
+    assert progress(stand_in) == (0, 0, 0)
+    for number in range(4):
+        stand_in.scheduler.enqueue_request(page(number))
+    assert stand_in.scheduler.checkpoint()
+    assert progress(stand_in) == (4, 0, 0)
+    first, second = stand_in.next(), stand_in.next()
+    assert first is not None
+    assert second is not None
+    stand_in.engine.end(first)
+    stand_in.scheduler.enqueue_request(page("another"))
+    assert stand_in.scheduler.checkpoint()
+    assert progress(stand_in) == (4, 1, 0)  # the second one is in flight
+    stand_in.engine.end(second)
+    stand_in.scheduler.close("shutdown")
+    assert progress(stand_in) == (3, 2, 0)
+    resumed = StandIn(settings)
+    assert progress(resumed) == (3, 2, 0)
+    resumed.scheduler.close("shutdown")

@@ -22,6 +22,7 @@ from ..frontier.audit import Problem, Remedy, audit
 from ..frontier.jobdir import FORMAT, Identity, LastCommit, find_store, read_identity
 from ..frontier.repair import Repair, accept_loss, repair
 from ..frontier.view import View
+from ..inflection import inflect
 from ..progress import watched
 from .job import add_jobdir, answers, find_spider, identify, inspector, locate
 
@@ -71,7 +72,8 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
             problems = _check(out, jobdir, identity, project)
     if arguments.accept_loss:
         given_up = accept_loss(jobdir, identity.owner)
-        out.print(f"{given_up:,} requests are given up. The job can be finished without them.")
+        requests = inflect(given_up, "request is", "requests are")
+        out.print(f"{given_up:,} {requests} given up. The job can be finished without.")
         problems = _check(out, jobdir, identity, project)
     if problems:
         _advise(out, problems, jobdir, arguments.spider)
@@ -162,7 +164,8 @@ def _describe(table: Table, view: View) -> None:
     except StoreDamagedError:
         return  # the audit says so
     state = "finished" if counters.finished else "not finished"
-    table.add_row("state", f"{state}, {counters.run:,} runs, at commit {view.stored_commit():,}")
+    runs = f"{counters.run:,} {inflect(counters.run, 'run')}"
+    table.add_row("state", f"{state}, {runs}, at commit {view.stored_commit():,}")
     table.add_row(
         "requests",
         f"{counters.accepted:,} accepted: {counters.done:,} done, {pending:,} pending,"
@@ -194,7 +197,9 @@ def _look_back(view: View, last: LastCommit | None, identity: Identity) -> list[
 
 
 def _verdict(problems: list[Problem]) -> str:
-    return f"{len(problems):,} things are wrong" if problems else "good"
+    if not problems:
+        return "good"
+    return f"{len(problems):,} {inflect(len(problems), 'thing is', 'things are')} wrong"
 
 
 def _show_repair(out: Console, result: Repair) -> None:

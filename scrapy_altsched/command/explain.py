@@ -25,6 +25,7 @@ from scrapy.exceptions import UsageError
 from ..canonical import Canonical, Rules
 from ..errors import InputError
 from ..fingerprint import apply_rules
+from ..inflection import inflect
 from ..progress import watched
 from ..settings import Config
 from .links import read_links
@@ -271,16 +272,23 @@ class _Merger:
                 table.add_row(str(len(urls)), Text(group.canonical), Text(examples))
             console.print(table)
         if len(shown) < len(groups):
-            console.print(f"And {len(groups) - len(shown)} more groups; --limit 0 shows them all.")
+            more = len(groups) - len(shown)
+            console.print(f"And {more} more {inflect(more, 'group')}; --limit 0 shows all.")
         before, after = len(self.kept_apart), len(self.groups)
-        console.print(f"{self.links} links, {self.urls} different URLs.")
-        console.print(f"Without the rules {before} requests, with them {after}.")
+        console.print(
+            f"{self.links} {inflect(self.links, 'link')},"
+            f" {self.urls} different {inflect(self.urls, 'URL')}."
+        )
+        requests = inflect(before, "request")
+        console.print(f"Without the rules {before} {requests}, with them {after}.")
         if self.apart():
-            console.print(f"{self.apart()} pages that Scrapy crawls once, the rules keep apart.")
+            pages = inflect(self.apart(), "page")
+            console.print(f"{self.apart()} {pages} that Scrapy crawls once, the rules keep apart.")
         if not self.rules:
             console.print("There are no rules: set ALTSCHED_URL_RULES, or name a --spider.")
         if self.refused:
-            console.print(f"{self.refused} URLs cannot be crawled, as {self.first_refused}.")
+            noun = inflect(self.refused, "URL")
+            console.print(f"{self.refused} {noun} cannot be crawled, as {self.first_refused}.")
 
 
 def _merge(judge: _Judge, path: Path) -> _Merger:

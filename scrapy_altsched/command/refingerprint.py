@@ -21,6 +21,7 @@ from ..engine import fingerprinter_of
 from ..fingerprint import NOTE, describe
 from ..frontier.journal import Journal
 from ..frontier.refingerprint import Outcome, refingerprint
+from ..inflection import inflect
 from ..progress import watched
 from ..settings import Config
 from .job import add_jobdir, identify
@@ -106,26 +107,25 @@ def _fingerprints_of(crawler: Crawler, rules: Rules) -> tuple[Callable[[Request]
 def _show(outcome: Outcome) -> None:
     console = Console(highlight=False, markup=False, soft_wrap=True)
     console.print(
-        f"{outcome.pending:,} requests were pending and {outcome.dead:,} dead;"
-        f" {outcome.changed:,} of them have another fingerprint now."
+        f"{outcome.changed:,} {inflect(outcome.changed, 'request has', 'requests have')} another"
+        f" fingerprint now, of {outcome.pending:,} pending and {outcome.dead:,} dead."
     )
-    if outcome.merged:
-        console.print(
-            f"{outcome.merged:,} pending requests were taken out: each is the same page as another"
-            " one that is pending."
-        )
-    if outcome.crawled:
-        console.print(
-            f"{outcome.crawled:,} pending requests were taken out: each is the same page as one"
-            " that is done."
-        )
+    for count, others in ((outcome.merged, "pending"), (outcome.crawled, "done")):
+        if count:
+            removed = inflect(count, "pending request was", "pending requests were")
+            console.print(
+                f"{count:,} {removed} removed: the same page as another that is {others}."
+            )
     if outcome.unreadable:
-        console.print(
-            f"{outcome.unreadable:,} requests cannot be restored, and keep their fingerprints."
+        stay = inflect(
+            outcome.unreadable,
+            "request cannot be restored, and keeps its fingerprint",
+            "requests cannot be restored, and keep their fingerprints",
         )
+        console.print(f"{outcome.unreadable:,} {stay}.")
     if outcome.done:
+        done = inflect(outcome.done, "request was", "requests were")
         console.print(
-            f"{outcome.done:,} requests were done. Of these only the fingerprints are stored, and"
-            " nothing can be made of them: pages among them are crawled again if they are found"
-            " again and have another fingerprint now."
+            f"{outcome.done:,} {done} done before: only the fingerprints are stored, and stay. A"
+            " page that has another fingerprint now is crawled again if it is found again."
         )

@@ -18,6 +18,7 @@ from ..frontier.jobdir import find_store
 from ..frontier.journal import Journal
 from ..frontier.requeue import DeadRequest, dead_requests, requeue
 from ..frontier.view import View
+from ..inflection import inflect
 from .job import add_jobdir, answers, identify, locate, url_of
 
 if TYPE_CHECKING:
@@ -34,7 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See :mod:`scrapy_altsched.command`."""
     add_jobdir(parser)
     parser.add_argument(
-        "request", nargs="*", metavar="REQUEST", help="URL, or first digits of the fingerprint"
+        "request",
+        nargs="*",
+        default=[],  # or argparse calls it required
+        metavar="REQUEST",
+        help="URL, or first digits of the fingerprint",
     )
     parser.add_argument("--all", action="store_true", help="all that can be crawled again")
 
@@ -61,7 +66,8 @@ def run(arguments: argparse.Namespace, project: Project) -> int:  # noqa: ARG001
         count = requeue(journal, chosen, locate)
     finally:
         journal.close()
-    out.print(f"{count:,} requests are pending again, {len(dead) - count:,} are dead.")
+    are_pending = inflect(count, "request is", "requests are")
+    out.print(f"{count:,} {are_pending} pending again; dead: {len(dead) - count:,}.")
     return 0
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import StoreDamagedError
+from ..inflection import inflect
 from .order import Order
 from .records import DAMAGE, Counters, decode_value
 from .rows import Rows
@@ -89,7 +90,7 @@ class _Audit:
             found += problems
             more = self._counts[kind] - len(problems)
             if more:
-                found.append(Problem(f"{more:,} more {kind}.", problems[0].remedy))
+                found.append(Problem(f"And {more:,} more: {kind}.", problems[0].remedy))
         return found
 
     def _add(self, kind: str, sentence: str, remedy: Remedy = Remedy.REPAIR) -> None:
@@ -170,7 +171,8 @@ class _Audit:
                 if held[slot_id] != count and self._can_compare("pending"):
                     self._add(
                         "slots with wrong counts",
-                        f"Slot {name!r} should hold {count} requests and holds {held[slot_id]}.",
+                        f"Slot {name!r} should hold {count} {inflect(count, 'request')} and holds"
+                        f" {held[slot_id]}.",
                     )
         if not self._can_compare("slots"):
             return
@@ -178,7 +180,8 @@ class _Audit:
             if slot_id not in named:
                 self._add(
                     "slots without a name",
-                    f"{count} pending requests belong to slot {slot_id}, which has no name.",
+                    f"{count} pending {inflect(count, 'request is', 'requests are')} in slot"
+                    f" {slot_id}, which has no name.",
                 )
 
     def _check_started(self) -> None:
@@ -210,17 +213,17 @@ class _Audit:
         if not self._can_compare("meta"):
             return
         if dead != counters.dead and self._can_compare("dead"):
-            self._add("numbers", f"{counters.dead} dead requests were counted and {dead} are kept.")
+            self._add("numbers", f"The number of dead requests is {dead}, not {counters.dead}.")
         if not self._can_compare("pending"):
             return
         if counters.finished and pending:
-            self._add("numbers", f"The job is marked as finished, and {pending} are pending.")
+            self._add("numbers", f"The job is marked as finished, with {pending} pending.")
         accounted = counters.done + pending + counters.dead
         if counters.accepted != accounted:
             is_known = self._was_repaired and counters.accepted > accounted
             self._add(
                 "numbers",
-                f"{counters.accepted} requests were accepted, but {counters.done} done,"
-                f" {pending} pending and {counters.dead} dead are {accounted}.",
+                f"The number of accepted requests is {counters.accepted}, but {counters.done} done,"
+                f" {pending} pending and {counters.dead} dead make {accounted}.",
                 Remedy.ACCEPT_LOSS if is_known else Remedy.REPAIR,
             )

@@ -1,4 +1,4 @@
-"""Files that a forked child must not keep open.
+"""What a forked child does first: above all, it lets go of files.
 
 A lock taken with ``flock`` belongs to the open file, which a forked child shares: a worker of a
 ``ProcessPoolExecutor`` that outlives its crawl would hold the crawl's job directory.  Closing the
@@ -11,6 +11,13 @@ import os
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+
+
+def call_in_child(call: Callable[[], None]) -> None:
+    """Have each forked child make this call.  Windows forks nothing."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=call)
+
 
 _closers: set[weakref.WeakMethod[Callable[[], None]]] = set()
 
@@ -28,4 +35,4 @@ def _close_all() -> None:
                 close()
 
 
-os.register_at_fork(after_in_child=_close_all)
+call_in_child(_close_all)

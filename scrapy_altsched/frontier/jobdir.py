@@ -7,7 +7,6 @@ files of the store.
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import secrets
@@ -21,9 +20,15 @@ from ..errors import (
     JobdirLostError,
     JobdirMismatchError,
     StoreError,
+    UnsupportedSystemError,
 )
 from .forks import close_in_child
 from .holder import Holder
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 #: Version of everything that is written into a job directory.
 FORMAT = 1
@@ -110,6 +115,7 @@ class Jobdir:
 
     :param path: the directory (setting ``JOBDIR``); made if it is not there.
     :param owner: the spider's name.
+    :raises UnsupportedSystemError: this operating system cannot lock it.
     :raises JobdirLockedError: a running crawl holds it.
     :raises JobdirMismatchError: another spider's, or written by a newer version.
     :raises JobdirError: it cannot be written to, or what is in it cannot be read.
@@ -118,6 +124,12 @@ class Jobdir:
 
     def __init__(self, path: str | os.PathLike[str], owner: str) -> None:
         self.path = Path(path).absolute()
+        if fcntl is None:
+            raise UnsupportedSystemError(
+                f"JOBDIR {self.path} cannot be used: this operating system has no fcntl, by which"
+                " scrapy_altsched locks a job directory. Unset JOBDIR to crawl without saving; or"
+                " crawl on Linux or macOS, or in WSL."
+            )
         self.owner = owner
         self.store = self.path / _STORE
         ensure_directory(self.path)

@@ -150,9 +150,9 @@ class Journal(Store):
         counters = self.counters()
         logger.warning(
             "The store %(path)s has lost the end of its log: the job goes back from commit"
-            " %(last)d to %(commit)d, a state that it once was in. Of the %(accepted)d requests"
-            " accepted and the %(done)d done since then nothing is known any more. They are crawled"
-            " again as they are found again; what was fed to the crawl from outside is not.",
+            " %(last)d to %(commit)d, a state that it once was in. What happened since then is not"
+            " known any more (requests accepted: %(accepted)d, done: %(done)d): it is crawled again"
+            " as it is found again; what was fed to the crawl from outside is not.",
             {
                 "path": self.path,
                 "last": known.number,

@@ -22,6 +22,7 @@ from .audit import audit
 from .changes import BATCH_BYTES, NO_NOTES, Changes, Draft
 from .claims import StartClaims
 from .contract import Busy, Counts, Entry, Lease, Verdict
+from .forks import call_in_child
 from .journal import Journal
 from .order import DEFAULT_ORDER, Order, Slot, Slots
 from .records import DAMAGE, Batch, Counters
@@ -39,7 +40,7 @@ def _note_fork() -> None:
     _forks += 1
 
 
-os.register_at_fork(after_in_child=_note_fork)
+call_in_child(_note_fork)
 
 _IDLE: Busy = MappingProxyType({})
 

@@ -16,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 
 from ..errors import JobdirError, StoreDamagedError
+from ..inflection import inflect
 from .jobdir import REPAIRED, Identity, Jobdir, LastCommit
 from .journal import Journal
 from .order import Order
@@ -304,7 +305,7 @@ class _Rebuild:
         done = counters.done if missing >= 0 else max(0, counters.done + missing)
         accepted = max(counters.accepted, done + pending + dead)
         if missing > 0:
-            self._result.damage = f"{missing} requests could not be read"
+            self._result.damage = f"{missing} {inflect(missing, 'request')} could not be read"
         elif missing < 0 or (self._source.incomplete and not self._is_newest):
             self._result.damage = "how many requests could not be read is not known"
         return replace(

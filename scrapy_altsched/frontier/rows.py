@@ -23,7 +23,6 @@ https://github.com/facebook/rocksdb/wiki/MemTable.
 from __future__ import annotations
 
 import ctypes
-import os
 import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -44,6 +43,7 @@ from rocksdict import (
 )
 
 from ..errors import StoreDamagedError, StoreError, StoreStalledError
+from .forks import call_in_child
 from .records import Counters, decode_crashes, decode_dead, decode_slot, encode_claim
 
 FAMILIES = ("seen", "pending", "slots", "suspects", "started", "dead", "meta")
@@ -162,7 +162,7 @@ def _leave_alone_in_child() -> None:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(store))
 
 
-os.register_at_fork(after_in_child=_leave_alone_in_child)
+call_in_child(_leave_alone_in_child)
 
 
 class Rows:
