@@ -107,6 +107,14 @@ def decode_fields(payload: bytes) -> dict[str, Any]:
     return fields
 
 
+def url_of(payload: bytes) -> str | None:
+    """The URL of a stored request; ``None``: it cannot be read."""
+    try:
+        return str(decode_fields(payload)["url"])
+    except (CodecError, KeyError):
+        return None
+
+
 def is_whole(payload: bytes) -> bool:
     """Whether the bytes are as :func:`encode_request` made them."""
     try:

@@ -10,6 +10,7 @@ from .commandline import resume_command
 from .errors import StoreDamagedError
 from .fingerprint import differences
 from .inflection import inflect
+from .outcome import DeadLetters, Outcome
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -26,10 +27,20 @@ _scrapy_logger = logging.getLogger("scrapy.core.scheduler")
 _FINISHED = (
     "The job in %(jobdir)s is finished: %(done)d %(requests)s done, none pending, %(dead)d dead"
 )
-_UNFINISHED = (
+_DEAD_LETTERS = _FINISHED + ". List the dead ones with: %(requeue)s"
+_NOT_FINISHED = (
     "The job in %(jobdir)s is not finished: %(done)d %(requests)s done, %(pending)d pending,"
-    " %(dead)d dead. %(resume)s"
+    " %(dead)d dead. "
 )
+_UNRESTORABLE = (
+    "Of the dead ones %(unrestorable)d could not be restored, as %(examples)s. Give the spider what"
+    " they name, then make them pending again with: %(requeue)s --all  %(resume)s"
+)
+_NOTHING_DONE = (
+    "Nothing was crawled: what the crawl began with is dead, as %(examples)s. When the cause is"
+    " gone, make it pending again with: %(requeue)s --all  %(resume)s"
+)
+_UNFINISHED = _NOT_FINISHED + "%(resume)s"
 _UNACCOUNTED = (
     "Of the requests that the job in %(jobdir)s had accepted, %(count)d %(are)s neither done,"
     " pending nor dead: %(damage)s"
@@ -39,6 +50,12 @@ _DAMAGED = (
     "The job in %(jobdir)s is not finished, and its store is damaged: %(done)d %(requests)s done,"
     " %(pending)d pending, %(dead)d dead. Repair it with: %(check)s --repair"
 )
+_END = {
+    Outcome.FINISHED: (logging.INFO, _FINISHED),
+    Outcome.DEAD_LETTERS: (logging.WARNING, _DEAD_LETTERS),
+    Outcome.BLOCKED: (logging.ERROR, _NOT_FINISHED + _NOTHING_DONE),
+    Outcome.UNFINISHED: (logging.INFO, _UNFINISHED),
+}
 #: Why start requests are refused by a job that was finished, and by one that was not.
 _SEEN = {
     "why": "seen by earlier runs, which finished the job",
@@ -69,6 +86,7 @@ class Reports:
         self._logs_reason = logs_reason
         self._reported_unserializable = False
         self._check = f"scrapy altsched check {quote(jobdir)}" if jobdir is not None else ""
+        self._requeue = f"scrapy altsched requeue {quote(jobdir)}" if jobdir is not None else ""
 
     def resumption(self, pending: int, lost_in_memory: int, setback: int) -> None:
         """A job goes on; from *setback* commits before its last one, if the store lost those."""
@@ -123,6 +141,26 @@ class Reports:
             why=why,
         )
 
+    def unrestorable(self, url: str | None, error: AltschedError) -> None:
+        """A request cannot be restored: the first one of this run, of which there may be more."""
+        self._log(
+            logging.WARNING,
+            "The request for %(url)s cannot be restored and becomes a dead letter: %(error)s."
+            " Further ones are only counted; the end of the crawl tells how many there are.",
+            url=url or "an unknown URL",
+            error=error,
+        )
+
+    def hopeless(self, count: int, reason: str) -> None:
+        """The spider is closed, since none of *count* requests could be restored."""
+        self._log(
+            logging.ERROR,
+            "The spider is closed (%(reason)s): none of the first %(count)d requests could be"
+            " restored. The others stay pending.",
+            reason=reason,
+            count=count,
+        )
+
     def unrecorded_leases(self, count: int) -> None:
         """Requests were handed out of which nobody would have known that they were."""
         self._stats.set_value("altsched/unrecorded_leases", count)
@@ -137,7 +175,13 @@ class Reports:
         )
 
     def end(
-        self, counts: Counts, *, finished: bool, damage: str | None, store_damaged: bool = False
+        self,
+        counts: Counts,
+        outcome: Outcome,
+        dead_letters: DeadLetters,
+        *,
+        damage: str | None,
+        store_damaged: bool = False,
     ) -> None:
         """The crawl ended and everything is saved.
 
@@ -147,11 +191,22 @@ class Reports:
         set_counts(self._stats, counts)
         if self._jobdir is None:
             return
+        self._stats.set_value("altsched/outcome", outcome.value)
+        if dead_letters.unrestorable:
+            self._stats.set_value("altsched/unrestorable", dead_letters.unrestorable)
+        level, message = _END[outcome]
+        if store_damaged:
+            message = _DAMAGED
+        elif dead_letters.unrestorable:
+            level, message = logging.ERROR, _NOT_FINISHED + _UNRESTORABLE
         self._log(
-            logging.INFO,
-            _FINISHED if finished else _DAMAGED if store_damaged else _UNFINISHED,
+            level,
+            message,
             jobdir=self._jobdir,
             check=self._check,
+            requeue=self._requeue,
+            unrestorable=dead_letters.unrestorable,
+            examples=dead_letters.examples,
             resume=resume_command(self._jobdir),
             done=counts.done,
             requests=inflect(counts.done, "request"),

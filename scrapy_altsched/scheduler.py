@@ -15,7 +15,7 @@ from scrapy.signals import request_dropped
 from scrapy.utils.misc import build_from_crawler, load_object
 
 from .canonical import Rules
-from .codec import decode_request
+from .codec import decode_request, url_of
 from .committer import STORE_DAMAGED, Committer
 from .dupefilter import DupeFilter, shorten
 from .engine import (
@@ -30,8 +30,11 @@ from .errors import AltschedError, CodecError, StoreError
 from .feeds import JobFeeds, warn_of_unsafe_feeds
 from .fingerprint import NOTE, describe, fingerprint_page
 from .frontier import Busy, Components, Entry, Lease, LocalFrontier, Verdict, open_frontier
+from .frontier.records import CANNOT_BE_RESTORED
+from .frontier.requeue import dead_requests
 from .garbage import freeze, thaw
 from .inprogress import InProgress
+from .outcome import HOPELESS, RESTORE_FAILED, DeadLetters, Outcome, judge
 from .reports import Reports, name_of, warn_of_other_fingerprints
 from .settings import Config
 from .spiderstate import FILE, STATE, SpiderStateCheckpoint
@@ -112,6 +115,8 @@ class Scheduler(BaseScheduler):
         #: Entries that wait for the store to be readable again, to know whether they were seen.
         self._held: list[Entry] = []
         self._refused_starts = 0
+        #: Whether the spider is being closed because none of its requests can be restored.
+        self._is_hopeless = False
         self._tally = Tally()
         #: Whether this crawl goes on with a job that earlier runs left unfinished.
         self.resumed = False
@@ -202,6 +207,7 @@ class Scheduler(BaseScheduler):
         self._in_progress = InProgress(self._engine, frontier.finish)
         self.resumed = frontier.resumed
         self._at_open = frontier.counts()
+        self._dead_letters = DeadLetters(dead_requests(frontier))
         self.dqdir = str(frontier.path) if frontier.path is not None else None
         self.mqs = _Queue(lambda: self._count_queue(in_memory=True), self.next_request)
         self.dqs: _Queue | None = None
@@ -287,13 +293,14 @@ class Scheduler(BaseScheduler):
                 self._checkpoint.hasten()
             self._committer.finish()
             counts = frontier.counts()
-            finished = (
+            complete = (
                 reason == "finished"
                 and self._start.exhausted
-                and not (counts.pending or counts.leased or counts.unaccounted)
+                and not counts.unaccounted
                 and frontier.damage is None
             )
-            frontier.close(finished=finished)
+            outcome = judge(counts, self._dead_letters.unrestorable, complete=complete)
+            frontier.close(finished=outcome.is_finished)
         finally:
             self._committer.stop()
             frontier.abandon()
@@ -301,12 +308,14 @@ class Scheduler(BaseScheduler):
                 self._reports.unrecorded_leases(frontier.unrecorded_leases)
         self._reports.end(
             counts,
-            finished=finished,
+            outcome,
+            self._dead_letters,
             damage=frontier.damage,
             store_damaged=reason == STORE_DAMAGED,
         )
         had_nothing = not self._at_open.pending and counts.accepted == self._at_open.accepted
-        if self._on_disk and self._refused_starts and had_nothing:
+        is_blocked = outcome is Outcome.BLOCKED
+        if self._on_disk and self._refused_starts and had_nothing and not is_blocked:
             self._reports.nothing_to_do(self._refused_starts, was_finished=not self.resumed)
 
     # The path of every request
@@ -383,6 +392,8 @@ class Scheduler(BaseScheduler):
                 request = self._take(lease)
                 if request is not None:
                     return request
+                if self._is_hopeless:
+                    break
         except StoreError as error:
             self._committer.note_failure(error, reading=True)
         self._tally.pour(self.stats)
@@ -483,12 +494,32 @@ class Scheduler(BaseScheduler):
             request = self._entries.restore(lease.entry)
         except CodecError as error:
             assert self._frontier is not None
-            why = f"it cannot be restored: {error}"
-            self._frontier.bury(lease, why)
-            self._reports.buried(lease.entry, None, why)
+            self._give_up(self._frontier, lease, error)
             return None
         self._in_progress.add(request, lease)
         return request
+
+    def _give_up(self, frontier: LocalFrontier, lease: Lease, error: CodecError) -> None:
+        """Make a dead letter of a request that cannot be restored.
+
+        If none of many can, the spider's code has changed: the rest is kept for when it is put
+        right.
+        """
+        if self._is_hopeless:
+            frontier.release(lease)
+            return
+        entry = lease.entry
+        why = f"{CANNOT_BE_RESTORED}{error}"
+        frontier.bury(lease, why)
+        self._dead_letters.note(entry.fingerprint, entry.payload or b"", why)
+        failed = self._dead_letters.failed_here
+        if failed == 1:
+            self._reports.unrestorable(url_of(entry.payload or b""), error)
+        counts = frontier.counts()
+        if failed >= HOPELESS and counts.done + counts.leased == self._at_open.done:
+            self._is_hopeless = True
+            self._reports.hopeless(failed, RESTORE_FAILED)
+            self._engine.close_spider(self.spider, RESTORE_FAILED)
 
     def _report_buried(self, entry: Entry, why: str) -> None:
         """A request was put aside that killed the process again and again."""
@@ -496,4 +527,5 @@ class Scheduler(BaseScheduler):
         if entry.payload is not None:
             with suppress(CodecError):
                 url = decode_request(entry.payload, self.spider).url
+        self._dead_letters.note(entry.fingerprint, entry.payload or b"", why)
         self._reports.buried(entry, url, why)

@@ -24,6 +24,7 @@ from .codec import adopt_record, decode_request, decode_without_callbacks, encod
 from .dupefilter import shorten
 from .errors import CodecError, JobdirError
 from .frontier import Entry, Imported, Runs
+from .frontier.records import CANNOT_BE_RESTORED
 from .progress import progress
 from .stockfiles import SeenFile, StockQueue, find_queues
 
@@ -326,7 +327,7 @@ class StockJob:
             request = decode_request(payload, self._spider)
             payload = encode_request(request, self._spider)
         except CodecError as error:
-            why = f"it cannot be restored: {error}"
+            why = f"{CANNOT_BE_RESTORED}{error}"
             try:
                 request = decode_without_callbacks(payload)
             except CodecError:

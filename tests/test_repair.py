@@ -18,9 +18,9 @@ import pytest
 from scrapy import Request, Spider
 from scrapy.settings import Settings
 
-from scrapy_altsched.codec import encode_request, is_whole
+from scrapy_altsched.codec import encode_request, is_whole, url_of
 from scrapy_altsched.command import check
-from scrapy_altsched.command.job import locate, url_of
+from scrapy_altsched.command.job import locate
 from scrapy_altsched.command.project import Project
 from scrapy_altsched.errors import JobdirError, StoreDamagedError
 from scrapy_altsched.frontier import Entry, LocalFrontier, Options, Order, open_frontier

@@ -18,11 +18,14 @@ from scrapy.exceptions import UsageError
 
 from ..codec import is_whole
 from ..errors import JobdirError, JobdirMismatchError, StoreDamagedError
+from ..frontier import Counts
 from ..frontier.audit import Problem, Remedy, audit
 from ..frontier.jobdir import FORMAT, Identity, LastCommit, find_store, read_identity
 from ..frontier.repair import Repair, accept_loss, repair
+from ..frontier.requeue import dead_requests
 from ..frontier.view import View
 from ..inflection import inflect
+from ..outcome import DeadLetters, Outcome, judge
 from ..progress import watched
 from .job import add_jobdir, answers, find_spider, identify, inspector, locate
 
@@ -44,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--accept-loss",
         action="store_true",
-        help="give up the requests that a repair could not keep, so that the job can be finished",
+        help="give up requests that a repair could not keep, or that could not be restored",
     )
     parser.add_argument(
         "--spider", help="whose job it is, if the job does not say so any more", metavar="NAME"
@@ -117,6 +120,7 @@ def _check(out: Console, jobdir: Path, identity: Identity, project: Project) -> 
             problems += _look_back(view, last, identity)
             _describe(table, view)
             problems += audit(view, inspector(spider), follow)
+            problems += _look_at_dead(view)
     except StoreDamagedError as error:
         problems = [Problem(error.problem)]
     table.add_row("result", _verdict(problems))
@@ -148,6 +152,13 @@ def _advise(out: Console, problems: list[Problem], jobdir: Path, spider: str | N
             f"Next: `{command} --accept-loss` gives up the requests that are missing, so that the"
             " job can be finished. To be sure to have every page, start the crawl over in another"
             " JOBDIR instead."
+        )
+    elif _helps(problems, Remedy.REQUEUE):
+        out.print(
+            "Next: put right what the reasons name (a callback that the spider does not have any"
+            f" more, above all), then `scrapy altsched requeue {job} --all` makes the dead letters"
+            f" pending again, and the next run crawls them. `{command} --accept-loss` has the job"
+            " be finished without them instead."
         )
     if _helps(problems, Remedy.RESTORE_CODE):
         out.print(
@@ -194,6 +205,30 @@ def _look_back(view: View, last: LastCommit | None, identity: Identity) -> list[
         f" {last.number:,}. A crawl would go on from there and fetch again what came after."
     )
     return [Problem(sentence, Remedy.RESUME)]
+
+
+def _look_at_dead(view: View) -> list[Problem]:
+    """What keeps a job from being finished though nothing is wrong with its store."""
+    try:
+        counters = view.counters()
+        dead_letters = DeadLetters(dead_requests(view))
+        pending = any(count for _, count, _ in view.slots())
+    except StoreDamagedError:
+        return []  # the audit says so
+    counts = Counts(pending=pending, done=counters.done, dead=counters.dead)
+    if dead_letters.unrestorable:
+        sentence = (
+            f"Dead letters that could not be restored: {dead_letters.unrestorable:,}, as"
+            f" {dead_letters.examples}. The job is not finished without them."
+        )
+    elif judge(counts, 0, complete=True) is Outcome.BLOCKED:
+        sentence = (
+            "Nothing was crawled, and what the crawl began with is dead, as"
+            f" {dead_letters.examples}. The job is not finished without it."
+        )
+    else:
+        return []
+    return [Problem(sentence, Remedy.REQUEUE)]
 
 
 def _verdict(problems: list[Problem]) -> str:

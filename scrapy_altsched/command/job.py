@@ -14,6 +14,7 @@ from scrapy.exceptions import UsageError
 from ..codec import decode_fields, decode_request
 from ..errors import CodecError, JobdirError
 from ..frontier.jobdir import Identity, read_identity
+from ..frontier.records import CANNOT_BE_RESTORED
 from .project import Project
 
 if TYPE_CHECKING:
@@ -79,18 +80,10 @@ def inspector(spider: type[Spider] | None) -> Callable[[bytes], str | None]:
                 # Its methods are looked for, and not called: the class will do.
                 decode_request(payload, cast("Spider", spider))
         except CodecError as error:
-            return f"it cannot be restored: {error}"
+            return f"{CANNOT_BE_RESTORED}{error}"
         return None
 
     return inspect
-
-
-def url_of(payload: bytes) -> str | None:
-    """The URL of a stored request; ``None``: it cannot be read."""
-    try:
-        return str(decode_fields(payload)["url"])
-    except (CodecError, KeyError):
-        return None
 
 
 def locate(payload: bytes) -> tuple[str, bool]:

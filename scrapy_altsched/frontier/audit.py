@@ -35,6 +35,8 @@ class Remedy(enum.Enum):
     RESUME = enum.auto()
     #: A spider that has what its requests name: their callbacks, above all.
     RESTORE_CODE = enum.auto()
+    #: To have dead letters crawled again.
+    REQUEUE = enum.auto()
 
 
 @dataclass(frozen=True, slots=True)

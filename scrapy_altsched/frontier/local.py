@@ -11,7 +11,7 @@ leased, and a leased request stays stored until it is done.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -309,6 +309,14 @@ class LocalFrontier:
         :raises StoreError: it could not be read.
         """
         return self._journal.note(name) if self._journal is not None else None
+
+    def dead(self) -> Iterator[tuple[bytes, str, bytes]]:
+        """Key, reason and stored value of every dead request, as the last commit left them.
+
+        :raises StoreError: they could not be read.
+        """
+        if self._journal is not None and self._saved.dead:
+            yield from self._journal.dead()
 
     # Committing
 

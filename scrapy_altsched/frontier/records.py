@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field
 
 from .contract import Entry
 
+#: How the reason of a dead letter begins that could not be restored.
+CANNOT_BE_RESTORED = "it cannot be restored: "
 #: Name of the note that says what the job may lack, and why; empty if nothing.
 DAMAGE = "damage"
 

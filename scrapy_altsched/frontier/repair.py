@@ -21,6 +21,7 @@ from .jobdir import REPAIRED, Identity, Jobdir, LastCommit
 from .journal import Journal
 from .order import Order
 from .records import (
+    CANNOT_BE_RESTORED,
     DAMAGE,
     Batch,
     Counters,
@@ -29,6 +30,7 @@ from .records import (
     decode_dead,
     decode_slot,
     decode_value,
+    encode_dead,
 )
 from .reorder import Locate
 from .salvage import Salvage
@@ -86,7 +88,9 @@ def repair(
 
 
 def accept_loss(path: Path, owner: str) -> int:
-    """No longer count as missing what a repair could not keep, so that the job can be finished.
+    """Do without what a repair could not keep, and what could not be restored.
+
+    The job can then be finished.
 
     :return: how many requests are given up.
     :raises AltschedError: the job cannot be opened.
@@ -97,8 +101,12 @@ def accept_loss(path: Path, owner: str) -> int:
         pending = sum(count for _, count, _ in journal.slots())
         accounted = counters.done + counters.dead + pending
         counts = replace(counters, accepted=accounted)
-        journal.write(Batch(counts, notes={DAMAGE: b""}), wait=True)
-        return max(0, counters.accepted - accounted)
+        batch = Batch(counts, notes={DAMAGE: b""})
+        for key, why, value in journal.dead():
+            if why.startswith(CANNOT_BE_RESTORED):
+                batch.dead.append((key, encode_dead(f"given up, since {why}", value)))
+        journal.write(batch, wait=True)
+        return max(0, counters.accepted - accounted) + len(batch.dead)
     finally:
         journal.close()
 

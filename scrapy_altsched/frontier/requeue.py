@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from .journal import Journal
 from .order import DEFAULT_ORDER, Order
 from .records import Batch, decode_value
 from .reorder import Locate
-from .rows import Rows
+
+
+class HasDead(Protocol):
+    """Rows, or a frontier."""
+
+    def dead(self) -> Iterator[tuple[bytes, str, bytes]]:
+        """Key, reason and stored value of every dead request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +35,7 @@ class DeadRequest:
     value: bytes
 
 
-def dead_requests(rows: Rows) -> Iterator[DeadRequest]:
+def dead_requests(rows: HasDead) -> Iterator[DeadRequest]:
     """All dead requests of a job.
 
     :raises StoreError: they cannot be read.
