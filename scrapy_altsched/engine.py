@@ -1,8 +1,8 @@
 """The one room that touches Scrapy's private parts.
 
 What is private here and there in every Scrapy from 2.13 to 2.19: ``engine._slot`` with
-``inprogress``, ``nextcall`` and ``close_if_idle``, and ``engine._start``.  All of it is looked for
-when a crawl opens, so that a Scrapy without it fails then, with a sentence.
+``inprogress``, ``nextcall``, ``close_if_idle`` and ``close``, and ``engine._start``.  All of it is
+looked for when a crawl opens, so that a Scrapy without it fails then, with a sentence.
 
 A stand-in for the engine, as tests and benchmarks use, may lack any of it: what it lends out then
 counts as done when the next request is asked for.
@@ -148,7 +148,7 @@ class Engine:
         self._by_host: bool | None = None
         if isinstance(self._engine, ExecutionEngine):
             _require(self._engine, "_start", "engine")
-            for name in ("inprogress", "nextcall", "close_if_idle"):
+            for name in ("inprogress", "nextcall", "close_if_idle", "close"):
                 _require(self._slot, name, "engine._slot")
 
     @property
@@ -208,6 +208,21 @@ class Engine:
         nextcall = getattr(self._slot, "nextcall", None)
         if nextcall is not None:
             nextcall.schedule()
+
+    def call_when_closing(self, call: Callable[[], object]) -> None:
+        """Have *call* called when the engine begins to close its spider.
+
+        Scrapy sends no signal then, and closes the scheduler only when nothing is in progress.
+        """
+        close = getattr(self._slot, "close", None)
+        if close is None:
+            return
+
+        def close_and_tell() -> Any:
+            call()
+            return close()
+
+        self._slot.close = close_and_tell
 
     def close_spider(self, spider: Spider, reason: str) -> None:
         """Close the spider in an orderly way; returns before it is closed."""

@@ -40,6 +40,10 @@ class InProgress:
         else:
             self._leases[request] = lease
 
+    def lease_of(self, request: Request) -> Lease | None:
+        """The lease of a request that was handed out; ``None``: it is not one of those."""
+        return self._leases.get(request)
+
     def is_any_left(self) -> bool:
         """Whether any of them is in progress still."""
         return not self._leases.keys().isdisjoint(self._engine.in_progress)

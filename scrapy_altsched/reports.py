@@ -161,6 +161,39 @@ class Reports:
             count=count,
         )
 
+    def suspicion(self, suspects: int, blamed: int) -> None:
+        """Some requests were in flight when the process died, and may have killed it."""
+        if suspects or blamed:
+            self._stats.set_value("altsched/suspects", suspects + blamed)
+            self._log(
+                logging.INFO,
+                "Earlier runs of this job died, and %(all)d requests may be the reason. %(one)d of"
+                " them are crawled one at a time, beside the others; %(alone)d alone, when nothing"
+                " else is pending or in a pause of the crawl, which there is every 10 minutes.",
+                all=suspects + blamed,
+                one=suspects,
+                alone=blamed,
+            )
+
+    def isolated(self, name: str, deaths: int) -> None:
+        """A request is leased alone."""
+        self._log(
+            logging.INFO,
+            "The request %(name)s is crawled alone, since it may have killed the process: that died"
+            " %(deaths)d times while it was. All others wait until it is done.",
+            name=name,
+            deaths=deaths,
+        )
+
+    def accompanied(self, name: str, why: str) -> None:
+        """A request that was leased alone is so no more."""
+        self._log(
+            logging.WARNING,
+            "Others are crawled beside the request %(name)s, which was to be alone: %(why)s.",
+            name=name,
+            why=why,
+        )
+
     def unrecorded_leases(self, count: int) -> None:
         """Requests were handed out of which nobody would have known that they were."""
         self._stats.set_value("altsched/unrecorded_leases", count)

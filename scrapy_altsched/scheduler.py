@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from scrapy.core.scheduler import BaseScheduler
 from scrapy.dupefilters import BaseDupeFilter
-from scrapy.signals import request_dropped
+from scrapy.signals import request_dropped, response_received
 from scrapy.utils.misc import build_from_crawler, load_object
 
 from .canonical import Rules
@@ -29,7 +29,18 @@ from .entries import Entries, RequestEntry
 from .errors import AltschedError, CodecError, StoreError
 from .feeds import JobFeeds, warn_of_unsafe_feeds
 from .fingerprint import NOTE, describe, fingerprint_page
-from .frontier import Busy, Components, Entry, Lease, LocalFrontier, Verdict, open_frontier
+from .frontier import (
+    Busy,
+    Components,
+    DeadLettered,
+    Entry,
+    Event,
+    Isolated,
+    Lease,
+    LocalFrontier,
+    Verdict,
+    open_frontier,
+)
 from .frontier.records import CANNOT_BE_RESTORED
 from .frontier.requeue import dead_requests
 from .garbage import freeze, thaw
@@ -205,6 +216,9 @@ class Scheduler(BaseScheduler):
             self.df.share(frontier, self._tally)
         self._frontier = frontier
         self._in_progress = InProgress(self._engine, frontier.finish)
+        if self._on_disk:
+            self.crawler.signals.connect(self._note_response, response_received)
+            self._engine.call_when_closing(frontier.note_closing)
         self.resumed = frontier.resumed
         self._at_open = frontier.counts()
         self._dead_letters = DeadLetters(dead_requests(frontier))
@@ -229,6 +243,7 @@ class Scheduler(BaseScheduler):
                 stored = frontier.note(NOTE)
                 warn_of_other_fingerprints(stored, self._fingerprint_note, jobdir, spider)
             self._reports.resumption(frontier.pending, frontier.lost_in_memory, frontier.setback)
+            self._reports.suspicion(*frontier.suspects)
             self._reports.damage(frontier.counts(), frontier.damage)
             self._open_feeds(frontier)
             self._committer.start()
@@ -259,7 +274,14 @@ class Scheduler(BaseScheduler):
             takes_seen=self._filter is not None,
             trusts_seen=self.config.trust_stock_seen,
         )
-        frontier = open_frontier(jobdir, name, options, locate=self._entries.locate, source=stock)
+        frontier = open_frontier(
+            jobdir,
+            name,
+            options,
+            locate=self._entries.locate,
+            source=stock,
+            on_event=self._report_event,
+        )
         try:
             place = stock.put_aside()
         except BaseException:
@@ -483,10 +505,16 @@ class Scheduler(BaseScheduler):
     # Parts
 
     def _lease(self, frontier: LocalFrontier) -> Lease | None:
-        lease = frontier.lease(self._busy) if self._by_slot else frontier.lease()
-        while frontier.buried:
-            self._report_buried(*frontier.buried.pop())
-        return lease
+        return frontier.lease(self._busy) if self._by_slot else frontier.lease()
+
+    def _note_response(self, request: Request) -> None:
+        """A response was received: callbacks and pipelines come next."""
+        lease = self._in_progress.lease_of(request)
+        if lease is not None and self._frontier is not None:
+            if self._in_progress.has_changed():
+                # Who is over by now is not to be found in hand.
+                self._in_progress.reap()
+            self._frontier.note_response(lease)
 
     def _take(self, lease: Lease) -> Request | None:
         """The request of *lease*; ``None``: it cannot be restored, and is dead now."""
@@ -521,11 +549,18 @@ class Scheduler(BaseScheduler):
             self._reports.hopeless(failed, RESTORE_FAILED)
             self._engine.close_spider(self.spider, RESTORE_FAILED)
 
-    def _report_buried(self, entry: Entry, why: str) -> None:
-        """A request was put aside that killed the process again and again."""
+    def _report_event(self, event: Event) -> None:
+        """The frontier did what nobody asked for."""
         url: str | None = None
-        if entry.payload is not None:
+        if event.entry.payload is not None:
             with suppress(CodecError):
-                url = decode_request(entry.payload, self.spider).url
-        self._dead_letters.note(entry.fingerprint, entry.payload or b"", why)
-        self._reports.buried(entry, url, why)
+                url = decode_request(event.entry.payload, self.spider).url
+        name = url or f"with fingerprint {event.entry.fingerprint.hex()}"
+        if isinstance(event, DeadLettered):
+            entry = event.entry
+            self._dead_letters.note(entry.fingerprint, entry.payload or b"", event.reason)
+            self._reports.buried(entry, url, event.reason)
+        elif isinstance(event, Isolated):
+            self._reports.isolated(name, event.deaths)
+        else:
+            self._reports.accompanied(name, event.why)

@@ -61,7 +61,8 @@ class Config:
     :ivar commit_every: changes (requests added or done) that make a commit due before that.
     :ivar commit_timeout: seconds of failing commits after which the spider is closed.
     :ivar sync: whether each commit is also forced to the disk, against power cuts.
-    :ivar max_crashes: deaths of the process while a request is leased alone that bury it.
+    :ivar max_crashes: deaths of the process while a request is leased alone, with its response in
+        hand, that make it a dead letter.
     :ivar memory_requests: pending requests of a stored queue that are kept in memory.
     :ivar skip_started: whether a resumed unfinished job skips start requests that earlier runs
         accepted; stock does not.
@@ -70,6 +71,8 @@ class Config:
         scheduler did not end cleanly.
     :ivar gc_freeze: whether garbage collections leave out what stood when the crawl opened.
     :ivar order: who is next, from Scrapy's own settings.
+    :ivar patience: seconds for which a request that is leased alone may hold up all others: three
+        times DOWNLOAD_TIMEOUT.
     """
 
     commit_interval: float = _setting(1.0, _number(float, 0.01, "seconds"))
@@ -83,6 +86,7 @@ class Config:
     trust_stock_seen: bool = _setting(False, _flag)
     gc_freeze: bool = _setting(True, _flag)
     order: Order = DEFAULT_ORDER
+    patience: float = 540.0
 
     @property
     def frontier(self) -> Options:
@@ -90,6 +94,7 @@ class Config:
         return Options(
             order=self.order,
             max_crashes=self.max_crashes,
+            patience=self.patience,
             memory_requests=self.memory_requests,
             skip_started=self.skip_started,
         )
@@ -139,6 +144,7 @@ class Config:
                 ) from None
         if disk is not None:
             values["order"] = _read_order(settings, given, disk=disk)
+            values["patience"] = 3 * settings.getfloat("DOWNLOAD_TIMEOUT")
         return cls(**values)
 
 

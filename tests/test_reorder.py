@@ -213,17 +213,18 @@ def test_suspects_and_counts_outlive_the_change(disk: DiskKind) -> None:
     frontier.commit()
     suspect = frontier.lease()
     assert suspect is not None
+    frontier.note_response(suspect)
     before = frontier.counts()
     disk.crash(frontier)
     frontier = open_frontier(disk.path, OWNER, options("one/lifo/fifo"), locate=locate)
     counts = frontier.counts()
     assert (counts.accepted, counts.done) == (before.accepted, before.done)
     assert counts.pending == before.pending + before.leased
-    while (lease := frontier.lease()) is not None and lease.entry != suspect.entry:
-        if lease.entry.fingerprint == suspect.entry.fingerprint:
-            assert frontier.lease() is None
-            assert frontier.counts().leased == 1
+    assert [*frontier._suspects.held_against] == [suspect.entry.fingerprint]
+    assert frontier.suspects == (1, 0)
+    while (lease := frontier.lease()) is not None:
         frontier.finish(lease)
+    assert frontier.suspects == (0, 0)
     assert frontier.counts().pending == 0
     frontier.close()
     disk.open(options("one/lifo/fifo"))

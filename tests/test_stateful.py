@@ -22,10 +22,13 @@ from hypothesis.stateful import (
 )
 
 from scrapy_altsched.frontier import Busy, Entry, Lease, Options, Order, Verdict, changes
+from scrapy_altsched.frontier.leases import Evidence
+from scrapy_altsched.frontier.records import Level, Suspicion
+from scrapy_altsched.frontier.suspects import judge
 
 from .frontiers import DiskKind
 
-MAX_CRASHES = 2
+MAX_CRASHES = 1
 WINDOW = 4
 
 NAMES = st.sampled_from("abcdefg")
@@ -67,13 +70,51 @@ class Content:
         return Content(items, [], seen, set(self.started), self.done, self.dead)
 
 
+class Log:
+    """The lines of the log of leases; that a request is over comes with the next line."""
+
+    def __init__(self, *lines: tuple[str, str]) -> None:
+        self.lines = [*lines]
+        self.over: list[str] = []
+
+    def flush(self) -> None:
+        self.lines += [(name, "over") for name in self.over]
+        self.over = []
+
+    def write(self, name: str, *what: str) -> None:
+        self.flush()
+        self.lines += [(name, word) for word in what]
+
+    def evidence(self) -> Evidence:
+        leased, received = Counter[str](), Counter[str]()
+        alone = None
+        for name, what in self.lines:
+            if what == "over":
+                leased[name] -= 1
+                received[name] -= received[name] > 0
+                alone = None if alone == name else alone
+            elif what == "received":
+                received[name] += 1
+            else:
+                leased[name] += 1
+                alone = name if what == "alone" else alone
+        in_flight = {name for name, times in leased.items() if times > 0}
+        return Evidence(
+            {name.encode() for name in in_flight},
+            {name.encode() for name in in_flight if received[name]},
+            alone.encode() if alone in in_flight and alone is not None else None,
+        )
+
+
 class Model:
-    """A disk frontier's behaviour, with nothing of its making."""
+    """A disk frontier's behaviour; of its making is only what a death tells."""
 
     def __init__(self, order: Order) -> None:
         self.order = order
         self.now = Content()
-        self.suspects: dict[str, int] = {}  # name -> how often it died alone
+        self.suspicions: dict[bytes, Suspicion] = {}
+        self.in_hand: list[Item] = []
+        self.alone: Item | None = None
         self.commit()
         self.resume()
 
@@ -81,25 +122,28 @@ class Model:
         self.now = copy.deepcopy(self.saved)
         self.started_before = set(self.now.started)
         self.yields: Counter[str] = Counter()
-        self.aside: list[Item] = []
-        self.alone: Item | None = None
+        self.waiting: list[Item] = []
+        self.blamed: list[Item] = []
+        self.in_hand = []
+        self.beside: Item | None = None
+        self.alone = None
+        self.company = False
         self.last: str | None = None
         self.commit()
 
-    def commit(self) -> None:
+    def commit(self, changed: bool = True) -> None:
         self.saved = self.now.stored()
         self.lost = len(self.now.alive()) - len(self.saved.pending)
-        #: Names of leases that are over, which the store does not know yet, with their crashes.
-        self.over: dict[str, int] = {}
-        if not hasattr(self, "alone") or self.alone is None:
-            self.newest_alone: str | None = None
+        self.saved_suspicions = dict(self.suspicions)
+        if changed:
+            self.log = Log()
+            for item in self.now.leased:
+                self.log.write(item.name, "alone" if item is self.alone else "leased")
+                if item in self.in_hand:
+                    self.log.write(item.name, "received")
 
     def crash(self) -> None:
-        for item in self.now.leased:
-            self.suspects.setdefault(item.name, self.over.get(item.name, 0))
-        self.suspects = {**self.over, **self.suspects}
-        if self.newest_alone is not None:
-            self.suspects[self.newest_alone] += 1
+        self.suspicions = judge(self.saved_suspicions, self.log.evidence())
         lost = self.lost
         self.resume()
         self.lost = lost
@@ -108,7 +152,7 @@ class Model:
         self.commit()
         lost = self.lost
         if finished:
-            self.suspects = {}
+            self.suspicions = {}
             self.saved.started = set()
         self.resume()
         self.lost = lost
@@ -127,6 +171,7 @@ class Model:
             self.yields[item.name] += 1
             now.started.add(occurrence)
         now.pending.append(item)
+        self.company |= self.alone is not None
         return Verdict.ADDED
 
     def place(self, item: Item) -> tuple[int, bool, int]:
@@ -145,51 +190,74 @@ class Model:
         self.last_choice = (later or free)[0]
         return min((i for i in candidates if self.slot(i) == self.last_choice), key=self.place)
 
+    def level(self, item: Item) -> Level:
+        return self.suspicions.get(item.name.encode(), Suspicion()).level
+
     def lease(self, busy: Busy) -> Item | None:
+        item = self.lease_next(busy)
+        if item is None:
+            self.log.flush()
+        return item
+
+    def lease_next(self, busy: Busy) -> Item | None:
         now = self.now
-        if self.alone is not None:
-            return None
-        while candidates := [item for item in now.pending if item not in self.aside]:
-            item = self.choose(candidates, busy)
-            if self.suspects.get(item.name) == 0 and now.leased:
+        while self.alone is None or self.company:
+            aside = [*self.waiting, *self.blamed]
+            candidates = [item for item in now.pending if item not in aside]
+            if self.waiting and self.beside is None:
+                self.beside = self.waiting.pop(0)
+                return self.give(self.beside)
+            if self.blamed and not now.leased and not self.waiting and not candidates:
+                self.alone, self.company = self.blamed.pop(0), False
+                return self.give(self.alone, "alone")
+            if not candidates:
                 return None
+            item = self.choose(candidates, busy)
             self.last = self.last_choice
-            if not self.suspects.get(item.name):
+            against = self.suspicions.get(item.name.encode(), Suspicion())
+            if against.level is Level.FREE:
                 return self.give(item)
-            self.aside.append(item)
-        while self.aside and not now.leased:
-            item = self.aside.pop(0)
-            if self.suspects.get(item.name, 0) < MAX_CRASHES:
-                return self.give(item)
-            now.pending.remove(item)
-            self.over[item.name] = self.suspects.pop(item.name)
-            now.dead += 1
+            if against.level is Level.SUSPECT:
+                self.waiting.append(item)
+            elif against.in_hand < MAX_CRASHES and against.downloading < 20:
+                self.blamed.append(item)
+            else:
+                now.pending.remove(item)
+                now.dead += 1
+                self.log.over.append(item.name)
+                self.clear(item)
         return None
 
-    def give(self, item: Item) -> Item:
+    def give(self, item: Item, how: str = "leased") -> Item:
         self.now.pending.remove(item)
         self.now.leased.append(item)
-        if item.name in self.suspects:
-            self.alone = item
-            self.newest_alone = item.name
-        else:
-            self.newest_alone = None
+        self.log.write(item.name, how)
         return item
+
+    def receive(self, item: Item) -> None:
+        self.in_hand.append(item)
+        self.log.write(item.name, "received")
+
+    def clear(self, item: Item) -> None:
+        if self.suspicions.pop(item.name.encode(), None) is not None:
+            for queue in (self.waiting, self.blamed):
+                for other in [other for other in queue if other.name == item.name]:
+                    queue.remove(other)
+                    self.waiting.append(other)
 
     def end(self, item: Item, how: str) -> None:
         now = self.now
         now.leased.remove(item)
-        was_alone = self.alone is item
-        if was_alone:
-            self.alone = None
+        self.in_hand = [other for other in self.in_hand if other is not item]
+        self.log.over.append(item.name)
+        self.beside = None if item is self.beside else self.beside
+        self.alone = None if item is self.alone else self.alone
         if how == "release":
             now.pending.append(item)
-            if was_alone:
-                self.newest_alone = None
             return
         now.done += how == "finish"
         now.dead += how == "bury"
-        self.over[item.name] = self.suspects.pop(item.name, 0)
+        self.clear(item)
 
 
 class Machine(RuleBasedStateMachine):
@@ -267,6 +335,14 @@ class Machine(RuleBasedStateMachine):
         else:
             getattr(self.frontier, how)(lease)
 
+    @precondition(lambda self: self.leases)
+    @rule(which=st.integers(0, 100))
+    def receive(self, which: int) -> None:
+        item = list(self.leases)[which % len(self.leases)]
+        if item not in self.model.in_hand:
+            self.model.receive(item)
+            self.frontier.note_response(self.leases[item])
+
     @rule(name=NAMES)
     def mark_seen(self, name: str) -> None:
         assert self.frontier.mark_seen(name.encode()) == (name in self.model.now.seen)
@@ -281,19 +357,23 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def commit(self) -> None:
+        changed = self.frontier.changed()
         while not self.frontier.commit():
             pass
-        self.model.commit()
+        self.model.commit(changed)
 
     @rule()
     def check(self) -> None:
+        changed = self.frontier.changed()
         assert self.frontier.check() == []
-        self.model.commit()
+        self.model.commit(changed)
 
-    @rule(leases=st.integers(0, 3))
-    def crash(self, leases: int) -> None:
+    @rule(leases=st.integers(0, 3), received=st.integers(0, 2))
+    def crash(self, leases: int, received: int) -> None:
         for _ in range(leases):
             self.lease_one({})
+        for number in range(min(received, len(self.leases))):
+            self.receive(number)
         self.disk.crash(self.frontier)
         self.model.crash()
         self.reopen(resumed=True)
@@ -308,6 +388,7 @@ class Machine(RuleBasedStateMachine):
         self.leases = {}
         self.frontier = self.disk.open(self.options)
         assert self.frontier.resumed == resumed
+        assert self.frontier._suspects.held_against == self.model.suspicions
         assert self.frontier.lost_in_memory == self.model.lost
         self.model.lost = 0
 

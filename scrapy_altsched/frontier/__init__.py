@@ -19,21 +19,37 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from ..errors import StoreError
-from .contract import Busy, Counts, Entry, Frontier, Lease, Verdict
+from .contract import (
+    Accompanied,
+    Busy,
+    Counts,
+    DeadLettered,
+    Entry,
+    Event,
+    Frontier,
+    Isolated,
+    Lease,
+    OnEvent,
+    Verdict,
+)
 from .importing import Imported, Source, take_over
 from .journal import Journal
-from .local import LocalFrontier, Options
+from .local import LocalFrontier, Options, ignore_events
 from .order import Order
 from .runs import Components, Runs
 from .store import Store
 
 __all__ = [
+    "Accompanied",
     "Busy",
     "Components",
     "Counts",
+    "DeadLettered",
     "Entry",
+    "Event",
     "Frontier",
     "Imported",
+    "Isolated",
     "Lease",
     "LocalFrontier",
     "Options",
@@ -52,6 +68,7 @@ def open_frontier(
     *,
     locate: Callable[[bytes], tuple[str, bool]] | None = None,
     source: Source | None = None,
+    on_event: OnEvent | None = None,
 ) -> LocalFrontier:
     """Open the frontier of a job, or one that lives in memory.
 
@@ -60,13 +77,14 @@ def open_frontier(
     :param locate: payload -> (download slot, whether a start request); asked when a job is
         resumed in another order than it was stored in.
     :param source: what another scheduler has stored in the directory, to be taken over.
+    :param on_event: told of what nobody asked for, from within calls to the frontier.
     :raises JobdirError: the directory cannot be used, or *source* not be taken over; nothing in it
         was changed.
     :raises StoreError: the store in it does not open.
     """
     options = options or Options()
     if path is None:
-        return LocalFrontier(options)
+        return LocalFrontier(options, on_event=on_event or ignore_events)
 
     def fill(store: Store, is_new: bool = True) -> None:
         if source is not None:
@@ -75,7 +93,7 @@ def open_frontier(
     journal = Journal(path, owner, fill)
     try:
         fill(journal, is_new=False)
-        return LocalFrontier(options, journal, locate)
+        return LocalFrontier(options, journal, locate, on_event or ignore_events)
     except BaseException:
         with suppress(StoreError):
             journal.close()

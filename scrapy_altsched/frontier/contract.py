@@ -4,7 +4,7 @@
 
      add ──► pending ──lease──► leased ──finish──► done (only its fingerprint remains, in seen)
                 ▲                 │ the process died / the lease expired
-                └─────────────────┘ suspect: leased alone; dies alone max_crashes times ──► dead
+                └─────────────────┘ a suspect (see :mod:`.suspects`), in the end dead
 
 The interface is cut at transitions, each of them atomic, and not at get and put: a caller never
 asks "seen?" and then pushes.  Nothing in this package knows Scrapy: a request is an
@@ -14,7 +14,7 @@ asks "seen?" and then pushes.  Nothing in this package knows Scrapy: a request i
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -100,6 +100,35 @@ class Entry:
         return f"<Entry {self.fingerprint.hex()} slot={self.slot!r} priority={self.priority}>"
 
 
+@dataclass(frozen=True, slots=True)
+class DeadLettered:
+    """A request that killed the process again and again is a dead letter now."""
+
+    entry: Entry
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Isolated:
+    """A request is leased alone: the process died *deaths* times while it was."""
+
+    entry: Entry
+    deaths: int
+
+
+@dataclass(frozen=True, slots=True)
+class Accompanied:
+    """Others are leased beside a request that was to be alone."""
+
+    entry: Entry
+    why: str
+
+
+Event = DeadLettered | Isolated | Accompanied
+#: Called from within calls to the frontier only.
+OnEvent = Callable[[Event], None]
+
+
 class Lease:
     """The right to work on one request, until :meth:`Frontier.finish` or ``release``.
 
@@ -107,14 +136,16 @@ class Lease:
     :ivar entry: the request.  ``slot``, ``priority`` and ``start`` are only set in entries that
         were added by this process.
     :ivar origin: where a release puts it back; the frontier's own.
+    :ivar in_hand: whether its response was received.
     """
 
-    __slots__ = ("entry", "key", "origin")
+    __slots__ = ("entry", "in_hand", "key", "origin")
 
     def __init__(self, key: bytes, entry: Entry, origin: Any) -> None:
         self.key = key
         self.entry = entry
         self.origin = origin
+        self.in_hand = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +194,16 @@ class Frontier(Protocol):
 
         *busy* steers the choice among slots: fewest downloads first, then round-robin by name.
 
-        ``None`` does not mean that nothing is pending: after an unclean end a suspect waits until
-        it can be leased alone, and one that has died alone until nothing else is pending.  Ask
+        ``None`` does not mean that nothing is pending: after an unclean end one of the suspects
+        waits for the other, and one that has died alone until nothing else is pending.  Ask
         :meth:`counts`.
         """
+
+    def note_response(self, lease: Lease) -> None:
+        """The leased request's response was received: if the process dies, look there first."""
+
+    def note_closing(self) -> None:
+        """The crawl began to end in an orderly way: nobody is to blame if the process dies now."""
 
     def finish(self, lease: Lease) -> None:
         """The leased request is done."""

@@ -31,7 +31,7 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 #: Version of everything that is written into a job directory.
-FORMAT = 1
+FORMAT = 2
 #: The oldest one that is brought up to date (see :mod:`.migrations`).
 OLDEST = 1
 

@@ -16,11 +16,12 @@ from rocksdict import DBRecoveryMode
 
 from ..errors import JobdirLostError, StoreDamagedError, StoreError
 from .jobdir import Identity, Jobdir, LastCommit, find, not_writable
-from .leases import LeaseLog, find_suspects
+from .leases import LeaseLog
 from .migrations import migrate
-from .records import Batch
+from .records import Batch, Suspicion
 from .rows import READ_ONLY, STRICT, UP_TO_DAMAGE, remedy
 from .store import Store
+from .suspects import judge
 
 logger = logging.getLogger(__name__)
 
@@ -213,9 +214,9 @@ class Journal(Store):
         status = find(self.path)
         return None if status is None else (status.st_dev, status.st_ino)
 
-    def find_suspects(self) -> dict[bytes, int]:
-        """Fingerprint of each request that may have killed a process -> its deaths alone."""
-        return find_suspects(dict(self.suspects()), self.leases.read(self.counters().run))
+    def find_suspects(self) -> dict[bytes, Suspicion]:
+        """Fingerprint of each request that may have killed a process -> what is held against it."""
+        return judge(dict(self.suspects()), self.leases.read(self.counters().run))
 
     # Writing
 

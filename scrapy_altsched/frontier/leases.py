@@ -1,4 +1,4 @@
-"""Who was under way when a process died: a log of leases, beside the store.
+"""What was in flight when a process died, and how far it had come: a log of leases.
 
 A lease has to be known the moment it is given, or a page that kills the process within a commit's
 interval is never found out.  It need not be in the store for that: what was handed to the operating
@@ -13,55 +13,55 @@ from __future__ import annotations
 
 import os
 import struct
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from zlib import crc32
 
 from .forks import close_in_child
 
 _NAMES = ("altsched.leases.0", "altsched.leases.1")
-#: Format, generation, run, number of leases that were out at the beginning, id of the store.
-_HEAD = struct.Struct(">8sQII32s")
-_MAGIC = b"ALTSCHL1"
+#: Format, generation, run, number of leases that were out at the beginning, id of the store, id of
+#: the boot of the machine.
+_HEAD = struct.Struct(">8sQII32s64s")
+_MAGIC = b"ALTSCHL2"
 _CHECK = struct.Struct(">I")
+#: After head and checksum: a byte that tells whether the crawl began to close.  It is overwritten
+#: in place, which a full disk permits.
+_CLOSING_AT = _HEAD.size + _CHECK.size
+_RECORDS_AT = _CLOSING_AT + 1
 #: Checksum, flags, length of the fingerprint that follows.
 _RECORD = struct.Struct(">IBB")
-_ALONE = 1
-_OVER = 2
+
+#: What a record tells of a request: it was leased, and, with the first flag, alone; it is over
+#: (done, dead, or given back); its response was received.
+LEASED = 0
+ALONE = 1
+OVER = 2
+RECEIVED = 4
+#: One that was leased before the log began anew, and whose response had been received.
+_IN_HAND = 8
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseRecord:
-    """One line of the log.
+@dataclass(slots=True)
+class Evidence:
+    """What is known of the death of a process.
 
-    :ivar alone: whether it was leased while nothing else was.
-    :ivar over: whether this tells that it was given back, and not that it was leased.
+    :ivar in_flight: fingerprints of the requests that were leased and not over.
+    :ivar in_hand: of these, the ones whose response had been received: Scrapy's callbacks, your
+        pipelines, or what they called, were at work on them or about to be.
+    :ivar alone: the one that was leased alone, if it was in flight.
+    :ivar blames_nobody: whether it was the end of the machine or of an orderly stop.
     """
 
-    fingerprint: bytes
-    alone: bool = False
-    over: bool = False
-
-
-def find_suspects(stored: Mapping[bytes, int], records: Iterable[LeaseRecord]) -> dict[bytes, int]:
-    """Fingerprint of each request that may have killed a process -> how often it did so alone.
-
-    :param stored: those of earlier runs.
-    :param records: the log of the run that died: if it ends with a request that was leased alone,
-        that one is to blame, whatever clocks say.
-    """
-    out: Counter[bytes] = Counter()
-    last = None
-    for last in records:
-        # Equal requests may be under way at the same time.
-        out[last.fingerprint] += -1 if last.over else 1
-    suspects = {**stored, **{name: stored.get(name, 0) for name, times in out.items() if times > 0}}
-    if last is not None and last.alone and not last.over:
-        suspects[last.fingerprint] += 1
-    return suspects
+    in_flight: set[bytes] = field(default_factory=set)
+    in_hand: set[bytes] = field(default_factory=set)
+    alone: bytes | None = None
+    blames_nobody: bool = False
 
 
 class LeaseLog:
@@ -69,24 +69,30 @@ class LeaseLog:
 
     :param directory: the job directory.
     :param store_id: of the store that the leases are of.
+    :param boot: what tells this boot of the machine from all others; empty: it is not known.
     """
 
-    def __init__(self, directory: Path, store_id: str) -> None:
+    def __init__(self, directory: Path, store_id: str, boot: str | None = None) -> None:
         self._paths = [directory / name for name in _NAMES]
         self._store_id = store_id.encode("ascii").ljust(32)[:32]
+        self._boot = (_boot_id() if boot is None else boot).encode()[:64]
         self._files: dict[int, int] = {}
         self._generation = 0
         self._file = -1
         self._end = 0
+        self._is_closing = False
+        #: Fingerprints of requests that are over, to be told with the next record: a write costs
+        #: more than all the rest.
+        self._over: list[bytes] = []
         close_in_child(self.close)
 
-    def read(self, run: int) -> list[LeaseRecord]:
-        """The leases of run number *run* or a later one, oldest first; none if no log tells.
+    def read(self, run: int) -> Evidence:
+        """What run number *run*, or a later one, has left; nothing if no log tells.
 
-        What is damaged is as if it were not there: it is known then of nobody that he was under
-        way.
+        What is damaged is as if it were not there: it is known then of nobody that it was in
+        flight.
         """
-        newest: list[LeaseRecord] = []
+        newest = Evidence()
         for path in self._paths:
             with suppress(OSError):
                 found = self._parse(path.read_bytes(), run)
@@ -94,30 +100,40 @@ class LeaseLog:
                     self._generation, newest = found
         return newest
 
-    def _parse(self, content: bytes, run: int) -> tuple[int, list[LeaseRecord]] | None:
-        start = _HEAD.size + _CHECK.size
-        if len(content) < start:
+    def _parse(self, content: bytes, run: int) -> tuple[int, Evidence] | None:
+        if len(content) < _RECORDS_AT:
             return None
         head = content[: _HEAD.size]
-        magic, generation, its_run, count, store_id = _HEAD.unpack(head)
+        magic, generation, its_run, count, store_id, boot = _HEAD.unpack(head)
         if (magic, store_id) != (_MAGIC, self._store_id) or its_run < run:
             return None
-        if content[_HEAD.size : start] != _CHECK.pack(crc32(head)):
+        if content[_HEAD.size : _CLOSING_AT] != _CHECK.pack(crc32(head)):
             return None
-        records = list(_records(content, start, generation))
-        return (generation, records) if len(records) >= count else None
+        records = list(_records(content, _RECORDS_AT, generation))
+        if len(records) < count:
+            return None
+        evidence = _weigh(records)
+        boot = boot.rstrip(b"\0")
+        is_other_boot = bool(boot and self._boot) and boot != self._boot
+        evidence.blames_nobody = is_other_boot or content[_CLOSING_AT] != 0
+        return generation, evidence
 
-    def restart(self, run: int, held: Iterable[tuple[bytes, bool]] = ()) -> None:
+    def restart(self, run: int, held: Iterable[tuple[bytes, bool, bool]] = ()) -> None:
         """Begin anew.
 
         :param run: the number of this run.
-        :param held: fingerprints that are leased, oldest first, and whether alone.
+        :param held: fingerprints that are leased, oldest first, whether alone, and whether their
+            response was received.
         :raises OSError: it could not be written; the log goes on as it was.
         """
         generation = self._generation + 1
-        records = [_encode(fingerprint, _ALONE * alone, generation) for fingerprint, alone in held]
-        head = _HEAD.pack(_MAGIC, generation, run, len(records), self._store_id)
-        content = b"".join((head, _CHECK.pack(crc32(head)), *records))
+        records = [
+            _encode(fingerprint, ALONE * alone | _IN_HAND * in_hand, generation)
+            for fingerprint, alone, in_hand in held
+        ]
+        head = _HEAD.pack(_MAGIC, generation, run, len(records), self._store_id, self._boot)
+        closing = bytes((self._is_closing,))
+        content = b"".join((head, _CHECK.pack(crc32(head)), closing, *records))
         number = generation % len(_NAMES)
         file = self._files.get(number)
         if file is None:
@@ -125,23 +141,78 @@ class LeaseLog:
             file = self._files[number] = os.open(self._paths[number], flags, 0o644)
         _write(file, content, 0)
         self._generation, self._file, self._end = generation, file, len(content)
+        self._over.clear()
 
-    def note(self, fingerprint: bytes, *, alone: bool = False, over: bool = False) -> None:
-        """Note that a request was leased, or given back.
+    def note(self, fingerprint: bytes, what: int) -> None:
+        """Note that a request was leased, or that its response was received.
+
+        :param what: :data:`LEASED`, :data:`ALONE` or :data:`RECEIVED`.
+        :raises OSError: it could not be written.
+        """
+        record = _encode(fingerprint, what, self._generation)
+        self._append(self._encode_over() + record if self._over else record)
+
+    def note_over(self, fingerprint: bytes) -> None:
+        """Note that a request is over; it is written with the next record, or by :meth:`flush`."""
+        self._over.append(fingerprint)
+
+    def note_closing(self) -> None:
+        """Note that the crawl began to close: who is in flight from now on is not to blame.
 
         :raises OSError: it could not be written.
         """
-        flags = _ALONE if alone else _OVER if over else 0
-        record = _encode(fingerprint, flags, self._generation)
+        self._is_closing = True
+        if self._file >= 0:
+            _write(self._file, b"\1", _CLOSING_AT)
+
+    def flush(self) -> None:
+        """Write what is over, if that waits.
+
+        :raises OSError: it could not be written.
+        """
+        if self._over:
+            self._append(self._encode_over())
+
+    def _encode_over(self) -> bytes:
+        generation = self._generation
+        over = b"".join([_encode(name, OVER, generation) for name in self._over])
+        # If this cannot be written, they count as in flight at a death; memory comes first.
+        self._over.clear()
+        return over
+
+    def _append(self, records: bytes) -> None:
         # What a failed write left is written over by the next.
-        _write(self._file, record, self._end)
-        self._end += len(record)
+        _write(self._file, records, self._end)
+        self._end += len(records)
 
     def close(self) -> None:
         """Close the files.  May be called twice."""
-        self._file = -1
         while self._files:
             os.close(self._files.popitem()[1])
+        self._file = -1
+
+
+def _weigh(records: Iterable[tuple[bytes, int]]) -> Evidence:
+    """What records say together, oldest first.  Equal requests may be in flight at one time."""
+    leased: dict[bytes, int] = {}
+    received: dict[bytes, int] = {}
+    alone: bytes | None = None
+    for fingerprint, flags in records:
+        if flags & OVER:
+            leased[fingerprint] = leased.get(fingerprint, 0) - 1
+            received[fingerprint] = max(0, received.get(fingerprint, 0) - 1)
+            if alone == fingerprint:
+                alone = None
+        elif flags & RECEIVED:
+            received[fingerprint] = received.get(fingerprint, 0) + 1
+        else:
+            leased[fingerprint] = leased.get(fingerprint, 0) + 1
+            received[fingerprint] = received.get(fingerprint, 0) + bool(flags & _IN_HAND)
+            if flags & ALONE:
+                alone = fingerprint
+    in_flight = {fingerprint for fingerprint, times in leased.items() if times > 0}
+    in_hand = {fingerprint for fingerprint in in_flight if received.get(fingerprint)}
+    return Evidence(in_flight, in_hand, alone if alone in in_flight else None)
 
 
 def _encode(fingerprint: bytes, flags: int, generation: int) -> bytes:
@@ -151,8 +222,8 @@ def _encode(fingerprint: bytes, flags: int, generation: int) -> bytes:
     return _RECORD.pack(check, flags, len(fingerprint)) + fingerprint
 
 
-def _records(content: bytes, at: int, generation: int) -> Iterator[LeaseRecord]:
-    """The records from position *at* to the first that is not one of this generation."""
+def _records(content: bytes, at: int, generation: int) -> Iterator[tuple[bytes, int]]:
+    """Fingerprint and flags of records, up to the first that is not one of this generation."""
     while at + _RECORD.size <= len(content):
         check, flags, length = _RECORD.unpack_from(content, at)
         at += _RECORD.size
@@ -161,9 +232,25 @@ def _records(content: bytes, at: int, generation: int) -> Iterator[LeaseRecord]:
         seed = flags << 24 | generation & 0xFFFFFF
         if len(fingerprint) < length or check != crc32(fingerprint, seed):
             return
-        yield LeaseRecord(fingerprint, bool(flags & _ALONE), bool(flags & _OVER))
+        yield fingerprint, flags
 
 
 def _write(file: int, content: bytes, position: int) -> None:
     if os.pwrite(file, content, position) != len(content):
         raise OSError(f"only a part of {len(content)} bytes could be written")
+
+
+@lru_cache(maxsize=1)
+def _boot_id() -> str:
+    """What tells this boot of the machine from all others; empty: it cannot be known.
+
+    https://man7.org/linux/man-pages/man5/proc_sys_kernel.5.html, and ``man 3 sysctl`` of macOS for
+    ``kern.boottime``.
+    """
+    with suppress(OSError, subprocess.SubprocessError):
+        if sys.platform != "darwin":
+            return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        command = ["/usr/sbin/sysctl", "-n", "kern.boottime"]
+        output = subprocess.run(command, capture_output=True, check=True, timeout=5, text=True)
+        return output.stdout.partition("}")[0]
+    return ""

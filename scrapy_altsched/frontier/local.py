@@ -11,7 +11,8 @@ leased, and a leased request stays stored until it is done.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,13 +22,15 @@ from ..errors import ForkedError, StoreError
 from .audit import audit
 from .changes import BATCH_BYTES, NO_NOTES, Changes, Draft
 from .claims import StartClaims
-from .contract import Busy, Counts, Entry, Lease, Verdict
+from .contract import Busy, Counts, DeadLettered, Entry, Event, Lease, OnEvent, Verdict
 from .forks import call_in_child
 from .journal import Journal
+from .leases import ALONE, LEASED, RECEIVED
 from .order import DEFAULT_ORDER, Order, Slot, Slots
-from .records import DAMAGE, Batch, Counters
+from .records import DAMAGE, Batch, Counters, Level
 from .reorder import Locate, reorder
 from .runs import SCRAPY_ALTSCHED, Components, Run, begin
+from .suspects import Suspects
 from .window import Window
 
 #: How often this process and its parents were forked: a number costs less to compare than a
@@ -50,17 +53,26 @@ class Options:
     """How a frontier behaves.
 
     :ivar order: who is next.
-    :ivar max_crashes: deaths of the process while a request is leased alone that bury it.
+    :ivar max_crashes: deaths of the process while a request is leased alone, with its response in
+        hand, that make it a dead letter.
+    :ivar patience: seconds for which a request that is leased alone may hold up all others.
     :ivar memory_requests: how many pending requests of a stored queue are kept in memory.
     :ivar skip_started: whether a resumed unfinished job skips start requests that it accepted.
     :ivar components: who keeps what in this run.
+    :ivar clock: seconds, monotonic.
     """
 
     order: Order = DEFAULT_ORDER
     max_crashes: int = 3
+    patience: float = 540.0
     memory_requests: int = 100_000
     skip_started: bool = True
     components: Components = SCRAPY_ALTSCHED
+    clock: Callable[[], float] = time.monotonic
+
+
+def ignore_events(_: Event) -> None:
+    """For a frontier whose user wants to hear of nothing."""
 
 
 class LocalFrontier:
@@ -69,11 +81,16 @@ class LocalFrontier:
     :param options: how it behaves.
     :param journal: where it is kept; without one it lives in memory.
     :param locate: see :func:`~scrapy_altsched.frontier.open_frontier`.
+    :param on_event: told of what nobody asked for, from within calls.
     :raises StoreError: the journal cannot be read or written.
     """
 
     def __init__(
-        self, options: Options, journal: Journal | None = None, locate: Locate | None = None
+        self,
+        options: Options,
+        journal: Journal | None = None,
+        locate: Locate | None = None,
+        on_event: OnEvent = ignore_events,
     ) -> None:
         self._pid = os.getpid()
         self._forks = _forks
@@ -82,11 +99,14 @@ class LocalFrontier:
         self._journal = journal
         self._slots = Slots()
         self._leases: dict[bytes, Lease] = {}
-        #: Fingerprint of each suspect -> how often the process died while it alone was leased.
-        self._suspects: dict[bytes, int] = {}
-        self._alone: Lease | None = None
-        #: Suspects that died alone, taken out of their queues: leased when nothing else is.
-        self._last_resort: dict[bytes, Lease] = {}
+        self._on_event = on_event
+        self._suspects = Suspects(
+            journal.find_suspects() if journal is not None else {},
+            max_crashes=options.max_crashes,
+            patience=options.patience,
+            clock=options.clock,
+            on_event=on_event,
+        )
         #: Whether the next commit should not wait: it clears a request of a suspicion, or what
         #: waits for it takes much memory.
         self.is_commit_urgent = False
@@ -105,14 +125,12 @@ class LocalFrontier:
             journal,
             options.memory_requests,
             unwritten=changes.adds,
-            out=(self._leases, self._last_resort, changes.endings, changes.deaths),
+            out=(self._leases, self._suspects.aside, changes.endings, changes.deaths),
         )
         self.resumed = False
         self._damage: str | None = None
         #: Requests that lived in memory only and ended with an earlier run.
         self.lost_in_memory = 0
-        #: Requests that :meth:`lease` has buried, and why; for its caller to report and to empty.
-        self.buried: list[tuple[Entry, str]] = []
         #: Leases that could not be recorded: a crash will not be laid at their door.
         self.unrecorded_leases = 0
         if journal is not None:
@@ -122,13 +140,12 @@ class LocalFrontier:
         saved = journal.counters()
         self.resumed = saved.run > 0 and not saved.finished
         self.lost_in_memory = saved.memory_only
-        self._suspects = journal.find_suspects()
         batch = Batch(replace(saved, run=saved.run + 1, finished=False, memory_only=0))
         self._run = Run(batch.counters.run, self._options.components)
         batch.notes.update(begin(self._run, journal))
         damage = batch.notes.get(DAMAGE) or journal.note(DAMAGE) or b""
         self._damage = damage.decode() or None
-        batch.suspects += self._suspects.items()
+        batch.suspects += self._suspects.held_against.items()
         # Rows of a change of order that was cut short must be gone before the next one begins.
         journal.remove_orphans(saved.next_slot)
         stored = journal.note("order")
@@ -185,6 +202,8 @@ class LocalFrontier:
                 self.is_commit_urgent = True
             self.uncommitted += 1
         self._put(slot, key, entry)
+        if self._suspects.matters:
+            self._suspects.note_add()
         return Verdict.ADDED
 
     def mark_seen(self, fingerprint: bytes) -> bool:
@@ -200,38 +219,54 @@ class LocalFrontier:
     def lease(self, busy: Busy = _IDLE, /) -> Lease | None:
         if self._forks != _forks:
             self.check_owner()
-        if self._alone is not None:
-            return None
+        lease = self._lease_carefully(busy) if self._suspects.matters else self._lease_next(busy)
+        if lease is None and self._journal is not None:
+            with suppress(OSError):
+                self._journal.leases.flush()
+        return lease
+
+    def _lease_next(self, busy: Busy) -> Lease | None:
         while (slot := self._slots.choose(busy)) is not None:
-            crashes: int | None = None
-            if self._suspects and (front := self._window.front(slot)) is not None:
-                crashes = self._suspects.get(front.fingerprint)
-                if crashes == 0 and self._leases:
-                    return None
+            lease = self._take(slot)
+            if lease is not None:
+                return self._hand_out(lease)
+            self._give_up(slot)
+        return None
+
+    def _lease_carefully(self, busy: Busy) -> Lease | None:
+        """As :meth:`_lease_next`, where some of the requests may have killed the process."""
+        suspects = self._suspects
+        in_flight = bool(self._leases)
+        while suspects.admit(in_flight=in_flight):
+            others = self._pending > len(suspects.aside)
+            lease = suspects.next_aside(in_flight=in_flight, others=others)
+            if lease is not None:
+                return self._hand_out(lease, ALONE if suspects.is_alone(lease) else LEASED)
+            slot = self._slots.choose(busy)
+            if slot is None:
+                return None
             lease = self._take(slot)
             if lease is None:
                 self._give_up(slot)
-            elif crashes is None:
+            elif suspects.is_free(lease):
                 return self._hand_out(lease)
-            elif not crashes:
-                return self._hand_out_alone(lease)
-            else:
-                # It died alone before: behind all others, so that a poisonous page holds up
-                # nothing and an innocent one is not hit by chance again.
-                self._last_resort[lease.key] = lease
-        while self._last_resort and not self._leases:
-            lease = self._last_resort.pop(next(iter(self._last_resort)))
-            crashes = self._suspects.get(lease.entry.fingerprint)
-            if crashes is None:  # another request with this fingerprint was done since
-                return self._hand_out(lease)
-            if crashes < self._options.max_crashes:
-                return self._hand_out_alone(lease)
-            self._pending -= 1
-            self._leases[lease.key] = lease
-            why = f"the process died {crashes} times while it alone was leased"
-            self.bury(lease, why)
-            self.buried.append((lease.entry, why))
+            elif reason := suspects.set_aside(lease):
+                self._pending -= 1
+                self._leases[lease.key] = lease
+                self.bury(lease, reason)
+                self._on_event(DeadLettered(lease.entry, reason))
         return None
+
+    def note_response(self, lease: Lease) -> None:
+        lease.in_hand = True
+        if self._journal is not None:
+            with suppress(OSError):
+                self._journal.leases.note(lease.entry.fingerprint, RECEIVED)
+
+    def note_closing(self) -> None:
+        if self._journal is not None:
+            with suppress(OSError):
+                self._journal.leases.note_closing()
 
     def finish(self, lease: Lease) -> None:
         self._end(lease)
@@ -243,9 +278,6 @@ class LocalFrontier:
 
     def release(self, lease: Lease) -> None:
         slot = self._drop_lease(lease)
-        if self._journal is not None:
-            with suppress(OSError):
-                self._journal.leases.note(lease.entry.fingerprint, over=True)
         self._put(slot, lease.key, lease.entry)
 
     def reclaim(self) -> int:
@@ -297,6 +329,11 @@ class LocalFrontier:
     def damage(self) -> str | None:
         """What the job may lack, and why, in a sentence; ``None``: nothing that is known of."""
         return self._damage
+
+    @property
+    def suspects(self) -> tuple[int, int]:
+        """How many requests are leased one at a time, and how many alone, after a death."""
+        return self._suspects.count(Level.SUSPECT), self._suspects.count(Level.BLAMED)
 
     @property
     def path(self) -> Path | None:
@@ -364,8 +401,9 @@ class LocalFrontier:
 
     def _restart_leases(self, journal: Journal) -> None:
         """Forget the leases that are over: all that has ended is committed."""
+        is_alone = self._suspects.is_alone
         leases = self._leases.values()
-        held = [(lease.entry.fingerprint, lease is self._alone) for lease in leases]
+        held = [(lease.entry.fingerprint, is_alone(lease), lease.in_hand) for lease in leases]
         with suppress(OSError):
             journal.leases.restart(self._live.run, held)
 
@@ -426,7 +464,7 @@ class LocalFrontier:
         batch = Batch(replace(self._saved, finished=finished), clear_started=finished)
         batch.notes.update(self._run.end().note())
         if finished:
-            batch.suspects += [(fingerprint, None) for fingerprint in self._suspects]
+            batch.suspects += [(fingerprint, None) for fingerprint in self._suspects.held_against]
         return batch
 
     def check_owner(self) -> None:
@@ -471,26 +509,23 @@ class LocalFrontier:
         slot.leased += 1
         return Lease(*popped, slot)
 
-    def _hand_out(self, lease: Lease, *, alone: bool = False) -> Lease:
+    def _hand_out(self, lease: Lease, what: int = LEASED) -> Lease:
         self._pending -= 1
         self._leases[lease.key] = lease
         if self._journal is not None:
             try:
-                self._journal.leases.note(lease.entry.fingerprint, alone=alone)
+                self._journal.leases.note(lease.entry.fingerprint, what)
             except OSError:
                 self.unrecorded_leases += 1
         return lease
-
-    def _hand_out_alone(self, lease: Lease) -> Lease:
-        self._alone = lease
-        return self._hand_out(lease, alone=True)
 
     def _drop_lease(self, lease: Lease) -> Slot:
         if self._forks != _forks:
             self.check_owner()
         del self._leases[lease.key]
-        if self._alone is lease:
-            self._alone = None
+        if self._journal is not None:
+            self._journal.leases.note_over(lease.entry.fingerprint)
+        if self._suspects.matters and self._suspects.note_end(lease):
             self.is_commit_urgent = True
         slot: Slot = lease.origin
         slot.leased -= 1
@@ -499,7 +534,8 @@ class LocalFrontier:
     def _end(self, lease: Lease, why: str | None = None) -> None:
         slot = self._drop_lease(lease)
         entry = lease.entry
-        if self._suspects and self._suspects.pop(entry.fingerprint, None) is not None:
+        suspects = self._suspects
+        if suspects.held_against and suspects.clear(entry.fingerprint):
             self._changes.cleared.append(entry.fingerprint)
         if entry.payload is None:
             self._live.memory_only -= 1

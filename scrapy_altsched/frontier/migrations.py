@@ -4,8 +4,11 @@ Each step takes a store from one format to the next.  It may write rows that no 
 format knows, and returns the batch that makes the rest true; that batch also says the new format.
 So a step is done wholly or not at all, and one that was cut short begins anew.
 
-There is no older format yet.  To change the format: raise ``FORMAT`` in :mod:`.jobdir`, and add the
-step from the one before.
+To change the format: raise ``FORMAT`` in :mod:`.jobdir`, and add the step from the one before.
+
+======  ===========================================================================================
+2       What is held against a suspect is more than a number of deaths.
+======  ===========================================================================================
 """
 
 from __future__ import annotations
@@ -20,8 +23,14 @@ from .store import Store
 
 logger = logging.getLogger(__name__)
 
+
+def _tell_deaths_apart(store: Store) -> Batch:
+    """Have suspects in their new form; both are read, but a version before this reads one."""
+    return Batch(store.counters(), suspects=list(store.suspects()))
+
+
 #: Format -> what takes a store of it to the next one.
-STEPS: dict[int, Callable[[Store], Batch]] = {}
+STEPS: dict[int, Callable[[Store], Batch]] = {1: _tell_deaths_apart}
 
 
 def migrate(store: Store, identity: Identity) -> Identity:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import enum
 import json
 import struct
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 
 from .contract import Entry
 
@@ -59,6 +60,32 @@ class Counters:
             raise ValueError(f"no counters: {error}") from error
 
 
+class Level(enum.IntEnum):
+    """How a request is leased because of what earlier deaths of the process tell of it."""
+
+    #: As any other.
+    FREE = 0
+    #: One at a time, beside others that are free.
+    SUSPECT = 1
+    #: Alone, when nothing else is pending.
+    BLAMED = 2
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Suspicion:
+    """What is held against a request that was in flight when the process died.
+
+    :ivar in_hand: deaths while it was leased alone and its response had been received.
+    :ivar downloading: deaths while it was leased alone and its response had not been received.
+    :ivar age: quarters of a death, of those while it was in flight among others.
+    """
+
+    level: Level = Level.FREE
+    in_hand: int = 0
+    downloading: int = 0
+    age: int = 0
+
+
 @dataclass(slots=True)
 class Batch:
     """What one commit changes.  Absolute values only, so that it can be written again."""
@@ -75,8 +102,8 @@ class Batch:
     slots: list[tuple[bytes, int, str]] = field(default_factory=list)
     unclaimed: list[bytes] = field(default_factory=list)
     started: list[tuple[bytes, int]] = field(default_factory=list)
-    #: Fingerprint and crashes of suspects; ``None``: it is none any more.
-    suspects: list[tuple[bytes, int | None]] = field(default_factory=list)
+    #: Fingerprint and what is held against it; ``None``: nothing any more.
+    suspects: list[tuple[bytes, Suspicion | None]] = field(default_factory=list)
     dead: list[tuple[bytes, bytes]] = field(default_factory=list)
     revived: list[bytes] = field(default_factory=list)
     forgotten: list[bytes] = field(default_factory=list)
@@ -123,16 +150,22 @@ def decode_slot(row: bytes) -> tuple[int, str]:
     return _COUNT.unpack_from(row)[0], row[_COUNT.size :].decode("utf-8", "surrogatepass")
 
 
-def encode_crashes(crashes: int) -> bytes:
-    """The stored form of a suspect's crashes."""
-    return min(crashes, 0xFFFFFFFF).to_bytes(4, "big")
+def encode_suspicion(suspicion: Suspicion) -> bytes:
+    """The stored form of what is held against a request: a byte for each number."""
+    level, in_hand, downloading, age = astuple(suspicion)
+    return bytes(min(number, 255) for number in (level, in_hand, downloading, age, 0))
 
 
-def decode_crashes(row: bytes) -> int:
-    """The inverse of :func:`encode_crashes`.
+def decode_suspicion(row: bytes) -> Suspicion:
+    """The inverse of :func:`encode_suspicion`.
+
+    Format 1 had one number, of deaths while the request was leased alone, in four bytes.
 
     :raises ValueError: *row* is damaged.
     """
-    if len(row) != 4:
-        raise ValueError(f"{len(row)} bytes are no number of crashes")
-    return int.from_bytes(row, "big")
+    if len(row) == 4:
+        deaths = int.from_bytes(row, "big")
+        return Suspicion(Level.BLAMED if deaths else Level.SUSPECT, downloading=min(deaths, 255))
+    if len(row) != 5 or row[0] > Level.BLAMED:
+        raise ValueError(f"{row.hex()} does not say what is held against a request")
+    return Suspicion(Level(row[0]), *row[1:4])

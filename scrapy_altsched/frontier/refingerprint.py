@@ -17,7 +17,14 @@ from dataclasses import dataclass, replace
 from ..errors import CodecError
 from .contract import Entry
 from .journal import Journal
-from .records import Batch, decode_value, encode_claim, encode_dead, encode_value
+from .records import (
+    Batch,
+    Suspicion,
+    decode_value,
+    encode_claim,
+    encode_dead,
+    encode_value,
+)
 
 #: Requests written at once.
 _CHUNK = 5_000
@@ -192,10 +199,10 @@ class _Refingerprinting:
         final.seen += [new for new in self._first if new not in self._kept]
 
     def _move_suspects(self, final: Batch) -> None:
-        found: dict[bytes, int] = {}
-        for old, crashes in self._suspects.items():
+        found: dict[bytes, Suspicion] = {}
+        for old, suspicion in self._suspects.items():
             new = self._moved.get(old) or self._others_moved.get(old, old)
-            found[new] = max(crashes, found.get(new, 0))
+            found[new] = max(suspicion, found.get(new, suspicion))
         final.suspects += [(old, None) for old in self._suspects if old not in found]
         final.suspects += found.items()
 

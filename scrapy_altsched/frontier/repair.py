@@ -26,9 +26,9 @@ from .records import (
     Batch,
     Counters,
     add_damage,
-    decode_crashes,
     decode_dead,
     decode_slot,
+    decode_suspicion,
     decode_value,
     encode_dead,
 )
@@ -297,7 +297,7 @@ class _Rebuild:
             self._write_if_full(store, batch)
         for key, value in self._source.rows("suspects"):
             with suppress(ValueError):
-                batch.suspects.append((key, decode_crashes(value)))
+                batch.suspects.append((key, decode_suspicion(value)))
                 kept["suspects"] += 1
         store.write(batch, wait=True)
 

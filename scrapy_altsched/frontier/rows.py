@@ -7,7 +7,7 @@ seen        fingerprint                         empty; or, of what our filter ha
                                                 another scheduler, the number of the run (4 bytes)
 pending     slot id (8 bytes), order key        flags, fingerprint, encoded request
 slots       slot id                             count (8 bytes), name
-suspects    fingerprint                         crashes (4 bytes)
+suspects    fingerprint                         level, deaths alone of two kinds, age; 0
 started     fingerprint, occurrence (4 bytes)   number of the run that claimed it (4 bytes)
 dead        key the request was pending under   length of the reason, reason, value as in pending
 meta        name                                identity, commit, counters, notes
@@ -44,7 +44,7 @@ from rocksdict import (
 
 from ..errors import StoreDamagedError, StoreError, StoreStalledError
 from .forks import call_in_child
-from .records import Counters, decode_crashes, decode_dead, decode_slot, encode_claim
+from .records import Counters, Suspicion, decode_dead, decode_slot, decode_suspicion, encode_claim
 
 FAMILIES = ("seen", "pending", "slots", "suspects", "started", "dead", "meta")
 
@@ -282,10 +282,10 @@ class Rows:
         for key, value in self._iterate("slots"):
             yield int.from_bytes(key, "big"), *decode_slot(value)
 
-    def suspects(self) -> Iterator[tuple[bytes, int]]:
-        """Fingerprint of every suspect of earlier runs, and how often it died alone."""
+    def suspects(self) -> Iterator[tuple[bytes, Suspicion]]:
+        """Fingerprint of every suspect of earlier runs, and what is held against it."""
         for key, value in self._iterate("suspects"):
-            yield key, decode_crashes(value)
+            yield key, decode_suspicion(value)
 
     def dead(self) -> Iterator[tuple[bytes, str, bytes]]:
         """Key, reason and stored value of every dead request."""

@@ -10,7 +10,7 @@ from rocksdict import WriteBatch, WriteOptions
 
 from ..errors import StoreError
 from .jobdir import Identity
-from .records import Batch, encode_crashes, encode_slot
+from .records import Batch, encode_slot, encode_suspicion
 from .rows import Rows, after, translated
 
 #: Past every key of a family whose keys are a fingerprint, or begin with one.
@@ -117,11 +117,11 @@ class Store(Rows):
         if batch.clear_started:
             rows.delete_range(b"", _PAST_FINGERPRINTS, handle)
         handle = self._handles["suspects"]
-        for fingerprint, crashes in batch.suspects:
-            if crashes is None:
+        for fingerprint, suspicion in batch.suspects:
+            if suspicion is None:
                 delete(fingerprint, handle)
             else:
-                put(fingerprint, encode_crashes(crashes), handle)
+                put(fingerprint, encode_suspicion(suspicion), handle)
         handle = self._handles["dead"]
         for key, value in batch.dead:
             put(key, value, handle)
