@@ -85,15 +85,22 @@ _NOTHING: frozenset[Request] = frozenset()
 class StartWatch:
     """``Spider.start()``'s output on its way to the engine: what it yields, and how it ends.
 
+    :param on_end: called when nothing more is to come.
+
     A start request is told by identity, never by ``meta["is_start_request"]``, which retries and
     redirects inherit.
     """
 
-    def __init__(self, source: AsyncIterator[Any] | None) -> None:
+    def __init__(
+        self, source: AsyncIterator[Any] | None, on_end: Callable[[], object] | None = None
+    ) -> None:
         self._source = source
+        self._on_end = on_end
         self._last: object = None
         #: Whether ``start()`` ran to its end, without an exception.
         self.exhausted = source is None
+        #: Whether nothing more is to come, for whatever reason.
+        self.ended = source is None
 
     def __aiter__(self) -> StartWatch:
         return self
@@ -102,8 +109,11 @@ class StartWatch:
         assert self._source is not None
         try:
             self._last = await self._source.__anext__()
-        except StopAsyncIteration:
-            self.exhausted = True
+        except BaseException as error:
+            self.exhausted = isinstance(error, StopAsyncIteration)
+            self.ended = True
+            if self._on_end is not None:
+                self._on_end()
             raise
         return self._last
 
@@ -173,10 +183,13 @@ class Engine:
         is_replaced = str(getattr(start, "__module__", "")).startswith("scrapy.commands.")
         return is_replaced or not getattr(self._slot, "close_if_idle", True)
 
-    def watch_start(self) -> StartWatch:
-        """Put a watch between ``Spider.start()`` and the engine."""
+    def watch_start(self, on_end: Callable[[], object]) -> StartWatch:
+        """Put a watch between ``Spider.start()`` and the engine.
+
+        :param on_end: called when ``start()`` has ended, however.
+        """
         start = getattr(self._engine, "_start", None)
-        watch = StartWatch(start if hasattr(start, "__anext__") else None)
+        watch = StartWatch(start if hasattr(start, "__anext__") else None, on_end)
         if not watch.exhausted:
             self._engine._start = watch
         return watch

@@ -12,9 +12,13 @@ from collections.abc import Callable
 from scrapy import Request
 
 from .engine import reader_of
+from .everyrun import EVERY_RUN
 from .fingerprint import DEDUPE_KEY, SKIP_RULES, VERBATIM
 
 _parts_of = reader_of("method", "body", "meta", "url")
+
+#: Whether none of the meta keys is there for which a URL says too little.
+_has_none_of = frozenset((VERBATIM, DEDUPE_KEY, SKIP_RULES, EVERY_RUN)).isdisjoint
 
 #: URLs in each of two generations.
 _GENERATION = 4_096
@@ -31,7 +35,7 @@ def page_of(request: Request) -> str | None:
         method, body, meta, url = request.method, request.body, request.meta, request.url
     if method != "GET" or body:
         return None
-    if meta and (VERBATIM in meta or DEDUPE_KEY in meta or SKIP_RULES in meta):
+    if meta and not _has_none_of(meta):
         return None
     page: str
     page, _, fragment = url.partition("#")

@@ -161,6 +161,28 @@ class Reports:
             count=count,
         )
 
+    def skipped_starts(self, count: int) -> None:
+        """Start requests were skipped that earlier runs had accepted."""
+        self._log(
+            logging.INFO,
+            "%(count)d start requests were skipped: earlier runs of this job accepted them (setting"
+            " ALTSCHED_SKIP_STARTED). A request that every run has to make, such as a login, needs"
+            " meta={'altsched_every_run': True}.",
+            count=count,
+        )
+
+    def overdue(self, in_flight: int, to_come: int) -> None:
+        """Requests that every run has to make took too long."""
+        self._log(
+            logging.WARNING,
+            "Of the requests that every run has to make (meta key altsched_every_run),"
+            " %(in_flight)d are not over and %(to_come)d were not yielded by start(), after three"
+            " times DOWNLOAD_TIMEOUT. The others are crawled now, without what these were to"
+            " prepare.",
+            in_flight=in_flight,
+            to_come=to_come,
+        )
+
     def suspicion(self, suspects: int, blamed: int) -> None:
         """Some requests were in flight when the process died, and may have killed it."""
         if suspects or blamed:

@@ -27,6 +27,8 @@ from .engine import (
 )
 from .entries import Entries, RequestEntry
 from .errors import AltschedError, CodecError, StoreError
+from .everyrun import EVERY_RUN, EveryRun
+from .everyrun import NOTE as EVERY_RUN_NOTE
 from .feeds import JobFeeds, warn_of_unsafe_feeds
 from .fingerprint import NOTE, describe, fingerprint_page
 from .frontier import (
@@ -128,6 +130,7 @@ class Scheduler(BaseScheduler):
         self._refused_starts = 0
         #: Whether the spider is being closed because none of its requests can be restored.
         self._is_hopeless = False
+        self._skipped_starts = 0
         self._tally = Tally()
         #: Whether this crawl goes on with a job that earlier runs left unfinished.
         self.resumed = False
@@ -227,7 +230,14 @@ class Scheduler(BaseScheduler):
         self.dqs: _Queue | None = None
         if self._on_disk:
             self.dqs = _Queue(lambda: self._count_queue(in_memory=False), self.next_request)
-        self._start: StartWatch = self._engine.watch_start()
+        self._start: StartWatch = self._engine.watch_start(self._note_end_of_start)
+        self._every_run = EveryRun(
+            self._engine,
+            self._start,
+            int(frontier.note(EVERY_RUN_NOTE) or 0) if frontier.resumed else 0,
+            self.config.patience,
+            self._reports.overdue,
+        )
         self._committer = Committer(
             self.crawler,
             spider,
@@ -354,6 +364,8 @@ class Scheduler(BaseScheduler):
             recent = dupefilter.recent
             page = recent.page_of(request)
             if page is None:
+                if EVERY_RUN in request.meta and self._make_every_run(request, yielded):
+                    return True
                 fingerprint = dupefilter.fingerprint(request)
             elif unique and not yielded and recent.has(page):
                 self.df.log(request, self.spider)
@@ -361,6 +373,8 @@ class Scheduler(BaseScheduler):
             else:
                 fingerprint = fingerprint_page(page) or dupefilter.fingerprint(request)
         else:
+            if EVERY_RUN in request.meta and self._make_every_run(request, yielded):
+                return True
             if unique and self.df.request_seen(request):
                 self._refused_starts += yielded
                 self.df.log(request, self.spider)
@@ -383,11 +397,21 @@ class Scheduler(BaseScheduler):
         self._note_refusal(request, verdict, yielded)
         return False
 
+    def _make_every_run(self, request: Request, yielded: bool) -> bool:
+        """Take a request that every run has to make; whether it is one, as its meta key says."""
+        if not request.meta[EVERY_RUN]:
+            return False
+        self._every_run.add(request, yielded=yielded)
+        self._tally["scheduler/enqueued/memory"] += 1
+        self._tally["scheduler/enqueued"] += 1
+        return True
+
     def _note_refusal(self, request: Request, verdict: Verdict, yielded: bool) -> None:
         self._refused_starts += yielded
         if verdict is Verdict.SEEN:
             self.df.log(request, self.spider)
         else:
+            self._skipped_starts += 1
             self._tally["altsched/start/skipped"] += 1
 
     def _commit_added(self) -> None:
@@ -405,6 +429,14 @@ class Scheduler(BaseScheduler):
                 self._tally.pour(self.stats)
         if self._on_disk:
             self._committer.commit_if_due()
+        if self._every_run.matters:
+            first = self._every_run.next()
+            if first is not None:
+                self._tally["scheduler/dequeued/memory"] += 1
+                self._tally["scheduler/dequeued"] += 1
+                return first
+            if self._every_run.holds_others():
+                return None
         try:
             while (lease := self._lease(frontier)) is not None or self._in_progress.reap():
                 if lease is None:
@@ -434,7 +466,7 @@ class Scheduler(BaseScheduler):
             self._tally.pour(self.stats)
         if self._frontier is None:
             return 0
-        return self._frontier.pending + len(self._held)
+        return self._frontier.pending + len(self._held) + len(self._every_run)
 
     def _count_queue(self, *, in_memory: bool) -> int:
         """How many of the pending requests are in memory only, or are not."""
@@ -494,9 +526,16 @@ class Scheduler(BaseScheduler):
             return {}
         return {
             NOTE: self._fingerprint_note,
+            EVERY_RUN_NOTE: self._every_run.note,
             **self._checkpoint.notes(),
             **self.feeds.notes(),
         }
+
+    def _note_end_of_start(self) -> None:
+        skipped = self._skipped_starts
+        if skipped:
+            self._reports.skipped_starts(skipped)
+        self._engine.wake()
 
     def _note_commit(self) -> None:
         if self._checkpoint is not None:

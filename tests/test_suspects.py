@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
@@ -336,6 +337,17 @@ def test_another_boot_of_the_machine_blames_nobody(disk: DiskKind, options: Opti
     frontier.note_response(take(frontier))
     frontier = reopened(disk, options, frontier)
     assert frontier._suspects.held_against == {}
+
+
+@pytest.mark.parametrize("hours", [0, -300])
+def test_no_clock_is_asked_what_a_death_tells(
+    disk: DiskKind, options: Options, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    stopped = time.time() + hours * 3600
+    monkeypatch.setattr(time, "time", lambda: stopped)
+    frontier = blamed(disk, options)
+    frontier = die_alone(disk, options, frontier)
+    assert frontier._suspects.held_against == {b"!": Suspicion(BLAMED, in_hand=1)}
 
 
 def test_a_finished_job_suspects_nobody(disk: DiskKind, options: Options) -> None:

@@ -42,6 +42,23 @@ class WanderingSpider(PagesSpider):
             yield request
 
 
+class MembersSpider(PagesSpider):
+    """Logs in first, by a page and the form on it, in each run."""
+
+    name = "members"
+
+    async def start(self):
+        key = {"altsched_every_run": True} if int(getattr(self, "keyed", 1)) else {}
+        yield Request(f"{self.url}/login", self.log_in, meta=key)
+        yield Request(f"{self.url}/0")
+
+    def log_in(self, response):
+        yield response.follow("/form", self.parse_form, meta=response.meta)
+
+    def parse_form(self, response):
+        self.logger.info("logged in")
+
+
 class ManyStartsSpider(PagesSpider):
     """Starts with every page, as Scrapy's own start() does: unfiltered."""
 
