@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import signal
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -27,8 +29,12 @@ from scrapy_altsched.frontier.journal import Journal
 from scrapy_altsched.frontier.leases import Evidence
 from scrapy_altsched.frontier.records import Level, Suspicion, decode_suspicion, encode_suspicion
 from scrapy_altsched.frontier.suspects import judge
+from scrapy_altsched.frontier.view import View
 
+from .crawls import Crawl
 from .frontiers import OWNER, DiskKind, name_of, names, page, take, take_all, work_off
+from .sites import Page, Site
+from .test_crash import KILLED, assert_complete
 
 FREE, SUSPECT, BLAMED = Level.FREE, Level.SUSPECT, Level.BLAMED
 
@@ -664,3 +670,69 @@ def test_several_killers_of_both_kinds_die_and_nobody_else(tmp_path: Path) -> No
     crawl.run()
     print(f"{crawl.deaths} deaths")
     crawl.check(*killers, *downloads)
+
+
+# Whole crawls
+
+
+BLAME = "may be the reason"
+
+
+def test_five_kills_with_nothing_but_the_start_page_in_flight_bury_nobody(tmp_path: Path) -> None:
+    is_over = threading.Event()
+    graph = {"/0": Page(["/1"], held=is_over), "/1": Page()}
+    with Site(graph) as site:
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        for number in range(1, 6):
+            process = crawl.start()
+            site.wait_for(lambda site, number=number: site.hits["/0"] == number)
+            crawl.kill(process)
+        is_over.set()
+        assert crawl.run() == 0
+        assert crawl.stat("altsched/dead") == 0
+        assert_complete(crawl, site, set(graph))
+
+
+def test_a_kill_after_an_orderly_stop_began_blames_nobody(tmp_path: Path) -> None:
+    is_over = threading.Event()
+    graph = {"/0": Page(["/slow", "/1"]), "/slow": Page(held=is_over), "/1": Page()}
+    with Site(graph) as site:
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        for number in range(1, 6):
+            process = crawl.start()
+            site.wait_for(lambda site, number=number: site.hits["/slow"] == number)
+            process.send_signal(signal.SIGTERM)
+            crawl.wait_for_log(process, "Closing spider (shutdown)")
+            crawl.kill(process)
+            with View(crawl.jobdir / "frontier") as view:
+                assert dict(view.suspects()) == {}
+        is_over.set()
+        assert crawl.run() == 0
+        assert BLAME not in crawl.log
+        assert_complete(crawl, site, set(graph))
+
+
+def test_a_page_that_kills_when_it_has_yielded_its_links_is_found_out(tmp_path: Path) -> None:
+    links = [f"/{number}" for number in range(1, 11)]
+    graph = {"/0": Page(["/poison"]), "/poison": Page(links)} | {link: Page() for link in links}
+    with Site(graph) as site:
+        crawl = Crawl(tmp_path, "generous", f"{site.url}/0", poison="/poison")
+        deaths = 0
+        while crawl.run() == KILLED:
+            deaths += 1
+        assert deaths <= 6
+        assert crawl.stat("altsched/dead") == 1
+        # What it led to was not committed when it killed, and comes with it if it is requeued.
+        assert crawl.item_paths() == ["/0"]
+
+
+def test_a_page_that_is_crawled_alone_gets_what_it_waits_for(tmp_path: Path) -> None:
+    with Site({"/0": Page(), "/fed": Page()}) as site:
+        crawl = Crawl(tmp_path, "patient", site.url, die=1)
+        for _ in range(2):
+            assert crawl.run() == KILLED
+        crawl.arguments["die"] = 0
+        assert crawl.run() == 0
+        assert "crawled alone" in crawl.log
+        assert "it may wait for a request that it has led to" in crawl.log
+        assert sorted(crawl.item_paths()) == ["/0", "/fed"]

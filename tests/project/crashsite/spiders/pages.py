@@ -8,6 +8,8 @@ import signal
 
 from scrapy import Request, Spider, signals
 from scrapy.exceptions import DontCloseSpider
+from scrapy.utils.defer import maybe_deferred_to_future
+from twisted.internet.defer import Deferred
 
 
 class PagesSpider(Spider):
@@ -57,6 +59,40 @@ class MembersSpider(PagesSpider):
 
     def parse_form(self, response):
         self.logger.info("logged in")
+
+
+class GenerousSpider(PagesSpider):
+    """Kills the process at one page, when all that the page leads to is scheduled."""
+
+    name = "generous"
+
+    def parse(self, response):
+        poisonous = response.url.endswith(self.poison)
+        yield from response.follow_all(css="a")
+        if poisonous:
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield {"url": response.url}
+
+
+class PatientSpider(Spider):
+    """Its start page waits for a request that it feeds itself; unless it kills the process."""
+
+    name = "patient"
+
+    async def start(self):
+        yield Request(f"{self.url}/0")
+
+    async def parse(self, response):
+        if int(getattr(self, "die", 0)):
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.fed = Deferred()
+        self.crawler.engine.crawl(Request(f"{self.url}/fed", self.parse_fed))
+        await maybe_deferred_to_future(self.fed)
+        return {"url": response.url}
+
+    def parse_fed(self, response):
+        self.fed.callback(None)
+        return {"url": response.url}
 
 
 class ManyStartsSpider(PagesSpider):
