@@ -17,6 +17,8 @@ import pytest
 from scrapy import Request
 from scrapy.core.scheduler import Scheduler as StockScheduler
 from scrapy.dupefilters import BaseDupeFilter, RFPDupeFilter
+from scrapy.http import Response
+from scrapy.signals import response_received
 from scrapy.squeues import FifoMemoryQueue, PickleFifoDiskQueue
 from scrapy.utils.misc import load_object
 from twisted.internet.defer import Deferred
@@ -461,17 +463,18 @@ def test_long_fingerprints_go_with_every_filter(
 
 
 def test_a_spider_stays_open_while_what_is_pending_must_wait(tmp_path: Path) -> None:
-    held, released = threading.Event(), threading.Event()
+    released = threading.Event()
 
     def pages(path: str, before: int) -> Page:
-        return Page(held=released if before else held)
+        return Page(held=released if before else None)
 
     with Site(pages) as site:
-        crawl = Crawl(tmp_path, "starts", site.url, count=3)
-        killed = crawl.start(ALTSCHED_COMMIT_EVERY=1)
-        site.wait_for(lambda site: len(site.hits) == 3)
+        crawl = Crawl(tmp_path, "holding", site.url, count=3, hold=1)
+        killed = crawl.start(ALTSCHED_COMMIT_EVERY=1, REPORT="received")
+        assert killed.stdout is not None
+        assert [killed.stdout.readline() for _ in range(3)] == ["received\n"] * 3
         crawl.kill(killed)
-        held.set()
+        crawl.arguments["hold"] = 0
         # Each of the three may be what killed the process: they are tried one by one.
         process = crawl.start(EXTENSIONS='{"crashsite.observers.EmptyHanded": 1}')
         assert process.stdout is not None
@@ -491,8 +494,12 @@ def test_what_must_wait_is_pending_though_there_is_nothing_to_give(tmp_path: Pat
     for number in range(2):
         first.scheduler.enqueue_request(page(number))
     assert first.scheduler.checkpoint()
-    assert first.next() is not None
-    assert first.next() is not None
+    for _ in range(2):
+        request = first.next()
+        response = Response("http://host.example/", request=request)
+        first.crawler.signals.send_catch_log(
+            response_received, response=response, request=request, spider=first.spider
+        )
     shutil.copytree(tmp_path / "job", tmp_path / "killed")
     first.scheduler.close("shutdown")
     second = open_scheduler(OURS, tmp_path / "killed")

@@ -108,6 +108,17 @@ class ManyStartsSpider(PagesSpider):
         yield {"url": response.url}
 
 
+class HoldingSpider(ManyStartsSpider):
+    """Never comes to an end with a page, if argument ``hold`` says so."""
+
+    name = "holding"
+
+    async def parse(self, response):
+        if int(self.hold):
+            await maybe_deferred_to_future(Deferred())
+        return {"url": response.url}
+
+
 class TwiceSpider(ManyStartsSpider):
     """Starts with every page twice."""
 
