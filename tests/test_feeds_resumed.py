@@ -101,6 +101,16 @@ def test_a_file_that_lost_its_end_is_reported_and_not_cut(
     assert f"The feed {path} has 9 bytes, and had 18 at the last commit" in message
 
 
+def test_a_file_that_is_gone_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    stop_in_the_middle(tmp_path, LINES, {"a": 1})
+    path = tmp_path / "items.jsonl"
+    path.unlink()
+    stop_in_the_middle(tmp_path, LINES, {"a": 2})
+    assert path.read_bytes() == b'{"a": 2}\n'
+    (message,) = messages(caplog)
+    assert f"The feed {path} has 0 bytes (it is gone), and had 9 at the last commit" in message
+
+
 def test_a_file_is_known_by_its_absolute_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,7 +199,7 @@ def test_items_that_a_feed_does_not_take_drop_no_columns(
 def test_a_resume_with_fewer_feeds_is_told_once_which_are_missing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    remote = {"ftp://me:pa%40ss@127.0.0.1/items-%(time)s.csv": {"format": "csv"}}
+    remote = {"ftp://me:secret@127.0.0.1/items-%(time)s.csv": {"format": "csv"}}
     Run(tmp_path, LINES, FEEDS={**remote, **here(tmp_path, {**CSV, **LINES})}).end()
     caplog.clear()
     for _ in range(2):
@@ -201,12 +211,12 @@ def test_a_resume_with_fewer_feeds_is_told_once_which_are_missing(
         caplog.clear()
     stored = b"".join(path.read_bytes() for path in (tmp_path / "job").rglob("*.*"))
     assert b"me:***@" in stored
-    assert b"pa%40ss" not in stored
+    assert b"secret" not in stored
     # Given as a URI they are the same feeds.
     as_uris = {(tmp_path / name).as_uri(): feed for name, feed in {**CSV, **LINES}.items()}
     Run(tmp_path, {}, FEEDS={**remote, **as_uris}).end()
     assert [text for text in messages(caplog) if "does not have" in text] == []
-    assert "pa%40ss" not in caplog.text
+    assert "me:secret" not in caplog.text
 
 
 def here(directory: Path, feeds: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from w3lib.url import file_uri_to_path
 
 from ..errors import JobdirError
 from ..signals import frontier_committing
-from .configured import mask_secrets, read_feeds
+from .configured import Rows, mask_secrets, read_feeds
+from .feedfile import FeedFile
 from .openfiles import OpenFiles
 from .rows import cut_torn_row
 
@@ -57,7 +58,11 @@ class JobFeeds:
         self.is_complete = not resumed or sizes is not None
         self._missing = sorted(before.keys() - feeds.keys())
         self._sizes: dict[str, Any] = json.loads(sizes or b"{}")
-        self._feeds = json.dumps({**before, **feeds}, sort_keys=True).encode()
+        # Encoded only when it has changed: some commits hold one request.
+        self._notes = {FEEDS: json.dumps({**before, **feeds}, sort_keys=True).encode()}
+        if self.is_complete:
+            self._notes[FILES] = b"{}"
+        self._noted_sizes: dict[FeedFile, tuple[int, Rows]] = {}
 
     def open(self) -> None:
         """Mend what a dying process left in the files, warn of missing feeds, and serve commits.
@@ -69,8 +74,6 @@ class JobFeeds:
         for name, (size, rows) in self._sizes.items():
             try:
                 self._mend(Path(name), size, rows)
-            except FileNotFoundError:
-                continue
             except OSError as error:
                 raise JobdirError(
                     f"The feed {name} of this job cannot be opened to see whether its last row is"
@@ -88,17 +91,22 @@ class JobFeeds:
             )
 
     def _mend(self, path: Path, size: int, rows: str) -> None:
-        found = path.stat().st_size
-        if found < size:
+        found = path.stat().st_size if path.exists() else None
+        if (found or 0) < size:
             logger.warning(
-                "The feed %(path)s has %(found)d bytes, and had %(size)d at the last commit of this"
-                " job: it was changed, or a power cut took its end. Items of pages that are done"
-                " may be missing in it.",
-                {"path": path, "found": found, "size": size},
+                "The feed %(path)s %(found)s, and had %(size)d at the last commit of this job:"
+                " it was changed or moved, its disk is not mounted, or a power cut took its end."
+                " Items of pages that are done may be missing in it.",
+                {
+                    "path": path,
+                    "found": "has 0 bytes (it is gone)" if found is None else f"has {found} bytes",
+                    "size": size,
+                },
                 extra={"spider": self._spider},
             )
-            return
-        report_cut(path, cut_torn_row(path, quoted=rows == "csv", floor=size), self._spider)
+        elif found:
+            cut = cut_torn_row(path, quoted=rows == "csv", floor=size)
+            report_cut(path, cut, self._spider)
 
     def close(self) -> None:
         """The job is closed: nothing waits for the files any more."""
@@ -107,11 +115,13 @@ class JobFeeds:
 
     def notes(self) -> dict[str, bytes]:
         """What a commit is to store: nothing about files that are closed, which are whole."""
-        sizes = {file.name: value for file, value in self.files.sizes().items()}
-        notes = {FEEDS: self._feeds}
-        if sizes or self.is_complete:
-            notes[FILES] = json.dumps(sizes).encode()
-        return notes
+        sizes = self.files.sizes()
+        if sizes != self._noted_sizes:
+            self._noted_sizes = sizes
+            self._notes[FILES] = json.dumps(
+                {file.name: value for file, value in sizes.items()}
+            ).encode()
+        return self._notes
 
 
 def report_cut(path: Path, cut: int, spider: Spider) -> None:
