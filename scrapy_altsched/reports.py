@@ -56,6 +56,12 @@ _END = {
     Outcome.BLOCKED: (logging.ERROR, _NOT_FINISHED + _NOTHING_DONE),
     Outcome.UNFINISHED: (logging.INFO, _UNFINISHED),
 }
+#: Since scrapy-splash 0.10 its filter is deprecated, and its fingerprinter does the same.
+_SPLASH_FILTER = "SplashAwareDupeFilter"
+_SPLASH = (
+    "To lose none, set REQUEST_FINGERPRINTER_CLASS = 'scrapy_splash.SplashRequestFingerprinter' and"
+    " DUPEFILTER_CLASS = 'scrapy_altsched.DupeFilter'."
+)
 #: Why start requests are refused by a job that was finished, and by one that was not.
 _SEEN = {
     "why": "seen by earlier runs, which finished the job",
@@ -110,12 +116,14 @@ class Reports:
 
     def foreign_filter(self, dupefilter: BaseDupeFilter) -> None:
         """Another package's dupefilter keeps its own record of what was seen."""
+        is_splash = any(parent.__name__ == _SPLASH_FILTER for parent in type(dupefilter).__mro__)
         self._log(
             logging.WARNING,
             "DUPEFILTER_CLASS is %(name)s: what it has seen and what this scheduler has stored are"
-            " not saved in one step, so after a crash requests may be missing or come twice. Use"
-            " 'scrapy_altsched.DupeFilter' to lose none.",
+            " not saved in one step, so after a crash requests may be missing or come twice."
+            " %(remedy)s",
             name=name_of(dupefilter),
+            remedy=_SPLASH if is_splash else "Use 'scrapy_altsched.DupeFilter' to lose none.",
         )
 
     def unserializable(self, request: Request, error: AltschedError) -> None:

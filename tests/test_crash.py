@@ -234,6 +234,15 @@ def test_redirects_and_retries_of_start_requests_pass_on_resume(
         assert crawl.item_paths() == ["/target" if status == 301 else "/0"]
 
 
+def test_items_of_start_come_again_with_each_run(tmp_path: Path) -> None:
+    graph = {"/0": Page(["/1"]), "/1": Page()}
+    with Site(graph) as site:
+        crawl = Crawl(tmp_path, "item-first", f"{site.url}/0")
+        assert crawl.run(KILL_AT=2, KILL_ON="reached", ALTSCHED_COMMIT_EVERY=1) == KILLED
+        assert crawl.run() == 0
+        assert crawl.item_paths().count("/0-start") == 2
+
+
 def test_a_page_that_kills_the_process_is_found_among_innocents_and_put_aside(
     tmp_path: Path,
 ) -> None:

@@ -6,6 +6,7 @@ import configparser
 import shutil
 import subprocess
 import sys
+import tarfile
 import venv
 import zipfile
 from pathlib import Path
@@ -66,6 +67,34 @@ def test_the_declared_minimums_are_those_that_are_tested(python: str) -> None:
             assert tested[name] in declared.specifier
         if python == "3.10":  # newer ones have no wheel, or cannot run it
             assert str(declared.specifier) == f">={tested[name]}"
+
+
+def source_files() -> set[str]:
+    """All that the repository holds, or the source distribution that these tests run in."""
+    if (ROOT / ".git").exists():
+        return set(run("git", "ls-files", cwd=ROOT).splitlines())
+    left_out = {".venv", ".tox", "build", "dist", "__pycache__", "PKG-INFO"}
+    paths = (path.relative_to(ROOT) for path in ROOT.rglob("*") if path.is_file())
+    return {
+        path.as_posix()
+        for path in paths
+        if not left_out & set(path.parts)
+        and not any(part.endswith((".egg-info", "_cache")) for part in path.parts)
+    }
+
+
+def test_the_source_distribution_holds_all_that_the_repository_does(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    files = source_files()
+    for name in files:
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, source / name)
+    run(sys.executable, "-m", "build", "--sdist", "--outdir", tmp_path, source, cwd=tmp_path)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as content:
+        names = {member.name.partition("/")[2] for member in content if member.isfile()}
+    made = {name for name in names if name == "PKG-INFO" or ".egg-info/" in name}
+    assert names - made == files
 
 
 def test_the_wheel_works_in_an_empty_environment(tmp_path: Path) -> None:

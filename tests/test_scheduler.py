@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scrapy import Request, pqueues, signals
 from scrapy.core.scheduler import Scheduler as StockScheduler
+from scrapy.dupefilters import RFPDupeFilter
 
 from scrapy_altsched import Scheduler
 from scrapy_altsched.errors import StoreError
@@ -518,6 +519,19 @@ def test_the_end_of_a_crawl_is_one_line_that_says_how_to_go_on(
     stand_in.scheduler.close("finished")
     assert "is finished: 3 requests done, none pending, 0 dead" in caplog.text
     assert stand_in.stat("altsched/done") == 3
+
+
+class SplashAwareDupeFilter(RFPDupeFilter):
+    """Named as that of scrapy-splash."""
+
+
+def test_the_filter_of_scrapy_splash_is_better_replaced(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    filters = {"DUPEFILTER_CLASS": SplashAwareDupeFilter}
+    StandIn({**OURS, "JOBDIR": str(tmp_path / "job"), **filters})
+    assert "scrapy_splash.SplashRequestFingerprinter" in caplog.text
+    assert "DUPEFILTER_CLASS = 'scrapy_altsched.DupeFilter'" in caplog.text
 
 
 def test_a_third_party_filter_is_asked_and_warned_of(

@@ -119,6 +119,16 @@ class HoldingSpider(ManyStartsSpider):
         return {"url": response.url}
 
 
+class ItemFirstSpider(PagesSpider):
+    """Its start() itself yields an item."""
+
+    name = "item-first"
+
+    async def start(self):
+        yield {"url": f"{self.url}-start"}
+        yield Request(self.url)
+
+
 class TwiceSpider(ManyStartsSpider):
     """Starts with every page twice."""
 
