@@ -173,10 +173,11 @@ class Reports:
         """Start requests were skipped that earlier runs had accepted."""
         self._log(
             logging.INFO,
-            "%(count)d start requests were skipped: earlier runs of this job accepted them (setting"
-            " ALTSCHED_SKIP_STARTED). A request that every run has to make, such as a login, needs"
-            " meta={'altsched_every_run': True}.",
+            "%(count)d start %(requests)s skipped: earlier runs of this job accepted the same"
+            " (setting ALTSCHED_SKIP_STARTED). A request that every run has to make, such as a"
+            " login, needs meta={'altsched_every_run': True}.",
             count=count,
+            requests=inflect(count, "request was", "requests were"),
         )
 
     def overdue(self, in_flight: int, to_come: int) -> None:
@@ -184,9 +185,9 @@ class Reports:
         self._log(
             logging.WARNING,
             "Of the requests that every run has to make (meta key altsched_every_run),"
-            " %(in_flight)d are not over and %(to_come)d were not yielded by start(), after three"
-            " times DOWNLOAD_TIMEOUT. The others are crawled now, without what these were to"
-            " prepare.",
+            " after three times DOWNLOAD_TIMEOUT, %(in_flight)d in flight did not end and"
+            " %(to_come)d did not come from start(). The others are crawled now, without what"
+            " these were to prepare.",
             in_flight=in_flight,
             to_come=to_come,
         )
@@ -197,10 +198,12 @@ class Reports:
             self._stats.set_value("altsched/suspects", suspects + blamed)
             self._log(
                 logging.INFO,
-                "Earlier runs of this job died, and %(all)d requests may be the reason. %(one)d of"
-                " them are crawled one at a time, beside the others; %(alone)d alone, when nothing"
-                " else is pending or in a pause of the crawl, which there is every 10 minutes.",
+                "Earlier runs of this job died, and %(all)d %(requests)s may be the reason: %(one)d"
+                " to be crawled one at a time, beside the others, and %(alone)d to be crawled"
+                " alone, when nothing else is pending or in a pause of the crawl, every 10"
+                " minutes.",
                 all=suspects + blamed,
+                requests=inflect(suspects + blamed, "request"),
                 one=suspects,
                 alone=blamed,
             )
@@ -210,9 +213,10 @@ class Reports:
         self._log(
             logging.INFO,
             "The request %(name)s is crawled alone, since it may have killed the process: that died"
-            " %(deaths)d times while it was. All others wait until it is done.",
+            " %(deaths)d %(times)s while it was. All others wait until it is done.",
             name=name,
             deaths=deaths,
+            times=inflect(deaths, "time"),
         )
 
     def accompanied(self, name: str, why: str) -> None:

@@ -131,6 +131,8 @@ class Scheduler(BaseScheduler):
         #: Whether the spider is being closed because none of its requests can be restored.
         self._is_hopeless = False
         self._skipped_starts = 0
+        #: Whether the frontier has just leased a request that may have killed the process, alone.
+        self._is_isolating = False
         self._tally = Tally()
         #: Whether this crawl goes on with a job that earlier runs left unfinished.
         self.resumed = False
@@ -441,6 +443,10 @@ class Scheduler(BaseScheduler):
             while (lease := self._lease(frontier)) is not None or self._in_progress.reap():
                 if lease is None:
                     continue
+                if self._is_isolating:
+                    # If it kills the process, nothing else is to be crawled again.
+                    self._is_isolating = False
+                    self.checkpoint()
                 if self._committer.unreadable:
                     self._committer.note_read()
                 request = self._take(lease)
@@ -600,6 +606,7 @@ class Scheduler(BaseScheduler):
             self._dead_letters.note(entry.fingerprint, entry.payload or b"", event.reason)
             self._reports.buried(entry, url, event.reason)
         elif isinstance(event, Isolated):
+            self._is_isolating = True
             self._reports.isolated(name, event.deaths)
         else:
             self._reports.accompanied(name, event.why)

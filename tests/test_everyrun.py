@@ -169,7 +169,7 @@ def test_a_resumed_crawl_logs_in_before_it_fetches_a_page(tmp_path: Path) -> Non
         assert site.order[:2] == ["/login", "/form"]
         assert crawl.run() == 0
         assert site.order[before : before + 2] == ["/login", "/form"]
-        assert "1 start requests were skipped" in crawl.log
+        assert "1 start request was skipped" in crawl.log
         assert set(site.hits) == set(graph)
         assert site.hits["/login"] == site.hits["/form"] == 2
         assert "is finished" in crawl.log

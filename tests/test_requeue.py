@@ -57,7 +57,8 @@ def test_of_sixteen_pages_under_way_the_one_that_kills_alone_is_dead_until_it_is
         assert crawl.stat("altsched/dead") == 1
         assert set(crawl.item_paths()) == set(graph) - {POISON}
         assert site.hits[POISON] == 5
-        assert max(site.hits[path] for path in INNOCENTS) == 2
+        # With it in flight at two deaths; before it is crawled alone, all others are committed.
+        assert max(site.hits[path] for path in INNOCENTS) <= 3
 
         listed = altsched("requeue", crawl.jobdir)
         assert listed.returncode == 0
