@@ -237,6 +237,22 @@ class Engine:
 
         self._slot.close = close_and_tell
 
+    @property
+    def is_started(self) -> bool:
+        """Whether the engine was started, so that ``engine_stopped`` comes, after all else."""
+        return getattr(self._engine, "start_time", None) is not None
+
+    def when_stopped(self, call: Callable[[], object]) -> None:
+        """Have *call* be called when the engine has stopped, before ``crawl()`` is over."""
+        manager = self._crawler.signals
+
+        def stopped() -> None:
+            manager.disconnect(stopped, signals.engine_stopped)
+            call()
+
+        # Nobody holds the scheduler any more by then.
+        manager.connect(stopped, signals.engine_stopped, weak=False)
+
     def close_spider(self, spider: Spider, reason: str) -> None:
         """Close the spider in an orderly way; returns before it is closed."""
         if hasattr(self._engine, "close_spider_async"):  # new in Scrapy 2.14

@@ -114,6 +114,27 @@ class Reports:
                 requests=inflect(lost_in_memory, "request"),
             )
 
+    def was_finished(self) -> None:
+        """A finished job is run again."""
+        self._log(
+            logging.INFO,
+            "The job in %(jobdir)s had finished. This run crawls its start requests again, as far"
+            " as they are not filtered as duplicates, and what is new to it. To crawl everything"
+            " again, delete that directory or set another JOBDIR.",
+            jobdir=self._jobdir,
+        )
+
+    def died_finished(self) -> None:
+        """The last run finished the job, and its process was killed before it had ended."""
+        self._log(
+            logging.WARNING,
+            "The last run finished the job in %(jobdir)s, and its process died before it had"
+            " ended. This run only completes it: nothing is crawled again, and feeds are appended"
+            " to, not overwritten. To crawl the start requests again, run the same command once"
+            " more after this.",
+            jobdir=self._jobdir,
+        )
+
     def foreign_filter(self, dupefilter: BaseDupeFilter) -> None:
         """Another package's dupefilter keeps its own record of what was seen."""
         is_splash = any(parent.__name__ == _SPLASH_FILTER for parent in type(dupefilter).__mro__)

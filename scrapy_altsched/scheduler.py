@@ -256,6 +256,10 @@ class Scheduler(BaseScheduler):
                 warn_of_other_fingerprints(stored, self._fingerprint_note, jobdir, spider)
             self._reports.resumption(frontier.pending, frontier.lost_in_memory, frontier.setback)
             self._reports.suspicion(*frontier.suspects)
+            if frontier.run > 1 and not frontier.resumed:
+                self._reports.was_finished()
+            if frontier.died_finished:
+                self._reports.died_finished()
             self._reports.damage(frontier.counts(), frontier.damage)
             self._open_feeds(frontier)
             self._committer.start()
@@ -316,6 +320,8 @@ class Scheduler(BaseScheduler):
                 thaw()
                 if self.feeds is not None:
                     self.feeds.close()
+                if self._engine.is_started:
+                    self._engine.when_stopped(frontier.end)
             self.mqs.close()
             if self.dqs is not None:
                 self.dqs.close()
@@ -334,7 +340,8 @@ class Scheduler(BaseScheduler):
                 and frontier.damage is None
             )
             outcome = judge(counts, self._dead_letters.unrestorable, complete=complete)
-            frontier.close(finished=outcome.is_finished)
+            # What handlers of spider_closed do still belongs to this run.
+            frontier.close(finished=outcome.is_finished, hold=self._engine.is_started)
         finally:
             self._committer.stop()
             frontier.abandon()

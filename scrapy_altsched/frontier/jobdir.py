@@ -38,6 +38,7 @@ OLDEST = 1
 _IDENTITY = "altsched.json"
 _LOCK = "altsched.lock"
 _LAST_COMMIT = "altsched.commit"
+_ENDED = "altsched.ended"
 _PROBE = "altsched.probe"
 #: Bytes that have to be free for a store to be opened.
 _ROOM = 1024 * 1024
@@ -225,6 +226,21 @@ class Jobdir:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
                 self._note = os.open(self.path / _LAST_COMMIT, flags, 0o644)
             os.pwrite(self._note, commit.encode(), 0)
+
+    def note_end(self, run: int) -> None:
+        """Note that the process of *run*, which finished the job, has ended as it should."""
+        assert self.identity is not None
+        with suppress(OSError):  # as if it had died: the safe side
+            write_whole(self.path / _ENDED, f"{self.identity.store_id} {run}\n".encode())
+
+    def has_ended(self, run: int) -> bool:
+        """Whether :meth:`note_end` was called for *run* of this job."""
+        assert self.identity is not None
+        try:
+            words = (self.path / _ENDED).read_text(encoding="ascii").split()
+        except (OSError, ValueError):
+            return False
+        return words == [self.identity.store_id, str(run)]
 
     def check_writable(self) -> None:
         """See that there is room for a store to be opened.

@@ -189,13 +189,17 @@ class Journal(Store):
                 " the crawl: it resumes from there."
             )
 
-    def close(self) -> None:
-        """Flush, close, and let others have the directory.  May be called twice."""
+    def close(self, *, hold: bool = False) -> None:
+        """Flush, close, and let others have the directory.  May be called twice.
+
+        :param hold: whether the directory stays this process's, until it is released.
+        """
         try:
             super().close()
         finally:
             self.leases.close()
-            self.jobdir.release()
+            if not hold:
+                self.jobdir.release()
 
     def check_directory(self) -> None:
         """See that the store's directory is still the one that was opened.

@@ -45,6 +45,8 @@ def _note_fork() -> None:
 
 call_in_child(_note_fork)
 
+#: Name of the note of the run that finished the job.
+_FINISHED_IN = "finished in run"
 _IDLE: Busy = MappingProxyType({})
 
 
@@ -128,6 +130,9 @@ class LocalFrontier:
             out=(self._leases, self._suspects.aside, changes.endings, changes.deaths),
         )
         self.resumed = False
+        #: Whether the last run finished the job, and its process died before it had ended.
+        self.died_finished = False
+        self._is_held = False
         self._damage: str | None = None
         #: Requests that lived in memory only and ended with an earlier run.
         self.lost_in_memory = 0
@@ -138,9 +143,15 @@ class LocalFrontier:
 
     def _load(self, journal: Journal, locate: Locate | None) -> None:
         saved = journal.counters()
-        self.resumed = saved.run > 0 and not saved.finished
+        was_finished = saved.finished
+        # Earlier versions did not note which run it was, nor that its process ended.
+        if was_finished and journal.note(_FINISHED_IN) == str(saved.run).encode():
+            self.died_finished = not journal.jobdir.has_ended(saved.run)
+            was_finished = not self.died_finished
+        self.resumed = saved.run > 0 and not was_finished
         self.lost_in_memory = saved.memory_only
-        batch = Batch(replace(saved, run=saved.run + 1, finished=False, memory_only=0))
+        counters = replace(saved, run=saved.run + 1, finished=False, memory_only=0)
+        batch = Batch(counters, clear_started=was_finished)
         self._run = Run(batch.counters.run, self._options.components)
         batch.notes.update(begin(self._run, journal))
         damage = batch.notes.get(DAMAGE) or journal.note(DAMAGE) or b""
@@ -436,7 +447,11 @@ class LocalFrontier:
             pass
         return [problem.sentence for problem in audit(self._journal)]
 
-    def close(self, *, finished: bool = False) -> None:
+    def close(self, *, finished: bool = False, hold: bool = False) -> None:
+        """See :meth:`~.contract.Frontier.close`.
+
+        :param hold: whether the job directory stays this process's until :meth:`end` is called.
+        """
         self.check_owner()
         if self._closed:
             return
@@ -444,13 +459,18 @@ class LocalFrontier:
             while not self.commit(wait=True):
                 pass
             if self._journal is not None:
-                self._journal.write(self._last_batch(finished), wait=True)
+                last = self._last_batch(finished)
+                self._journal.write(last, wait=True)
+                self._saved = last.counters
                 # A clean end says nothing about what was leased; suspects stay so until done.
                 with suppress(OSError):
                     self._journal.leases.restart(self._live.run)
                 self._journal.sync()
+                self._is_held = True
         finally:
             self.abandon()
+            if not hold:
+                self.end()
 
     def abandon(self) -> None:
         """Free every resource without committing; may be called at any time."""
@@ -458,12 +478,21 @@ class LocalFrontier:
         self._closed = True
         if self._journal is not None:
             with suppress(StoreError):
-                self._journal.close()
+                self._journal.close(hold=self._is_held)
+
+    def end(self) -> None:
+        """Note that all that follows the end of the crawl was done; let others have the job."""
+        if self._is_held and self._journal is not None:
+            self._is_held = False
+            if self._saved.finished:
+                self._journal.jobdir.note_end(self._saved.run)
+            self._journal.jobdir.release()
 
     def _last_batch(self, finished: bool) -> Batch:
-        batch = Batch(replace(self._saved, finished=finished), clear_started=finished)
+        batch = Batch(replace(self._saved, finished=finished))
         batch.notes.update(self._run.end().note())
         if finished:
+            batch.notes[_FINISHED_IN] = str(self._live.run).encode()
             batch.suspects += [(fingerprint, None) for fingerprint in self._suspects.held_against]
         return batch
 

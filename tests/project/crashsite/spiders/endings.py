@@ -4,15 +4,32 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 from concurrent.futures import ProcessPoolExecutor
 
-from scrapy import Request
+from scrapy import Request, signals
 from scrapy.exceptions import CloseSpider
 
 from scrapy_altsched.errors import ForkedError
 from scrapy_altsched.signals import frontier_committed, frontier_committing
 
 from .pages import PagesSpider
+
+
+class ClosingSpider(PagesSpider):
+    """Is killed when it was closed (argument ``die``), as by a container that has no patience."""
+
+    name = "closing"
+
+    @classmethod
+    def from_crawler(cls, crawler, *args, **kwargs):
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        crawler.signals.connect(spider.end, signals.spider_closed)
+        return spider
+
+    def end(self):
+        if int(getattr(self, "die", 0)):
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 class TroubledSpider(PagesSpider):
