@@ -29,6 +29,7 @@ from .entries import Entries, RequestEntry
 from .errors import AltschedError, CodecError, StoreError
 from .everyrun import EVERY_RUN, EveryRun
 from .everyrun import NOTE as EVERY_RUN_NOTE
+from .exitcode import exit_code
 from .feeds import JobFeeds, warn_of_unsafe_feeds
 from .fingerprint import NOTE, describe, fingerprint_page
 from .frontier import (
@@ -128,6 +129,7 @@ class Scheduler(BaseScheduler):
         #: Entries that wait for the store to be readable again, to know whether they were seen.
         self._held: list[Entry] = []
         self._refused_starts = 0
+        self._outcome = Outcome.UNFINISHED
         #: Whether the spider is being closed because none of its requests can be restored.
         self._is_hopeless = False
         self._skipped_starts = 0
@@ -262,6 +264,8 @@ class Scheduler(BaseScheduler):
                 self._reports.died_finished()
             self._reports.damage(frontier.counts(), frontier.damage)
             self._open_feeds(frontier)
+            if self.config.exit_code:
+                exit_code.set(Outcome.UNFINISHED)
             self._committer.start()
 
     def _open_feeds(self, frontier: LocalFrontier) -> None:
@@ -320,6 +324,8 @@ class Scheduler(BaseScheduler):
                 thaw()
                 if self.feeds is not None:
                     self.feeds.close()
+                if self.config.exit_code and self._on_disk:
+                    exit_code.set(self._outcome)
                 if self._engine.is_started:
                     self._engine.when_stopped(frontier.end)
             self.mqs.close()
@@ -339,7 +345,9 @@ class Scheduler(BaseScheduler):
                 and not counts.unaccounted
                 and frontier.damage is None
             )
-            outcome = judge(counts, self._dead_letters.unrestorable, complete=complete)
+            self._outcome = outcome = judge(
+                counts, self._dead_letters.unrestorable, complete=complete
+            )
             # What handlers of spider_closed do still belongs to this run.
             frontier.close(finished=outcome.is_finished, hold=self._engine.is_started)
         finally:

@@ -70,6 +70,7 @@ class Config:
     :ivar trust_stock_seen: whether requests.seen of Scrapy's own filter is believed though its
         scheduler did not end cleanly.
     :ivar gc_freeze: whether garbage collections leave out what stood when the crawl opened.
+    :ivar exit_code: whether the process's exit code says whether the job is finished.
     :ivar order: who is next, from Scrapy's own settings.
     :ivar patience: seconds for which a request that is leased alone may hold up all others: three
         times DOWNLOAD_TIMEOUT.
@@ -85,6 +86,7 @@ class Config:
     url_rules: Rules | None = field(default=None, metadata={"check": _rules})
     trust_stock_seen: bool = _setting(False, _flag)
     gc_freeze: bool = _setting(True, _flag)
+    exit_code: bool = _setting(False, _flag)
     order: Order = DEFAULT_ORDER
     patience: float = 540.0
 

@@ -28,7 +28,13 @@ NUMBERS: dict[str, tuple[float, dict[Any, float]]] = {
     "MEMORY_REQUESTS": (100_000, {1: 1, "1000": 1000}),
 }
 WHOLE = ["COMMIT_EVERY", "MAX_CRASHES", "MEMORY_REQUESTS"]
-FLAGS = {"SYNC": False, "SKIP_STARTED": True, "TRUST_STOCK_SEEN": False, "GC_FREEZE": True}
+FLAGS = {
+    "SYNC": False,
+    "SKIP_STARTED": True,
+    "TRUST_STOCK_SEEN": False,
+    "GC_FREEZE": True,
+    "EXIT_CODE": False,
+}
 NO_NUMBERS: list[Any] = [
     -1,
     "-1",

@@ -26,6 +26,7 @@ from scrapy.commands import ScrapyCommand
 from scrapy.exceptions import UsageError
 
 from ..errors import AltschedError
+from ..exitcode import exit_code  # noqa: F401  (to be registered before all else)
 from .project import Project
 
 #: Modules of this folder, in the order in which they are listed to the user.

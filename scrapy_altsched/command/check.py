@@ -18,6 +18,7 @@ from scrapy.exceptions import UsageError
 
 from ..codec import is_whole
 from ..errors import JobdirError, JobdirMismatchError, StoreDamagedError
+from ..exitcode import CODES
 from ..frontier import Counts
 from ..frontier.audit import Problem, Remedy, audit
 from ..frontier.jobdir import FORMAT, Identity, LastCommit, find_store, read_identity
@@ -48,6 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--accept-loss",
         action="store_true",
         help="give up requests that a repair could not keep, or that could not be restored",
+    )
+    parser.add_argument(
+        "--finished",
+        action="store_true",
+        help="exit with 3 if a finished job has dead letters, and with 4 if it is not finished",
     )
     parser.add_argument(
         "--spider", help="whose job it is, if the job does not say so any more", metavar="NAME"
@@ -82,7 +88,18 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
         _advise(out, problems, jobdir, arguments.spider)
     elif arguments.repair or arguments.accept_loss:
         out.print("Next: run the crawl again; it goes on from there.")
-    return 1 if problems else 0
+    if problems:
+        return 1
+    return _exit_code(jobdir) if arguments.finished else 0
+
+
+def _exit_code(jobdir: Path) -> int:
+    """The exit code for a job with which nothing is wrong."""
+    with View(find_store(jobdir)) as view:
+        counters = view.counters()
+        pending = sum(count for _, count, _ in view.slots())
+    counts = Counts(pending=pending, done=counters.done, dead=counters.dead)
+    return CODES[judge(counts, 0, complete=counters.finished)]
 
 
 def _identify(jobdir: Path, spider: str | None) -> Identity:
