@@ -12,6 +12,7 @@ from urllib.parse import urlparse
 from w3lib.url import file_uri_to_path
 
 from ..errors import JobdirError
+from ..inflection import inflect
 from ..signals import frontier_committing
 from .configured import Rows, mask_secrets, read_feeds
 from .feedfile import FeedFile
@@ -128,8 +129,8 @@ def report_cut(path: Path, cut: int, spider: Spider) -> None:
     """Say that *cut* bytes of a torn row are gone; nothing if there was none."""
     if cut:
         logger.info(
-            "%(bytes)d bytes of a torn last row were cut from %(path)s; its page comes again",
-            {"bytes": cut, "path": path},
+            "%(count)d %(bytes)s of a torn last row in %(path)s: cut, its page is crawled again",
+            {"count": cut, "bytes": inflect(cut, "byte"), "path": path},
             extra={"spider": spider},
         )
 
