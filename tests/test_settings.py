@@ -78,7 +78,7 @@ def refusal(disk: bool = True, given: dict[str, Any] | None = None, **values: An
 
 def test_every_setting_is_tested_here() -> None:
     names = {field.name.upper() for field in fields(Config)}
-    assert names == {*NUMBERS, *FLAGS, "ORDER", "URL_RULES"}
+    assert names == {*NUMBERS, *FLAGS, "ORDER", "PATIENCE", "URL_RULES"}
 
 
 def test_defaults() -> None:

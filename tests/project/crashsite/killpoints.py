@@ -9,6 +9,7 @@ from functools import wraps
 
 from scrapy_altsched.committer import Committer
 from scrapy_altsched.feeds import FileStorage
+from scrapy_altsched.feeds.openfiles import OpenFiles
 from scrapy_altsched.frontier.changes import Changes
 from scrapy_altsched.frontier.jobdir import Jobdir
 from scrapy_altsched.frontier.journal import Journal
@@ -48,13 +49,14 @@ STEPS = {
     "an add": Step(LocalFrontier, "add"),
     "a lease": Step(LocalFrontier, "lease"),
     "recording a lease": Step(LeaseLog, "note"),
+    "a response": Step(LocalFrontier, "note_response"),
     "handing out a request": Step(Scheduler, "_take"),
     "the end of a request": Step(LocalFrontier, "finish"),
     # At a commit
     "a commit": Step(Committer, "_commit"),
     "settling what has happened": Step(Scheduler, "_settle"),
     "asking others to write": Step(Committer, "_prepare_others"),
-    "flushing a feed": Step(FileStorage, "_flush"),
+    "flushing a feed": Step(OpenFiles, "write_out"),
     "preparing a batch": Step(Changes, "prepare"),
     "the commit of the frontier": Step(LocalFrontier, "commit"),
     "writing a batch": Step(Store, "write"),
@@ -63,6 +65,7 @@ STEPS = {
     "forgetting what was written": Step(Changes, "settle"),
     "telling of the commit": Step(Committer, "_announce"),
     # At the close
+    "noting that it begins to close": Step(LeaseLog, "note_closing", once=True),
     "closing the scheduler": Step(Scheduler, "close", once=True),
     "the last commit": Step(Committer, "finish", once=True),
     "closing the frontier": Step(LocalFrontier, "close", once=True),
