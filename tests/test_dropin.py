@@ -470,9 +470,9 @@ def test_a_spider_stays_open_while_what_is_pending_must_wait(tmp_path: Path) -> 
 
     with Site(pages) as site:
         crawl = Crawl(tmp_path, "holding", site.url, count=3, hold=1)
-        killed = crawl.start(ALTSCHED_COMMIT_EVERY=1, REPORT="received")
+        killed = crawl.start(ALTSCHED_COMMIT_EVERY=1)
         assert killed.stdout is not None
-        assert [killed.stdout.readline() for _ in range(3)] == ["received\n"] * 3
+        assert [killed.stdout.readline() for _ in range(3)] == ["holding\n"] * 3
         crawl.kill(killed)
         crawl.arguments["hold"] = 0
         # Each of the three may be what killed the process: they are tried one by one.

@@ -33,7 +33,8 @@ def test_a_killed_crawl_is_resumed_to_its_end(tmp_path: Path, kind: str) -> None
     with Site(graph) as site:
         crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
         for event, number in (("item", 12), ("committed", 9), ("scheduled", 15)):
-            assert crawl.run(KILL_AT=number, KILL_ON=event, **settings) == -signal.SIGKILL
+            kill = {"KILL_AT": number, "KILL_ON": event, "ALTSCHED_COMMIT_EVERY": 1}
+            assert crawl.run(**kill, **settings) == -signal.SIGKILL
         assert crawl.run(LOG_LEVEL="DEBUG", **settings) == 0
         assert sentence in crawl.log
         assert "is finished: 50 requests done, none pending, 0 dead" in crawl.log

@@ -197,7 +197,7 @@ def damaged(job: Job, name: str, damage: Callable[[Path], None]) -> Iterator[Pat
 
 def problems_of(path: Path) -> list[str]:
     """What `scrapy altsched check` finds."""
-    arguments = Namespace(jobdir=path, repair=False, accept_loss=False, spider=None)
+    arguments = Namespace(jobdir=path, repair=False, accept_loss=False, finished=False, spider=None)
     code = check.run(arguments, Project(Settings()))
     try:
         with View(path / "frontier") as view:

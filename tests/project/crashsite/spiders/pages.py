@@ -115,6 +115,7 @@ class HoldingSpider(ManyStartsSpider):
 
     async def parse(self, response):
         if int(self.hold):
+            print("holding", flush=True)
             await maybe_deferred_to_future(Deferred())
         return {"url": response.url}
 
