@@ -640,7 +640,7 @@ def test_a_killer_beside_slow_innocents(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_an_operators_twenty_kills_bury_nobody(tmp_path: Path, seed: int) -> None:
+def test_an_operators_twenty_kills_make_no_dead_letter(tmp_path: Path, seed: int) -> None:
     crawl = Simulation(tmp_path, seed, pages=3_000, kills=20, slow={500: 60.0})
     crawl.run()
     print(f"seed {seed}: {crawl.deaths} deaths")
@@ -648,7 +648,7 @@ def test_an_operators_twenty_kills_bury_nobody(tmp_path: Path, seed: int) -> Non
     crawl.check()
 
 
-def test_an_operators_kills_bury_no_start_page(tmp_path: Path) -> None:
+def test_an_operators_kills_spare_the_start_page(tmp_path: Path) -> None:
     crawl = Simulation(tmp_path, 1, pages=1, kills=20, kill_after=2.0, slow={0: 5.0})
     crawl.run()
     assert crawl.deaths == 20
@@ -678,7 +678,9 @@ def test_several_killers_of_both_kinds_die_and_nobody_else(tmp_path: Path) -> No
 BLAME = "may be the reason"
 
 
-def test_five_kills_with_nothing_but_the_start_page_in_flight_bury_nobody(tmp_path: Path) -> None:
+def test_five_kills_with_nothing_but_the_start_page_in_flight_make_no_dead_letter(
+    tmp_path: Path,
+) -> None:
     is_over = threading.Event()
     graph = {"/0": Page(["/1"], held=is_over), "/1": Page()}
     with Site(graph) as site:

@@ -150,7 +150,7 @@ class Suspects:
         return not (self._blamed and now >= self._alone_at and in_flight)
 
     def next_aside(self, *, in_flight: bool, others: bool) -> Lease | None:
-        """One of those that were put aside whose turn it is, ready to be leased.
+        """One of those that wait outside of their queues, if it is its turn to be leased.
 
         :param others: whether anything else is pending.
         """
