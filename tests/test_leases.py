@@ -59,6 +59,22 @@ def test_of_equal_requests_each_is_told(tmp_path: Path, log: LeaseLog) -> None:
     assert LeaseLog(tmp_path, STORE).read(1) == Evidence()
 
 
+def test_that_one_is_over_and_the_next_is_leased_is_told_at_once(
+    tmp_path: Path, log: LeaseLog
+) -> None:
+    log.note(b"abc", LEASED)
+    for number in range(20):
+        last, following = told(tmp_path).pop(), b"%3d" % number
+        log.note_over(last)
+        log.note(following, LEASED)
+        assert told(tmp_path) == {following}
+    path = newest(tmp_path)
+    content = path.read_bytes()
+    # Of two in one record, both are told or none.
+    path.write_bytes(content[:-1])
+    assert told(tmp_path) == {b" 18"}
+
+
 def test_a_crawl_that_began_to_close_blames_nobody(tmp_path: Path, log: LeaseLog) -> None:
     log.note(b"a", LEASED)
     log.note_closing()

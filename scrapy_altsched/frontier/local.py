@@ -230,22 +230,23 @@ class LocalFrontier:
     def lease(self, busy: Busy = _IDLE, /) -> Lease | None:
         if self._forks != _forks:
             self.check_owner()
-        lease = self._lease_carefully(busy) if self._suspects.matters else self._lease_next(busy)
-        if lease is None and self._journal is not None:
+        if self._suspects.matters:
+            lease = self._lease_carefully(busy)
+            if lease is not None:
+                return lease
+        else:
+            while (slot := self._slots.choose(busy)) is not None:
+                lease = self._take(slot)
+                if lease is not None:
+                    return self._hand_out(lease)
+                self._give_up(slot)
+        if self._journal is not None:
             with suppress(OSError):
                 self._journal.leases.flush()
-        return lease
-
-    def _lease_next(self, busy: Busy) -> Lease | None:
-        while (slot := self._slots.choose(busy)) is not None:
-            lease = self._take(slot)
-            if lease is not None:
-                return self._hand_out(lease)
-            self._give_up(slot)
         return None
 
     def _lease_carefully(self, busy: Busy) -> Lease | None:
-        """As :meth:`_lease_next`, where some of the requests may have killed the process."""
+        """Lease the next request, where some of them may have killed the process."""
         suspects = self._suspects
         in_flight = bool(self._leases)
         while suspects.admit(in_flight=in_flight):
