@@ -88,6 +88,8 @@ class Committer:
         self._log_at = 0.0
         self._was_logged = False
         self._reopen = False
+        #: Whether the store was found damaged, and whether it was reopened since.
+        self._met_damage = False
         self._reopened_damaged = False
         #: Whether a read failed, and none has succeeded since: a commit then ends no outage.
         self.unreadable = False
@@ -149,6 +151,8 @@ class Committer:
         if self._reopen:
             frontier.recover()
             self._reopen = False
+            # What is still damaged after that, is damaged on the disk.
+            self._reopened_damaged = self._met_damage
         self._settle()
         before = frontier.commit_number
         complete = True
@@ -240,8 +244,7 @@ class Committer:
         elif isinstance(error, StoreError):
             # RocksDB itself takes up writing again only after ENOSPC, and if much space is free.
             self._reopen = True
-            # What is still damaged after that, is damaged on the disk.
-            self._reopened_damaged |= isinstance(error, StoreDamagedError)
+            self._met_damage |= isinstance(error, StoreDamagedError)
 
     def _log_failure(self, error: AltschedError) -> None:
         logger.error(

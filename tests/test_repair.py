@@ -236,6 +236,24 @@ def state_of(frontier: LocalFrontier) -> tuple[State | None, str | None]:
 # A job whose files are damaged
 
 
+def test_a_damaged_store_can_be_reopened_while_its_error_is_at_hand(job: Job) -> None:
+    overwrite_middle(job.path / "frontier" / largest_table(job))
+    frontier = open_job(job.path)
+    journal = frontier._journal
+    assert journal is not None
+    for read in (
+        lambda: list(journal.pending()),
+        lambda: journal.read_pending(b"", b"", 9**9, 9**9),
+    ):
+        try:
+            read()
+        except StoreDamagedError:
+            journal.reopen()
+        else:
+            pytest.fail("the damage was not met")
+    frontier.abandon()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("damage", DAMAGE, ids=lambda damage: damage.__name__)
 def test_a_damaged_job_goes_on_from_a_state_it_was_in_and_says_so_or_is_refused(

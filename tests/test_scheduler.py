@@ -20,7 +20,7 @@ from scrapy.core.scheduler import Scheduler as StockScheduler
 from scrapy.dupefilters import RFPDupeFilter
 
 from scrapy_altsched import Scheduler
-from scrapy_altsched.errors import StoreError
+from scrapy_altsched.errors import StoreDamagedError, StoreError
 from scrapy_altsched.frontier import Counts, open_frontier
 from scrapy_altsched.signals import frontier_committed, frontier_committing
 
@@ -438,6 +438,21 @@ def test_commits_that_succeed_do_not_end_an_outage_of_reads(tmp_path: Path) -> N
     assert committer.commit()
     assert not committer.failing
     stand_in.scheduler.close("finished")
+
+
+def test_a_damaged_store_closes_the_spider_only_when_it_is_still_damaged_after_reopening(
+    tmp_path: Path,
+) -> None:
+    crawl = StandIn({**OURS, "JOBDIR": str(tmp_path / "job")})
+    committer = crawl.scheduler._committer
+    for _ in range(3):
+        committer.note_failure(StoreDamagedError("damaged.", "Repair it."), reading=True)
+    assert crawl.engine.closed_with is None
+    assert committer.commit()
+    assert crawl.engine.closed_with is None
+    committer.note_failure(StoreDamagedError("damaged.", "Repair it."), reading=True)
+    assert crawl.engine.closed_with == "store_damaged"
+    crawl.scheduler.close("store_damaged")
 
 
 def test_a_deleted_jobdir_closes_the_spider(

@@ -310,22 +310,26 @@ class Rows:
             if self._reader is None:
                 self._reader = self._cf["pending"].iter()
             rows = self._reader
-            rows.seek(start)
             found: list[tuple[bytes, bytes]] = []
             size = 0
-            while rows.valid():
-                key = rows.key()
-                if not key.startswith(prefix):
-                    return found
-                value = rows.value()
-                size += len(value)
-                found.append((key, value))
-                # The next one may be far away, behind rows that were deleted.
-                if len(found) >= limit or size >= most_bytes:
-                    return found
-                rows.next()
-            # A damaged block looks like the end; only the status tells the two apart.
-            rows.status()
+            try:
+                rows.seek(start)
+                while rows.valid():
+                    key = rows.key()
+                    if not key.startswith(prefix):
+                        return found
+                    value = rows.value()
+                    size += len(value)
+                    found.append((key, value))
+                    # The next one may be far away, behind rows that were deleted.
+                    if len(found) >= limit or size >= most_bytes:
+                        return found
+                    rows.next()
+                # A damaged block looks like the end; only the status tells the two apart.
+                rows.status()
+            finally:
+                # An error keeps this frame, and an iterator the database's lock.
+                del rows
         return found
 
     def _iterate(
@@ -341,13 +345,16 @@ class Rows:
             if end is not None:
                 read_options.set_iterate_upper_bound(end)
             rows = self._cf[family].iter(read_options)
-            rows.seek(start or prefix)
-            while rows.valid() and limit != 0:
-                yield rows.key(), rows.value()
-                rows.next()
-                if limit is not None:
-                    limit -= 1
-            rows.status()
+            try:
+                rows.seek(start or prefix)
+                while rows.valid() and limit != 0:
+                    yield rows.key(), rows.value()
+                    rows.next()
+                    if limit is not None:
+                        limit -= 1
+                rows.status()
+            finally:
+                del rows  # as above
 
 
 def after(prefix: bytes) -> bytes | None:
