@@ -1,7 +1,7 @@
 """A stand-in for Scrapy's engine: it calls a scheduler as the real one does, without a network.
 
 What a scheduler is called with, and what it finds when it looks around, is that of a real crawl of
-the example site: ``tests/test_benchmarks.py`` holds both calls against each other.  In that crawl,
+the example site: ``tests/docs/test_benchmarks.py`` holds both calls against each other.  In it,
 ``next_request`` was called in rows of four or five, 33 requests were under way on average when it
 was (up to 16 in the downloader, the rest waiting for their callbacks), and each request came with
 ``depth`` and ``Referer``, its URL already parsed by the offsite middleware.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .addon import Addon
     from .dupefilter import DupeFilter
     from .errors import AltschedError
-    from .fingerprint import RequestFingerprinter
+    from .requests.fingerprint import RequestFingerprinter
     from .scheduler import Scheduler
 
 __version__ = "0.1.0"
@@ -28,7 +28,7 @@ _HOMES = {
     "Addon": "addon",
     "AltschedError": "errors",
     "DupeFilter": "dupefilter",
-    "RequestFingerprinter": "fingerprint",
+    "RequestFingerprinter": "requests.fingerprint",
     "Scheduler": "scheduler",
 }
 

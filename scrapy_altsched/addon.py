@@ -10,7 +10,7 @@ from scrapy.settings import SETTINGS_PRIORITIES
 from scrapy.utils.misc import load_object
 
 from .errors import JobdirError
-from .frontier.jobdir import ensure_directory
+from .frontier.store.jobdir import ensure_directory
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import time
 from typing import TYPE_CHECKING
@@ -15,15 +14,17 @@ from scrapy.utils.request import (
 )
 
 from .canonical import Rules
+from .crawl.reports import name_of, warn_of_other_fingerprints
+from .crawl.tally import Tally
 from .engine import Engine, current_scheduler
 from .errors import AltschedError, StoreStalledError
-from .fingerprint import NOTE, apply_rules, describe, makes_scrapys_own
-from .frontier import Components, LocalFrontier, Options, open_frontier
+from .frontier import Components, Options
+from .frontier.local.frontier import LocalFrontier
 from .inflection import inflect
-from .recent import RecentURLs, page_of
-from .reports import name_of, warn_of_other_fingerprints
+from .maintenance.opening import open_frontier
+from .requests.fingerprint import NOTE, apply_rules, describe, makes_scrapys_own, shorten
+from .requests.recent import RecentURLs, page_of
 from .settings import Config
-from .tally import Tally
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -35,7 +36,6 @@ logger = logging.getLogger(__name__)
 #: For messages in Scrapy's own words, so that what filters them by name goes on to.
 _scrapy_logger = logging.getLogger("scrapy.dupefilters")
 
-_LONGEST = 255  # bytes
 #: Seconds until a failed commit is tried, and reported, again.
 _RETRY_AFTER = 60.0
 
@@ -156,8 +156,7 @@ class DupeFilter(BaseDupeFilter):
 
     def fingerprint(self, request: Request) -> bytes:
         """The fingerprint of *request*, of at most 255 bytes."""
-        made = self._make(request)
-        return made if len(made) <= _LONGEST else shorten(made)
+        return shorten(self._make(request))
 
     def request_seen(self, request: Request) -> bool:
         """Whether the like of *request* was seen; it is from now on.
@@ -236,10 +235,3 @@ class DupeFilter(BaseDupeFilter):
 
 def _no_page(_: Request) -> str | None:
     return None
-
-
-def shorten(fingerprint: bytes) -> bytes:
-    """*fingerprint*, or its hash if it has more than the 255 bytes that a frontier takes."""
-    if len(fingerprint) <= _LONGEST:
-        return fingerprint
-    return hashlib.sha1(fingerprint, usedforsecurity=False).digest()

@@ -15,46 +15,32 @@ from scrapy.signals import request_dropped, response_received
 from scrapy.utils.misc import build_from_crawler, load_object
 
 from .canonical import Rules
-from .codec import decode_request, url_of
-from .committer import STORE_DAMAGED, Committer
-from .dupefilter import DupeFilter, shorten
-from .engine import (
-    Engine,
-    StartWatch,
-    fingerprinter_of,
-    keep_spider_state,
-    place_spider_state,
-)
-from .entries import Entries, RequestEntry
+from .crawl.committer import STORE_DAMAGED, Committer
+from .crawl.every_run import NOTE as EVERY_RUN_NOTE
+from .crawl.every_run import EveryRun
+from .crawl.exit_code import exit_code
+from .crawl.garbage import freeze, thaw
+from .crawl.in_progress import InProgress
+from .crawl.outcome import HOPELESS, RESTORE_FAILED, DeadLetters, Outcome, judge
+from .crawl.reports import Reports, name_of, warn_of_other_fingerprints
+from .crawl.tally import Tally
+from .dupefilter import DupeFilter
+from .engine import Engine, StartWatch, fingerprinter_of, keep_spider_state, place_spider_state
 from .errors import AltschedError, CodecError, StoreError
-from .everyrun import EVERY_RUN, EveryRun
-from .everyrun import NOTE as EVERY_RUN_NOTE
-from .exitcode import exit_code
 from .feeds import JobFeeds, warn_of_unsafe_feeds
-from .fingerprint import NOTE, describe, fingerprint_page
-from .frontier import (
-    Busy,
-    Components,
-    DeadLettered,
-    Entry,
-    Event,
-    Isolated,
-    Lease,
-    LocalFrontier,
-    Verdict,
-    open_frontier,
-)
-from .frontier.records import CANNOT_BE_RESTORED
-from .frontier.requeue import dead_requests
-from .garbage import freeze, thaw
-from .inprogress import InProgress
-from .outcome import HOPELESS, RESTORE_FAILED, DeadLetters, Outcome, judge
-from .reports import Reports, name_of, warn_of_other_fingerprints
+from .frontier import Busy, Components, DeadLettered, Entry, Event, Isolated, Lease, Verdict
+from .frontier.local.frontier import LocalFrontier
+from .frontier.store.records import CANNOT_BE_RESTORED
+from .maintenance.opening import open_frontier
+from .maintenance.requeue import dead_requests
+from .requests.codec import decode_request, url_of
+from .requests.entries import Entries, RequestEntry
+from .requests.fingerprint import NOTE, describe, fingerprint_page, shorten
+from .requests.meta_keys import EVERY_RUN
+from .resume.spider_state import FILE, STATE, SpiderStateCheckpoint
 from .settings import Config
-from .spiderstate import FILE, STATE, SpiderStateCheckpoint
-from .stockjob import StockJob
-from .stockreport import report_taking_over
-from .tally import Tally
+from .stock.job import StockJob
+from .stock.report import report_taking_over
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -178,7 +164,7 @@ class Scheduler(BaseScheduler):
         self._entries = Entries(
             spider,
             self._engine,
-            self._reports,
+            self._reports.unserializable,
             self._tally,
             by_slot=self._by_slot,
             on_disk=self._on_disk,

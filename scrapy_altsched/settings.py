@@ -15,7 +15,7 @@ from scrapy.utils.misc import load_object
 from .canonical import Rules
 from .errors import ConfigError
 from .frontier import Options, Order
-from .frontier.order import DEFAULT_ORDER, Direction, Policy
+from .frontier.queue.order import DEFAULT_ORDER, Direction, Policy
 
 if TYPE_CHECKING:
     from scrapy import Spider

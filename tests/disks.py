@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from scrapy_altsched.frontier.store import Store
+from scrapy_altsched.frontier.store.store import Store
 
 #: Ways to a mount of one's own: as root, and as anybody where user namespaces are allowed.
 _NAMESPACES = (["--mount"], ["--user", "--map-root-user", "--mount"])

@@ -6,8 +6,11 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from scrapy_altsched.frontier import Entry, Lease, LocalFrontier, Options, Order, open_frontier
-from scrapy_altsched.frontier.reorder import Locate
+from scrapy_altsched.frontier import Entry, Lease, Options, Order
+from scrapy_altsched.frontier.local.frontier import LocalFrontier
+from scrapy_altsched.maintenance.audit import audit
+from scrapy_altsched.maintenance.opening import open_frontier
+from scrapy_altsched.maintenance.reorder import Locate
 
 OWNER = "spider"
 
@@ -82,7 +85,7 @@ class DiskKind(MemoryKind):
         super().verify()
         if self.path.exists():
             frontier = self._open(Options(order=self._order))
-            assert frontier.check() == []
+            assert problems_of(frontier) == []
             assert frontier.counts().unaccounted == 0
             frontier.close()
 
@@ -118,6 +121,16 @@ def page(
     request = None if stored else f"request of {name}"
     fingerprint = name.encode()
     return Entry(fingerprint, slot, priority, start, payload, request, unique, yielded)
+
+
+def problems_of(frontier: LocalFrontier) -> list[str]:
+    """What is wrong with all that *frontier* has stored, once it has stored everything."""
+    journal = frontier._journal
+    if journal is None:
+        return []
+    while not frontier.commit():
+        pass
+    return [problem.sentence for problem in audit(journal)]
 
 
 def name_of(lease: Lease) -> str:

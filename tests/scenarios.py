@@ -9,18 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from scrapy_altsched.frontier import (
-    LocalFrontier,
-    Options,
-    Order,
-    Verdict,
-    changes,
-    importing,
-    open_frontier,
-    reorder,
-)
-from scrapy_altsched.frontier.journal import Journal
-from scrapy_altsched.frontier.requeue import dead_requests, requeue
+from scrapy_altsched.frontier import Options, Order, Verdict
+from scrapy_altsched.frontier.local import changes
+from scrapy_altsched.frontier.local.frontier import LocalFrontier
+from scrapy_altsched.frontier.store.journal import Journal
+from scrapy_altsched.maintenance import importing, reorder
+from scrapy_altsched.maintenance.opening import open_frontier
+from scrapy_altsched.maintenance.requeue import dead_requests, requeue
 
 from .frontiers import OWNER, name_of, page
 from .killing import Phase

@@ -25,8 +25,8 @@ from typing import Any, ClassVar
 from scrapy.commands import ScrapyCommand
 from scrapy.exceptions import UsageError
 
+from ..crawl.exit_code import exit_code  # noqa: F401  (to be registered before all else)
 from ..errors import AltschedError
-from ..exitcode import exit_code  # noqa: F401  (to be registered before all else)
 from .project import Project
 
 #: Modules of this folder, in the order in which they are listed to the user.

@@ -16,24 +16,24 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from scrapy.exceptions import UsageError
 
-from ..codec import is_whole
+from ..crawl.exit_code import CODES
+from ..crawl.outcome import DeadLetters, Outcome, judge
 from ..errors import JobdirError, JobdirMismatchError, StoreDamagedError
-from ..exitcode import CODES
 from ..frontier import Counts
-from ..frontier.audit import Problem, Remedy, audit
-from ..frontier.jobdir import FORMAT, Identity, LastCommit, find_store, read_identity
-from ..frontier.repair import Repair, accept_loss, repair
-from ..frontier.requeue import dead_requests
-from ..frontier.view import View
+from ..frontier.store.jobdir import FORMAT, Identity, LastCommit, find_store, read_identity
+from ..frontier.store.view import View
 from ..inflection import inflect
-from ..outcome import DeadLetters, Outcome, judge
-from ..progress import watched
+from ..maintenance.audit import Problem, Remedy, audit
+from ..maintenance.progress import watched
+from ..maintenance.repair import Repair, accept_loss, repair
+from ..maintenance.requeue import dead_requests
+from ..requests.codec import is_whole
 from .job import add_jobdir, answers, find_spider, identify, inspector, locate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ..frontier.audit import Follow
+    from ..maintenance.audit import Follow
     from .project import Project
 
 

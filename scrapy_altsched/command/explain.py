@@ -24,9 +24,9 @@ from scrapy.exceptions import UsageError
 
 from ..canonical import Canonical, Rules
 from ..errors import InputError
-from ..fingerprint import apply_rules
 from ..inflection import inflect
-from ..progress import watched
+from ..maintenance.progress import watched
+from ..requests.fingerprint import apply_rules
 from ..settings import Config
 from .links import read_links
 

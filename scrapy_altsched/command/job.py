@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 from rich.console import Console
 from scrapy.exceptions import UsageError
 
-from ..codec import decode_fields, decode_request
 from ..errors import CodecError, JobdirError
-from ..frontier.jobdir import Identity, read_identity
-from ..frontier.records import CANNOT_BE_RESTORED
+from ..frontier.store.jobdir import Identity, read_identity
+from ..frontier.store.records import CANNOT_BE_RESTORED
+from ..requests.codec import decode_fields, decode_request
 from .project import Project
 
 if TYPE_CHECKING:

@@ -15,14 +15,14 @@ from scrapy.exceptions import UsageError
 from scrapy.utils.misc import load_object
 
 from ..canonical import Rules
-from ..codec import decode_request
-from ..dupefilter import DupeFilter, shorten
+from ..dupefilter import DupeFilter
 from ..engine import fingerprinter_of
-from ..fingerprint import NOTE, describe
-from ..frontier.journal import Journal
-from ..frontier.refingerprint import Outcome, refingerprint
+from ..frontier.store.journal import Journal
 from ..inflection import inflect
-from ..progress import watched
+from ..maintenance.progress import watched
+from ..maintenance.refingerprint import Outcome, refingerprint
+from ..requests.codec import decode_request
+from ..requests.fingerprint import NOTE, describe, shorten
 from ..settings import Config
 from .job import add_jobdir, identify
 

@@ -13,12 +13,12 @@ from rich.console import Console
 from rich.table import Table
 from scrapy.exceptions import UsageError
 
-from ..codec import is_whole, url_of
-from ..frontier.jobdir import find_store
-from ..frontier.journal import Journal
-from ..frontier.requeue import DeadRequest, dead_requests, requeue
-from ..frontier.view import View
+from ..frontier.store.jobdir import find_store
+from ..frontier.store.journal import Journal
+from ..frontier.store.view import View
 from ..inflection import inflect
+from ..maintenance.requeue import DeadRequest, dead_requests, requeue
+from ..requests.codec import is_whole, url_of
 from .job import add_jobdir, answers, identify, locate
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ warns of feeds that cannot be resumed; ``columns`` and ``rows`` know what is ins
 
 from __future__ import annotations
 
-from .jobfeeds import JobFeeds
+from .job_feeds import JobFeeds
 from .storage import FileFeedStorage as FileStorage
 from .unsafe import warn_of_unsafe_feeds
 

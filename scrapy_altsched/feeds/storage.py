@@ -16,8 +16,8 @@ from scrapy.utils.misc import load_object
 from ..engine import current_scheduler
 from .columns import fit_fields, read_header
 from .configured import Rows, csv_dialect, rows_of
-from .feedfile import FeedFile
-from .jobfeeds import JobFeeds, report_cut
+from .feed_file import FeedFile
+from .job_feeds import JobFeeds, report_cut
 from .rows import cut_torn_row, ends_a_line
 
 if TYPE_CHECKING:

@@ -129,6 +129,10 @@ Event = DeadLettered | Isolated | Accompanied
 OnEvent = Callable[[Event], None]
 
 
+def ignore_events(_: Event) -> None:
+    """For a frontier whose user wants to hear of nothing."""
+
+
 class Lease:
     """The right to work on one request, until :meth:`Frontier.finish` or ``release``.
 
@@ -211,9 +215,6 @@ class Frontier(Protocol):
     def release(self, lease: Lease) -> None:
         """Give a leased request back, as it was: it is pending again, at its old place."""
 
-    def reclaim(self) -> int:
-        """Take back leases whose holder is gone; how many."""
-
     def bury(self, lease: Lease, why: str) -> None:
         """The leased request can never be worked on: keep it among the dead, with the reason."""
 
@@ -232,9 +233,6 @@ class Frontier(Protocol):
         :raises StoreError: the batch was not written; all changes stay in memory, to be written
             by a later call.
         """
-
-    def check(self) -> list[str]:
-        """Verify the invariants of what is stored; a sentence for each one that does not hold."""
 
     def close(self, *, finished: bool = False) -> None:
         """Commit all, note whether the job is *finished*, and free every resource.

@@ -7,18 +7,18 @@ import signal
 from dataclasses import dataclass
 from functools import wraps
 
-from scrapy_altsched.committer import Committer
+from scrapy_altsched.crawl.committer import Committer
 from scrapy_altsched.feeds import FileStorage
-from scrapy_altsched.feeds.openfiles import OpenFiles
-from scrapy_altsched.frontier.changes import Changes
-from scrapy_altsched.frontier.jobdir import Jobdir
-from scrapy_altsched.frontier.journal import Journal
-from scrapy_altsched.frontier.leases import LeaseLog
-from scrapy_altsched.frontier.local import LocalFrontier
-from scrapy_altsched.frontier.rows import Rows
-from scrapy_altsched.frontier.store import Store
+from scrapy_altsched.feeds.open_files import OpenFiles
+from scrapy_altsched.frontier.local.changes import Changes
+from scrapy_altsched.frontier.local.frontier import LocalFrontier
+from scrapy_altsched.frontier.store.jobdir import Jobdir
+from scrapy_altsched.frontier.store.journal import Journal
+from scrapy_altsched.frontier.store.lease_log import LeaseLog
+from scrapy_altsched.frontier.store.rows import Rows
+from scrapy_altsched.frontier.store.store import Store
+from scrapy_altsched.resume.spider_state import SpiderStateCheckpoint
 from scrapy_altsched.scheduler import Scheduler
-from scrapy_altsched.spiderstate import SpiderStateCheckpoint
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,348 @@
+"""When to commit, and what to do when it fails.
+
+Whoever changes the frontier asks :meth:`Committer.commit_if_due`; one timer asks too, since a full
+or paused engine calls the scheduler for as long as it likes not at all.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from twisted.python.failure import Failure
+
+from ..engine import Engine, Timer
+from ..errors import (
+    AltschedError,
+    CommitPostponedError,
+    ForkedError,
+    JobdirLostError,
+    StoreDamagedError,
+    StoreError,
+    StoreStalledError,
+)
+from ..frontier.local.frontier import LocalFrontier
+from ..inflection import inflect
+from ..settings import Config
+from ..signals import frontier_committed, frontier_committing
+from .reports import set_counts
+
+if TYPE_CHECKING:
+    from scrapy import Spider
+    from scrapy.crawler import Crawler
+
+logger = logging.getLogger(__name__)
+
+#: Why a spider is closed whose store has to be repaired.
+STORE_DAMAGED = "store_damaged"
+#: Seconds between two log lines about commits that go on failing.
+_LOG_EVERY = 60.0
+#: Seconds after which a commit that failed is tried again.
+_RETRY_AFTER = 1.0
+#: Seconds after which a commit is tried again for which RocksDB had no room.
+_STALLED_FOR = 0.1
+
+
+class Committer:
+    """Commits a frontier in time.
+
+    What is done and what is noted become durable here and nowhere else, and in one step: which
+    requests are done is settled, other components write out what they hold, the notes are taken,
+    and one batch stores it all, before anything else of the crawl runs.
+
+    :param settle: called before each commit: tells the frontier which requests are done.
+    :param committed: called after each commit that has written the notes.
+    :param notes: called for what is to be stored with the ends of requests, when all others have
+        written what they hold.
+    """
+
+    def __init__(
+        self,
+        crawler: Crawler,
+        spider: Spider,
+        frontier: LocalFrontier,
+        engine: Engine,
+        config: Config,
+        settle: Callable[[], None],
+        notes: Callable[[], Mapping[str, bytes]],
+        committed: Callable[[], None],
+    ) -> None:
+        self._crawler = crawler
+        self._spider = spider
+        self._frontier = frontier
+        self._engine = engine
+        self._config = config
+        self._settle = settle
+        self._notes = notes
+        self._committed = committed
+        self._timer = Timer(config.commit_interval, self.commit_if_due)
+        self._due_at = time.monotonic() + config.commit_interval
+        self._committing = False
+        self._failing_since: float | None = None
+        #: Whether RocksDB was behind with its own work at the last commit.
+        self._stalled = False
+        self._log_at = 0.0
+        self._was_logged = False
+        self._reopen = False
+        #: Whether the store was found damaged, and whether it was reopened since.
+        self._met_damage = False
+        self._reopened_damaged = False
+        #: Whether a read failed, and none has succeeded since: a commit then ends no outage.
+        self.unreadable = False
+        self._closing = False
+        self._syncer = _Syncer(frontier.sync) if config.sync else None
+
+    def start(self) -> None:
+        """Start the timer; from now on the stats say how far the job is."""
+        set_counts(self._crawler.stats, self._frontier.counts())
+        self._timer.start()
+
+    def commit_if_due(self, *, urgent: bool = False) -> None:
+        """Commit if it is time to, or enough has changed, or what has is *urgent*.
+
+        After a commit that failed, or that RocksDB had no room for, only time counts.
+        """
+        if self._syncer is not None:
+            self._collect(self._syncer)
+        frontier = self._frontier
+        if time.monotonic() >= self._due_at or (
+            self._failing_since is None
+            and not self._stalled
+            and (
+                urgent
+                or frontier.is_commit_urgent
+                or frontier.uncommitted >= self._config.commit_every
+            )
+        ):
+            self.commit()
+
+    def commit(self) -> bool:
+        """Commit now what can be committed in one batch; whether nothing is left.
+
+        A failure is logged and counted, and the commit tried again later.
+
+        :raises ForkedError: it was asked for in a forked child.
+        """
+        if self._committing:
+            return False
+        self._committing = True
+        try:
+            return self._commit()
+        except StoreStalledError:
+            self._crawler.stats.inc_value("altsched/commit/stalled")
+            self._stalled = True
+            self._due_at = time.monotonic() + _STALLED_FOR
+            return False
+        except ForkedError:
+            raise
+        except AltschedError as error:
+            self.note_failure(error)
+            return False
+        finally:
+            self._committing = False
+
+    def _commit(self, *, wait: bool = False) -> bool:
+        frontier = self._frontier
+        frontier.check_owner()
+        if self._reopen:
+            frontier.recover()
+            self._reopen = False
+            # What is still damaged after that, is damaged on the disk.
+            self._reopened_damaged = self._met_damage
+        self._settle()
+        before = frontier.commit_number
+        complete = True
+        if frontier.changed() or frontier.changed(self._notes()):
+            self._prepare_others()
+            # Not before the others have written: a note may say how far they came.
+            complete = frontier.commit(self._notes(), wait=wait)
+            if complete:
+                self._committed()
+        self._stalled = False
+        self._note_success()
+        self._due_at = time.monotonic() + (self._config.commit_interval if complete else 0)
+        if frontier.commit_number != before:
+            self._crawler.stats.inc_value("altsched/commit/count")
+            set_counts(self._crawler.stats, frontier.counts())
+            if self._syncer is None:
+                self._announce(frontier.commit_number)
+            else:
+                self._syncer.ask(frontier.commit_number)
+        return complete
+
+    def _collect(self, syncer: _Syncer) -> None:
+        try:
+            number = syncer.collect()
+        except StoreError as error:
+            self.note_failure(error)
+            return
+        if number:
+            self._announce(number)
+
+    def finish(self) -> None:
+        """Commit all that is left; nothing is retried any more.
+
+        :raises AltschedError: it could not be committed.
+        """
+        self._timer.stop()
+        self._closing = True
+        if self._committing:
+            raise CommitPostponedError("The crawl was closed from inside a commit.")
+        try:
+            self._commit_all()
+        except StoreError:
+            # It may be RocksDB alone that still refuses.
+            self._reopen = True
+            self._commit_all()
+        if self._syncer is not None:
+            self._syncer.stop()
+            self._frontier.sync()
+            self._announce(self._frontier.commit_number)
+
+    def _commit_all(self) -> None:
+        while not self._commit(wait=True):
+            pass
+
+    def stop(self) -> None:
+        """Free everything; may be called at any time."""
+        self._timer.stop()
+        self._closing = True
+        if self._syncer is not None:
+            self._syncer.stop()
+
+    @property
+    def failing(self) -> bool:
+        """Whether the last commit failed; the next try is for :meth:`commit_if_due`."""
+        return self._failing_since is not None
+
+    def note_read(self) -> None:
+        """The store can be read again."""
+        self.unreadable = False
+
+    def note_failure(self, error: AltschedError, *, reading: bool = False) -> None:
+        """A read or write of the store failed: the crawl goes on in memory, for a while."""
+        now = time.monotonic()
+        self._due_at = now + _RETRY_AFTER
+        self._crawler.stats.inc_value("altsched/commit/failed")
+        self.unreadable |= reading
+        if self._failing_since is None:
+            self._failing_since = now
+        if now >= self._log_at:
+            self._log_at = now + _LOG_EVERY
+            self._was_logged = True
+            self._log_failure(error)
+        if isinstance(error, JobdirLostError):
+            self._close_spider("jobdir_lost", error)
+        elif isinstance(error, StoreDamagedError) and self._reopened_damaged:
+            self._close_spider(STORE_DAMAGED, error)
+        elif now - self._failing_since >= self._config.commit_timeout:
+            self._close_spider("commit_failed", error)
+        elif isinstance(error, StoreError):
+            # RocksDB itself takes up writing again only after ENOSPC, and if much space is free.
+            self._reopen = True
+            self._met_damage |= isinstance(error, StoreDamagedError)
+
+    def _log_failure(self, error: AltschedError) -> None:
+        logger.error(
+            "%(error)s The crawl goes on in memory and tries again; %(changes)d %(are)s not"
+            " saved yet. After %(timeout)g s of failure (ALTSCHED_COMMIT_TIMEOUT) the spider is"
+            " closed.",
+            {
+                "error": error,
+                "changes": self._frontier.uncommitted,
+                "are": inflect(self._frontier.uncommitted, "change is", "changes are"),
+                "timeout": self._config.commit_timeout,
+            },
+            extra={"spider": self._spider},
+        )
+
+    def _note_success(self) -> None:
+        if self._failing_since is None or self.unreadable:
+            return
+        if self._was_logged:
+            self._was_logged = False
+            logger.info(
+                "The frontier is saved again, after %(seconds).0f s of failing commits",
+                {"seconds": time.monotonic() - self._failing_since},
+                extra={"spider": self._spider},
+            )
+        self._failing_since = None
+        self._engine.wake()
+
+    def _close_spider(self, reason: str, error: AltschedError) -> None:
+        if not self._closing:
+            self._closing = True
+            logger.error(
+                "The spider is closed (%(reason)s): %(error)s",
+                {"reason": reason, "error": error},
+                extra={"spider": self._spider},
+            )
+            self._engine.close_spider(self._spider, reason)
+
+    def _prepare_others(self) -> None:
+        """Have other components write out what they hold; ``send_catch_log`` swallows errors."""
+        # Not logged there, at every try, but here, at a sane rate.
+        results = self._crawler.signals.send_catch_log(
+            frontier_committing, spider=self._spider, dont_log=Exception
+        )
+        for receiver, result in results:
+            if isinstance(result, Failure):
+                if isinstance(result.value, CommitPostponedError):
+                    raise result.value
+                raise CommitPostponedError(
+                    f"The commit was postponed: {receiver}, a handler of frontier_committing,"
+                    f" raised {result.getErrorMessage()}."
+                )
+            if inspect.isawaitable(result) or hasattr(result, "addCallback"):
+                if inspect.iscoroutine(result):
+                    result.close()
+                raise CommitPostponedError(
+                    f"The commit was postponed: {receiver}, a handler of frontier_committing, is"
+                    " asynchronous. Make it a plain function that returns when it has written."
+                )
+
+    def _announce(self, number: int) -> None:
+        self._crawler.signals.send_catch_log(frontier_committed, spider=self._spider, commit=number)
+
+
+class _Syncer:
+    """Forces commits to the disk in a thread: that releases the interpreter's lock, unlike writes.
+
+    :param sync: blocks until the disk has everything that was committed before.
+    """
+
+    def __init__(self, sync: Callable[[], None]) -> None:
+        self._sync = sync
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="altsched-sync")
+        self._running: Future[None] | None = None
+        self._running_for = 0
+        self._asked = 0
+
+    def ask(self, number: int) -> None:
+        """Have commit *number* and all before it forced to the disk."""
+        self._asked = number
+        if self._running is None:
+            self._running_for = number
+            self._running = self._thread.submit(self._sync)
+
+    def collect(self) -> int:
+        """The number of a commit that has reached the disk since the last call, or 0.
+
+        :raises StoreError: forcing it failed.
+        """
+        if self._running is None or not self._running.done():
+            return 0
+        done, self._running = self._running, None
+        number = self._running_for
+        if self._asked > number:
+            self.ask(self._asked)
+        done.result()
+        return number
+
+    def stop(self) -> None:
+        """Wait for what is under way."""
+        self._thread.shutdown(wait=True)

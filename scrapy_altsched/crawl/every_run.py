@@ -1,0 +1,103 @@
+"""Requests that every run has to make, before all others: a login, a cookie, a token.
+
+A resumed run skips the start requests that earlier runs made, and begins with what they left
+pending.  Where that needs a session, which ended with the process, every page of it would come as
+"please log in".  A request with the meta key :data:`EVERY_RUN` is neither skipped nor taken for a
+duplicate, and nothing else is handed out until it is over; nor are its children with the key, as
+the form of a login page, its redirects and its retries.
+
+Such requests live in memory only: the next run makes its own.  How many ``start()`` yielded is
+noted in the job, so that a resumed run waits for as many: Scrapy asks for what is pending first.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..engine import Engine, StartWatch
+
+if TYPE_CHECKING:
+    from scrapy import Request
+
+#: Name of the note that says how many of them ``start()`` yielded.
+NOTE = "every_run"
+
+
+class EveryRun:
+    """The requests of this run that every run has to make, and whether others must wait.
+
+    :param expected: how many of them ``start()`` yielded in the run before.
+    :param patience: seconds for which others wait, at most.
+    :param on_timeout: called once if they have waited for so long, with the number of requests that
+        are not over and with those that ``start()`` has not yielded.
+    :param clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        start: StartWatch,
+        expected: int,
+        patience: float,
+        on_timeout: Callable[[int, int], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._engine = engine
+        self._start = start
+        self._expected = expected
+        self._yielded = 0
+        self._patience = patience
+        self._on_timeout = on_timeout
+        self._clock = clock
+        self._until = clock() + patience
+        self._waiting: deque[Request] = deque()
+        self._in_flight: set[Request] = set()
+        self._is_overdue = False
+        #: Whether :meth:`next` has to be asked before anybody else: not in most crawls.
+        self.matters = expected > 0
+
+    def __len__(self) -> int:
+        """How many of them wait to be handed out."""
+        return len(self._waiting)
+
+    @property
+    def note(self) -> bytes:
+        """How many of them ``start()`` yields, as far as that is known."""
+        is_known = self._start.exhausted
+        return str(self._yielded if is_known else max(self._yielded, self._expected)).encode()
+
+    def add(self, request: Request, *, yielded: bool) -> None:
+        """Take a request.
+
+        :param yielded: whether ``start()`` itself yielded it.
+        """
+        self._yielded += yielded
+        if not self.matters:
+            self.matters = True
+            self._until = self._clock() + self._patience
+        self._waiting.append(request)
+
+    def next(self) -> Request | None:
+        """The next of them, if one waits."""
+        if not self._waiting:
+            return None
+        request = self._waiting.popleft()
+        self._in_flight.add(request)
+        return request
+
+    def holds_others(self) -> bool:
+        """Whether nothing else may be handed out now; asked when none of these waits."""
+        # The engine has taken what was handed out before it asks again.
+        self._in_flight.intersection_update(self._engine.in_progress)
+        to_come = 0 if self._start.ended else max(0, self._expected - self._yielded)
+        if not self._in_flight and not to_come:
+            self.matters = False
+            self._is_overdue = False
+            return False
+        if self._clock() >= self._until and not self._is_overdue:
+            self._is_overdue = True
+            self._on_timeout(len(self._in_flight), to_come)
+        return not self._is_overdue

@@ -1,0 +1,55 @@
+"""What a process's exit code says of its job.
+
+Scrapy exits with 0 however a crawl ends, and has no hook for it: the code is set where Python ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+from contextlib import suppress
+from os import _exit
+
+from .command_line import CommandLine
+from .outcome import Outcome
+
+#: 1 and 2 are Scrapy's own: it failed, and the command was wrong.
+CODES = {
+    Outcome.FINISHED: 0,
+    Outcome.DEAD_LETTERS: 3,
+    Outcome.BLOCKED: 4,
+    Outcome.UNFINISHED: 4,
+}
+_COMMANDS = ("crawl", "runspider")
+
+
+class ExitCode:
+    """The exit code of this process, once it was set."""
+
+    def __init__(self) -> None:
+        self._code = 0
+        self._pid = 0
+
+    def set(self, outcome: Outcome) -> None:
+        """Have the process exit as *outcome* says, if it is one that crawls by Scrapy's command."""
+        command = CommandLine.current()
+        if command is not None and command.scrapy_command in _COMMANDS:
+            self._code, self._pid = CODES[outcome], os.getpid()
+
+    def exit(self) -> None:
+        """End the process, if its code is not Scrapy's: what comes after this does not run."""
+        if not self._code or self._pid != os.getpid():
+            return
+        with suppress(Exception):
+            logging.shutdown()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):
+                stream.flush()
+        _exit(self._code)
+
+
+exit_code = ExitCode()
+# Registered early, it runs late: after what the project has registered.
+atexit.register(exit_code.exit)

@@ -1,0 +1,72 @@
+"""Which of the requests that were handed out are not over yet.
+
+Scrapy has no call for a request that is over: it leaves the engine's set of those in progress, and
+whoever wants to know has to look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import filterfalse
+from typing import TYPE_CHECKING
+
+from ..engine import Engine
+from ..frontier import Lease
+
+if TYPE_CHECKING:
+    from scrapy import Request
+
+
+class InProgress:
+    """The requests that were handed out and are not known to be over, and their leases.
+
+    :param engine: knows which ones are in progress.
+    :param finish: called with each lease whose request has left the engine.
+    """
+
+    def __init__(self, engine: Engine, finish: Callable[[Lease], None]) -> None:
+        self._engine = engine
+        self._finish = finish
+        self._leases: dict[Request, Lease] = {}
+        #: Further leases of a request, if somebody scheduled the same object more than once.
+        self._more_leases: dict[Request, list[Lease]] = {}
+        #: Requests that were in the engine and not handed out, when it was looked at last.
+        self._others = 0
+
+    def add(self, request: Request, lease: Lease) -> None:
+        """Note that *request* is handed out."""
+        if request in self._leases:
+            self._more_leases.setdefault(request, []).append(lease)
+        else:
+            self._leases[request] = lease
+
+    def lease_of(self, request: Request) -> Lease | None:
+        """The lease of a request that was handed out; ``None``: it is not one of those."""
+        return self._leases.get(request)
+
+    def is_any_left(self) -> bool:
+        """Whether any of them is in progress still."""
+        return not self._leases.keys().isdisjoint(self._engine.in_progress)
+
+    def has_changed(self) -> bool:
+        """Whether the number of requests in progress says that some of them are over.
+
+        The engine asks for several requests in a row.  To look at each one that it has takes longer
+        than all the rest, and as long as their number is what it was, none has left, or others
+        came in the place of those that have; these are found as soon as it matters.
+        """
+        return len(self._engine.in_progress) - len(self._leases) != self._others
+
+    def reap(self) -> bool:
+        """Finish the leases of those that are over; whether there were any."""
+        leases = self._leases
+        in_progress = self._engine.in_progress
+        # In the order in which they were handed out, so that equal crawls stay equal.
+        left = list(filterfalse(in_progress.__contains__, leases))
+        self._others = len(in_progress) - len(leases) + len(left)
+        for request in left:
+            self._finish(leases.pop(request))
+            if self._more_leases:
+                for lease in self._more_leases.pop(request, ()):
+                    self._finish(lease)
+        return bool(left)

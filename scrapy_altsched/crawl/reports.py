@@ -1,0 +1,395 @@
+"""What a crawl says of its job: in the log, and in the stats."""
+
+from __future__ import annotations
+
+import logging
+from shlex import quote
+from typing import TYPE_CHECKING, Any
+
+from ..errors import StoreDamagedError
+from ..inflection import inflect
+from ..requests.fingerprint import differences
+from .command_line import resume_command
+from .outcome import DeadLetters, Outcome
+
+if TYPE_CHECKING:
+    from scrapy import Request, Spider
+    from scrapy.dupefilters import BaseDupeFilter
+    from scrapy.statscollectors import StatsCollector
+
+    from ..errors import AltschedError
+    from ..frontier import Counts, Entry
+
+logger = logging.getLogger(__name__)
+#: For messages in Scrapy's own words, so that what filters them by name goes on to.
+_scrapy_logger = logging.getLogger("scrapy.core.scheduler")
+
+_FINISHED = (
+    "The job in %(jobdir)s is finished: %(done)d %(requests)s done, none pending, %(dead)d dead"
+)
+_DEAD_LETTERS = _FINISHED + ". List the dead ones with: %(requeue)s"
+_NOT_FINISHED = (
+    "The job in %(jobdir)s is not finished: %(done)d %(requests)s done, %(pending)d pending,"
+    " %(dead)d dead. "
+)
+_UNRESTORABLE = (
+    "Of the dead ones %(unrestorable)d could not be restored, as %(examples)s. Give the spider what"
+    " they name, then make them pending again with: %(requeue)s --all  %(resume)s"
+)
+_NOTHING_DONE = (
+    "Nothing was crawled: what the crawl began with is dead, as %(examples)s. When the cause is"
+    " gone, make it pending again with: %(requeue)s --all  %(resume)s"
+)
+_UNFINISHED = _NOT_FINISHED + "%(resume)s"
+_UNACCOUNTED = (
+    "Of the requests that the job in %(jobdir)s had accepted, %(count)d %(are)s neither done,"
+    " pending nor dead: %(damage)s"
+)
+_MISSING = "Requests of the job in %(jobdir)s may be missing: %(damage)s"
+_DAMAGED = (
+    "The job in %(jobdir)s is not finished, and its store is damaged: %(done)d %(requests)s done,"
+    " %(pending)d pending, %(dead)d dead. Repair it with: %(check)s --repair"
+)
+_END = {
+    Outcome.FINISHED: (logging.INFO, _FINISHED),
+    Outcome.DEAD_LETTERS: (logging.WARNING, _DEAD_LETTERS),
+    Outcome.BLOCKED: (logging.ERROR, _NOT_FINISHED + _NOTHING_DONE),
+    Outcome.UNFINISHED: (logging.INFO, _UNFINISHED),
+}
+#: Since scrapy-splash 0.10 its filter is deprecated, and its fingerprinter does the same.
+_SPLASH_FILTER = "SplashAwareDupeFilter"
+_SPLASH = (
+    "To lose none, set REQUEST_FINGERPRINTER_CLASS = 'scrapy_splash.SplashRequestFingerprinter' and"
+    " DUPEFILTER_CLASS = 'scrapy_altsched.DupeFilter'."
+)
+#: Why start requests are refused by a job that was finished, and by one that was not.
+_SEEN = {
+    "why": "seen by earlier runs, which finished the job",
+    "or": ", or yield start requests with dont_filter=True.",
+}
+_STARTED = {"why": "accepted by earlier runs, which crawled all there was", "or": "."}
+
+
+def name_of(component: object) -> str:
+    """The full name of a component's class."""
+    return f"{type(component).__module__}.{type(component).__qualname__}"
+
+
+class Reports:
+    """The log lines and stats of one crawl.
+
+    :param jobdir: the job directory, or ``None``.
+    :param logs_reason: whether the first unserializable request is logged with its traceback
+        (``SCHEDULER_DEBUG``).
+    """
+
+    def __init__(
+        self, spider: Spider, stats: StatsCollector, jobdir: str | None, *, logs_reason: bool
+    ) -> None:
+        self._spider = spider
+        self._stats = stats
+        self._jobdir = jobdir
+        self._logs_reason = logs_reason
+        self._reported_unserializable = False
+        self._check = f"scrapy altsched check {quote(jobdir)}" if jobdir is not None else ""
+        self._requeue = f"scrapy altsched requeue {quote(jobdir)}" if jobdir is not None else ""
+
+    def resumption(self, pending: int, lost_in_memory: int, setback: int) -> None:
+        """A job goes on; from *setback* commits before its last one, if the store lost those."""
+        if setback:
+            self._stats.set_value("altsched/setback", setback)
+        if pending:
+            _scrapy_logger.info(
+                "Resuming crawl (%(queuesize)d requests scheduled)",
+                {"queuesize": pending},
+                extra={"spider": self._spider},
+            )
+        if lost_in_memory:
+            self._stats.set_value("altsched/lost_in_memory", lost_in_memory)
+            self._log(
+                logging.WARNING,
+                "%(count)d %(requests)s that could not be serialized ended with an earlier run of"
+                " this job and will not be crawled, unless found again on the same page.",
+                count=lost_in_memory,
+                requests=inflect(lost_in_memory, "request"),
+            )
+
+    def was_finished(self) -> None:
+        """A finished job is run again."""
+        self._log(
+            logging.INFO,
+            "The job in %(jobdir)s had finished. This run crawls its start requests again, as far"
+            " as they are not filtered as duplicates, and what is new to it. To crawl everything"
+            " again, delete that directory or set another JOBDIR.",
+            jobdir=self._jobdir,
+        )
+
+    def died_finished(self) -> None:
+        """The last run finished the job, and its process was killed before it had ended."""
+        self._log(
+            logging.WARNING,
+            "The last run finished the job in %(jobdir)s, and its process died before it had"
+            " ended. This run only completes it: nothing is crawled again, and feeds are appended"
+            " to, not overwritten. To crawl the start requests again, run the same command once"
+            " more after this.",
+            jobdir=self._jobdir,
+        )
+
+    def foreign_filter(self, dupefilter: BaseDupeFilter) -> None:
+        """Another package's dupefilter keeps its own record of what was seen."""
+        is_splash = any(parent.__name__ == _SPLASH_FILTER for parent in type(dupefilter).__mro__)
+        self._log(
+            logging.WARNING,
+            "DUPEFILTER_CLASS is %(name)s: what it has seen and what this scheduler has stored are"
+            " not saved in one step, so after a crash requests may be missing or come twice."
+            " %(remedy)s",
+            name=name_of(dupefilter),
+            remedy=_SPLASH if is_splash else "Use 'scrapy_altsched.DupeFilter' to lose none.",
+        )
+
+    def unserializable(self, request: Request, error: AltschedError) -> None:
+        """A request lives in memory only.  The first one is logged, in Scrapy's words."""
+        self._stats.inc_value("scheduler/unserializable")
+        if self._reported_unserializable:
+            return
+        self._reported_unserializable = True
+        _scrapy_logger.warning(
+            "Unable to serialize request: %(request)s - reason: %(reason)s - no more"
+            " unserializable requests will be logged (stats being collected)",
+            {"request": request, "reason": error},
+            exc_info=error if self._logs_reason else None,
+            extra={"spider": self._spider},
+        )
+
+    def buried(self, entry: Entry, url: str | None, why: str) -> None:
+        """A request is dead."""
+        self._log(
+            logging.WARNING,
+            "The request %(name)s is kept among the dead ones and not crawled: %(why)s.",
+            name=url or f"with fingerprint {entry.fingerprint.hex()}",
+            why=why,
+        )
+
+    def unrestorable(self, url: str | None, error: AltschedError) -> None:
+        """A request cannot be restored: the first one of this run, of which there may be more."""
+        self._log(
+            logging.WARNING,
+            "The request for %(url)s cannot be restored and becomes a dead letter: %(error)s."
+            " Further ones are only counted; the end of the crawl tells how many there are.",
+            url=url or "an unknown URL",
+            error=error,
+        )
+
+    def hopeless(self, count: int, reason: str) -> None:
+        """The spider is closed, since none of *count* requests could be restored."""
+        self._log(
+            logging.ERROR,
+            "The spider is closed (%(reason)s): none of the first %(count)d requests could be"
+            " restored. The others stay pending.",
+            reason=reason,
+            count=count,
+        )
+
+    def skipped_starts(self, count: int) -> None:
+        """Start requests were skipped that earlier runs had accepted."""
+        self._log(
+            logging.INFO,
+            "%(count)d start %(requests)s skipped: earlier runs of this job accepted the same"
+            " (setting ALTSCHED_SKIP_STARTED). A request that every run has to make, such as a"
+            " login, needs meta={'altsched_every_run': True}.",
+            count=count,
+            requests=inflect(count, "request was", "requests were"),
+        )
+
+    def overdue(self, in_flight: int, to_come: int) -> None:
+        """Requests that every run has to make took too long."""
+        self._log(
+            logging.WARNING,
+            "Of the requests that every run has to make (meta key altsched_every_run),"
+            " after three times DOWNLOAD_TIMEOUT, %(in_flight)d in flight did not end and"
+            " %(to_come)d did not come from start(). The others are crawled now, without what"
+            " these were to prepare.",
+            in_flight=in_flight,
+            to_come=to_come,
+        )
+
+    def suspicion(self, suspects: int, blamed: int) -> None:
+        """Some requests were in flight when the process died, and may have killed it."""
+        if suspects or blamed:
+            self._stats.set_value("altsched/suspects", suspects + blamed)
+            self._log(
+                logging.INFO,
+                "Earlier runs of this job died, and %(all)d %(requests)s may be the reason: %(one)d"
+                " to be crawled one at a time, beside the others, and %(alone)d to be crawled"
+                " alone, when nothing else is pending or in a pause of the crawl, every 10"
+                " minutes.",
+                all=suspects + blamed,
+                requests=inflect(suspects + blamed, "request"),
+                one=suspects,
+                alone=blamed,
+            )
+
+    def isolated(self, name: str, deaths: int) -> None:
+        """A request is leased alone."""
+        self._log(
+            logging.INFO,
+            "The request %(name)s is crawled alone, since it may have killed the process: that died"
+            " %(deaths)d %(times)s while it was. All others wait until it is done.",
+            name=name,
+            deaths=deaths,
+            times=inflect(deaths, "time"),
+        )
+
+    def accompanied(self, name: str, why: str) -> None:
+        """A request that was leased alone is so no more."""
+        self._log(
+            logging.WARNING,
+            "Others are crawled beside the request %(name)s, which was to be alone: %(why)s.",
+            name=name,
+            why=why,
+        )
+
+    def unrecorded_leases(self, count: int) -> None:
+        """Requests were handed out of which nobody would have known that they were."""
+        self._stats.set_value("altsched/unrecorded_leases", count)
+        self._log(
+            logging.WARNING,
+            "It could not be noted in JOBDIR %(jobdir)s that %(count)d %(requests)s in flight: one"
+            " that had killed the process would not have been found. See that the disk has space"
+            " and can be written to.",
+            count=count,
+            requests=inflect(count, "request was", "requests were"),
+            jobdir=self._jobdir,
+        )
+
+    def end(
+        self,
+        counts: Counts,
+        outcome: Outcome,
+        dead_letters: DeadLetters,
+        *,
+        damage: str | None,
+        store_damaged: bool = False,
+    ) -> None:
+        """The crawl ended and everything is saved.
+
+        :param damage: what a repair of the store could not keep.
+        :param store_damaged: whether the crawl ended because the store has to be repaired.
+        """
+        set_counts(self._stats, counts)
+        if self._jobdir is None:
+            return
+        self._stats.set_value("altsched/outcome", outcome.value)
+        if dead_letters.unrestorable:
+            self._stats.set_value("altsched/unrestorable", dead_letters.unrestorable)
+        level, message = _END[outcome]
+        if store_damaged:
+            message = _DAMAGED
+        elif dead_letters.unrestorable:
+            level, message = logging.ERROR, _NOT_FINISHED + _UNRESTORABLE
+        self._log(
+            level,
+            message,
+            jobdir=self._jobdir,
+            check=self._check,
+            requeue=self._requeue,
+            unrestorable=dead_letters.unrestorable,
+            examples=dead_letters.examples,
+            resume=resume_command(self._jobdir),
+            done=counts.done,
+            requests=inflect(counts.done, "request"),
+            pending=counts.pending + counts.leased,
+            dead=counts.dead,
+        )
+        if counts.memory_only:
+            self._log(
+                logging.WARNING,
+                "%(count)d pending %(requests)s could not be serialized and will not be crawled,"
+                " unless found again on the same page.",
+                count=counts.memory_only,
+                requests=inflect(counts.memory_only, "request"),
+            )
+        self.damage(counts, damage)
+
+    def damage(self, counts: Counts, damage: str | None) -> None:
+        """Requests of the job are missing, or may be; nothing is said if there are none."""
+        if counts.unaccounted:
+            self._stats.set_value("altsched/unaccounted", counts.unaccounted)
+        if counts.unaccounted or damage is not None:
+            self._log(
+                logging.WARNING,
+                f"{_UNACCOUNTED if counts.unaccounted else _MISSING} The job cannot be finished."
+                " %(remedy)s Start the job over in another JOBDIR to be sure to have every page.",
+                count=counts.unaccounted,
+                are=inflect(counts.unaccounted, "is", "are"),
+                jobdir=self._jobdir,
+                damage=damage or "its files were damaged, or changed by somebody else.",
+                remedy=(
+                    f"Run `{self._check} --repair` to have what is wrong put right."
+                    if damage is None
+                    else f"Run `{self._check} --accept-loss` to do without what is missing."
+                ),
+            )
+
+    def nothing_to_do(self, refused: int, *, was_finished: bool) -> None:
+        """A run of a job ended without a request: nothing was pending, no start request was new.
+
+        :param refused: how many start requests there were.
+        """
+        self._log(
+            logging.WARNING,
+            "This run crawled nothing: no request was pending in JOBDIR %(jobdir)s, and"
+            " %(requests)s %(why)s. To crawl it all again, set another JOBDIR%(or)s",
+            jobdir=self._jobdir,
+            requests=inflect(
+                refused, "its start request was", f"all {refused} start requests were"
+            ),
+            **(_SEEN if was_finished else _STARTED),
+        )
+
+    def unsaved(self, changes: int, error: AltschedError) -> None:
+        """The crawl ended and its last changes could not be saved."""
+        self._stats.set_value("altsched/unsaved", changes)
+        self._log(
+            logging.CRITICAL,
+            "The end of this crawl could not be saved: %(error)s What was committed before is safe;"
+            " the rest (%(changes)d %(noun)s) is crawled again. %(then)s",
+            error=error,
+            then=(
+                f"Repair the job with: {self._check} --repair"
+                if isinstance(error, StoreDamagedError)
+                else resume_command(self._jobdir or "")
+            ),
+            changes=changes,
+            noun=inflect(changes, "change"),
+        )
+
+    def _log(self, level: int, message: str, **values: Any) -> None:
+        logger.log(level, message, values, extra={"spider": self._spider})
+
+
+def warn_of_other_fingerprints(
+    stored: bytes | None, current: bytes, jobdir: str, spider: Spider | None
+) -> None:
+    """Warn if the fingerprints of a job were made otherwise than they are made now.
+
+    :param stored: what the job's note says of it.
+    """
+    found = differences(stored, current)
+    if not found:
+        return
+    logger.warning(
+        "The fingerprints in JOBDIR %(jobdir)s were made with %(differences)s: what is pending or"
+        " done is not known any more when it comes again, and may be crawled twice. To make those"
+        " of pending requests anew, stop this crawl and run: scrapy altsched refingerprint"
+        " %(jobdir)s",
+        {"jobdir": jobdir, "differences": " and ".join(found)},
+        extra={"spider": spider},
+    )
+
+
+def set_counts(stats: StatsCollector, counts: Counts) -> None:
+    """Say how far the job is, over all its runs.  What is in flight is pending until it is done."""
+    stats.set_value("altsched/pending", counts.pending + counts.leased)
+    stats.set_value("altsched/done", counts.done)
+    stats.set_value("altsched/dead", counts.dead)

@@ -1,0 +1,143 @@
+"""What a job remembers of its feeds: which it has, and how far each commit found their files."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlparse
+
+from w3lib.url import file_uri_to_path
+
+from ..errors import JobdirError
+from ..inflection import inflect
+from ..signals import frontier_committing
+from .configured import Rows, mask_secrets, read_feeds
+from .feed_file import FeedFile
+from .open_files import OpenFiles
+from .rows import cut_torn_row
+
+if TYPE_CHECKING:
+    from scrapy import Spider
+    from scrapy.crawler import Crawler
+
+logger = logging.getLogger(__name__)
+
+#: Names of the notes in a commit: URI -> format; and path -> [bytes, kind of rows].
+FEEDS = "feeds"
+FILES = "feeds.files"
+
+
+class JobFeeds:
+    """The feeds of a job: the files that are open, and its notes about them.
+
+    :param note: a note of the job's last commit, by its name.
+    :param resumed: whether earlier runs left the job unfinished.
+    :param sync: whether files are forced to the disk before each commit.
+    """
+
+    def __init__(
+        self,
+        crawler: Crawler,
+        spider: Spider,
+        note: Callable[[str], bytes | None],
+        *,
+        resumed: bool,
+        sync: bool,
+    ) -> None:
+        self.files = OpenFiles(spider, sync=sync)
+        self._signals = crawler.signals
+        self._spider = spider
+        feeds = {
+            _identify(uri): str(options["format"]) for uri, options in read_feeds(crawler.settings)
+        }
+        before: dict[str, str] = json.loads(note(FEEDS) or b"{}") if resumed else {}
+        sizes = note(FILES) if resumed else None
+        #: Whether every file that may have a torn row of this job is in its notes.
+        self.is_complete = not resumed or sizes is not None
+        self._missing = sorted(before.keys() - feeds.keys())
+        self._sizes: dict[str, Any] = json.loads(sizes or b"{}")
+        # Encoded only when it has changed: some commits hold one request.
+        self._notes = {FEEDS: json.dumps({**before, **feeds}, sort_keys=True).encode()}
+        if self.is_complete:
+            self._notes[FILES] = b"{}"
+        self._noted_sizes: dict[FeedFile, tuple[int, Rows]] = {}
+
+    def open(self) -> None:
+        """Mend what a dying process left in the files, warn of missing feeds, and serve commits.
+
+        A torn row is looked for only past what the last commit found in a file.
+
+        :raises JobdirError: a file cannot be repaired.
+        """
+        for name, (size, rows) in self._sizes.items():
+            try:
+                self._mend(Path(name), size, rows)
+            except OSError as error:
+                raise JobdirError(
+                    f"The feed {name} of this job cannot be opened to see whether its last row is"
+                    f" whole ({error.strerror or error}). See that this user may read and write it,"
+                    " or move it away, and run the same command again."
+                ) from error
+        self._signals.connect(self.files.write_out, frontier_committing)
+        if self._missing:
+            logger.warning(
+                "Earlier runs of this job wrote to feeds that this run does not have: %(feeds)s."
+                " The items of this run will not be in them. Stop it (once, with Ctrl-C) and run"
+                " the same command again as before, with -o or FEEDS.",
+                {"feeds": ", ".join(self._missing)},
+                extra={"spider": self._spider},
+            )
+
+    def _mend(self, path: Path, size: int, rows: str) -> None:
+        found = path.stat().st_size if path.exists() else None
+        if (found or 0) < size:
+            logger.warning(
+                "The feed %(path)s %(found)s, and had %(size)d at the last commit of this job:"
+                " it was changed or moved, its disk is not mounted, or a power cut took its end."
+                " Items of pages that are done may be missing in it.",
+                {
+                    "path": path,
+                    "found": "has 0 bytes (it is gone)" if found is None else f"has {found} bytes",
+                    "size": size,
+                },
+                extra={"spider": self._spider},
+            )
+        elif found:
+            cut = cut_torn_row(path, quoted=rows == "csv", floor=size)
+            report_cut(path, cut, self._spider)
+
+    def close(self) -> None:
+        """The job is closed: nothing waits for the files any more."""
+        self._signals.disconnect(self.files.write_out, frontier_committing)
+        self.files.close()
+
+    def notes(self) -> dict[str, bytes]:
+        """What a commit is to store: nothing about files that are closed, which are whole."""
+        sizes = self.files.sizes()
+        if sizes != self._noted_sizes:
+            self._noted_sizes = sizes
+            self._notes[FILES] = json.dumps(
+                {file.name: value for file, value in sizes.items()}
+            ).encode()
+        return self._notes
+
+
+def report_cut(path: Path, cut: int, spider: Spider) -> None:
+    """Say that *cut* bytes of a torn row are gone; nothing if there was none."""
+    if cut:
+        logger.info(
+            "%(count)d %(bytes)s of a torn last row in %(path)s: cut, its page is crawled again",
+            {"count": cut, "bytes": inflect(cut, "byte"), "path": path},
+            extra={"spider": spider},
+        )
+
+
+def _identify(uri: str) -> str:
+    """The same text for the same feed, without its password; a file's absolute path."""
+    scheme = urlparse(uri).scheme
+    if scheme in ("", "file"):
+        return str(Path(file_uri_to_path(uri) if scheme else uri).absolute())
+    return mask_secrets(uri)

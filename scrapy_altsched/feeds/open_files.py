@@ -1,0 +1,132 @@
+"""The feed files of a job, from their opening until all their rows are in them.
+
+Scrapy's exporter forgets the file of a batch as soon as it is full.  Should its disk be full, too,
+nobody else would know that pages have rows which are not written yet.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from twisted.internet.defer import Deferred
+
+from ..errors import CommitPostponedError
+from .configured import Rows
+from .feed_file import FeedFile
+
+if TYPE_CHECKING:
+    from scrapy import Spider
+
+logger = logging.getLogger(__name__)
+
+
+class OpenFiles:
+    """Keeps each feed file of a job until it is written and closed.
+
+    :param sync: whether files are forced to the disk before each commit.
+    """
+
+    def __init__(self, spider: Spider, *, sync: bool) -> None:
+        self._spider = spider
+        self._sync = sync
+        self._files: dict[FeedFile, Rows | None] = {}
+        #: Files that are full and could not be written yet -> who waits for that.
+        self._stored: dict[FeedFile, Deferred[None]] = {}
+        #: Files whose rows the last commit had to wait for in vain.
+        self._unsaved: set[FeedFile] = set()
+        self._closed = False
+
+    def add(self, file: FeedFile, rows: Rows | None) -> None:
+        """Keep *file*, and open it as soon as that is possible.
+
+        :param rows: what it is made of, if that can be told.
+        """
+        self._files[file] = rows
+        file.flush()
+
+    def sizes(self) -> dict[FeedFile, tuple[int, Rows]]:
+        """The files whose rows can be told apart: bytes once all is written, and kind of rows."""
+        return {file: (file.size, rows) for file, rows in self._files.items() if rows is not None}
+
+    def write_out(self) -> None:
+        """Have all rows in their files; a handler of ``frontier_committing``.
+
+        :raises CommitPostponedError: some are not; they stay in memory.
+        """
+        failed: list[tuple[FeedFile, OSError]] = []
+        written: list[FeedFile] = []
+        for file in self._files:
+            try:
+                file.write_out(sync=self._sync)
+            except OSError as error:
+                failed.append((file, error))
+            else:
+                written += [file] if file in self._stored else []
+        for file in written:
+            self._end(file)
+        if failed:
+            file, first = failed[0]
+            others = f" and {len(failed) - 1} more feed files" if len(failed) > 1 else ""
+            raise CommitPostponedError(
+                f"The commit was postponed: {file.name}{others} cannot be written"
+                f" ({first.strerror or first}). The rows stay in memory until then: free space on"
+                " its disk, or see that this user may write to it."
+            )
+
+    def store(self, file: FeedFile) -> Deferred[None] | None:
+        """Close *file* as soon as all of it is written; until then, what fires when it is.
+
+        :raises OSError: the job is closed and nobody will try again.
+        """
+        if not self._closed:
+            try:
+                file.write_out(sync=self._sync)
+            except OSError:
+                return self._stored.setdefault(file, Deferred())
+        self._close(file)
+        return None
+
+    def close(self) -> None:
+        """The job is closed, and no commit waits for a file any more: try once more, and tell."""
+        self._closed = True
+        self._unsaved = {file for file in self._files if file.unwritten}
+        for file in list(self._stored):
+            self._end(file)
+
+    def _end(self, file: FeedFile) -> None:
+        stored = self._stored.pop(file)
+        try:
+            self._close(file)
+        except OSError as error:
+            stored.errback(error)
+        else:
+            stored.callback(None)
+
+    def _close(self, file: FeedFile) -> None:
+        rows = self._files.pop(file, None)
+        left = file.unwritten
+        try:
+            file.close()
+        except OSError as error:
+            if rows is None:
+                then = "The file is not complete."
+            elif file in self._unsaved:
+                then = (
+                    "The pages that they are from are not saved as done: free space on its disk and"
+                    " run the same command again, and they come again."
+                )
+            else:
+                then = "They came after the job was closed, and no page brings them again."
+            logger.critical(
+                "The last %(bytes)d bytes of the feed %(path)s could not be written (%(error)s)."
+                " %(then)s",
+                {
+                    "bytes": left,
+                    "path": file.name,
+                    "error": error.strerror or error,
+                    "then": then,
+                },
+                extra={"spider": self._spider},
+            )
+            raise

@@ -1,0 +1,373 @@
+"""Whose a job directory is: one crawl at a time, one spider, one format.
+
+All of this is decided before RocksDB is opened, because even an open that is refused rewrites
+files of the store.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import secrets
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ...errors import (
+    JobdirError,
+    JobdirLockedError,
+    JobdirLostError,
+    JobdirMismatchError,
+    StoreError,
+    UnsupportedSystemError,
+)
+from ..forks import close_in_child
+from .holder import Holder
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+#: Version of everything that is written into a job directory.
+FORMAT = 2
+#: The oldest one that is brought up to date (see :mod:`.migrations`).
+OLDEST = 1
+
+_IDENTITY = "altsched.json"
+_LOCK = "altsched.lock"
+_LAST_COMMIT = "altsched.commit"
+_ENDED = "altsched.ended"
+_PROBE = "altsched.probe"
+#: Bytes that have to be free for a store to be opened.
+_ROOM = 1024 * 1024
+_STORE = "frontier"
+#: Where a repaired store waits until the damaged one was moved out of its way.
+REPAIRED = "frontier.repaired"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What ``altsched.json`` says, so that it can be read without opening the store."""
+
+    format: int
+    owner: str
+    store_id: str
+
+    @classmethod
+    def new(cls, owner: str) -> Identity:
+        """The identity of a new job of spider *owner*."""
+        return cls(FORMAT, owner, secrets.token_hex(16))
+
+    def encode(self) -> bytes:
+        """The stored form."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def parse(cls, text: str | bytes) -> Identity:
+        """The identity in *text*, JSON; a newer format may say more in it.
+
+        :raises ValueError: there is none.
+        """
+        values = json.loads(text)
+        try:
+            identity = cls(*(values[name] for name in ("format", "owner", "store_id")))
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"no identity of a job: {error}") from error
+        if not isinstance(identity.format, int):
+            raise ValueError(f"the format {identity.format!r} is no number")
+        return identity
+
+
+@dataclass(frozen=True, slots=True)
+class LastCommit:
+    """What ``altsched.commit`` says: how far the job had come, whatever its store says.
+
+    :ivar store_id: of the store that it was written to.
+    :ivar number: of the last commit.
+    :ivar accepted: requests accepted by then.
+    :ivar done: requests done by then.
+    """
+
+    store_id: str
+    number: int
+    accepted: int
+    done: int
+
+    def encode(self) -> bytes:
+        """One line, of one length, so that it can be overwritten in place."""
+        numbers = f"{self.number:20d} {self.accepted:20d} {self.done:20d}"
+        return f"{self.store_id:32} {numbers}\n".encode("ascii")
+
+    @classmethod
+    def read(cls, jobdir: Path) -> LastCommit | None:
+        """The one noted in *jobdir*; ``None``: there is none, or it cannot be read."""
+        try:
+            words = (jobdir / _LAST_COMMIT).read_text(encoding="ascii").split()
+            store_id, number, accepted, done = words
+            return cls(store_id, int(number), int(accepted), int(done))
+        except (OSError, ValueError):
+            return None
+
+
+class Jobdir:
+    """A job directory that this process holds alone, until :meth:`release`.
+
+    :param path: the directory (setting ``JOBDIR``); made if it is not there.
+    :param owner: the spider's name.
+    :raises UnsupportedSystemError: this operating system cannot lock it.
+    :raises JobdirLockedError: a running crawl holds it.
+    :raises JobdirMismatchError: another spider's, or written by a newer version.
+    :raises JobdirError: it cannot be written to, or what is in it cannot be read.
+    :raises StoreError: whether there is a store in it cannot be told.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], owner: str) -> None:
+        self.path = Path(path).absolute()
+        if fcntl is None:
+            raise UnsupportedSystemError(
+                f"JOBDIR {self.path} cannot be used: this operating system has no fcntl, by which"
+                " scrapy_altsched locks a job directory. Unset JOBDIR to crawl without saving; or"
+                " crawl on Linux or macOS, or in WSL."
+            )
+        self.owner = owner
+        self.store = self.path / _STORE
+        ensure_directory(self.path)
+        self._note: int | None = None
+        self._lock: int | None = None
+        close_in_child(self.release)
+        self._check_identity(read_identity(self.path))
+        self._lock = self._take_lock()
+        try:
+            self.identity = read_identity(self.path)
+            self._check_identity(self.identity)
+            repaired = self.path / REPAIRED
+            if find(repaired) is not None and find(self.store) is None:
+                repaired.rename(self.store)
+            #: The last commit of earlier runs; ``None``: it is not known.
+            self.last_commit = LastCommit.read(self.path)
+        except BaseException:
+            self.release()
+            raise
+
+    def _take_lock(self) -> int:
+        path = self.path / _LOCK
+        try:
+            # Not truncated: until the lock is ours, the file is somebody else's.
+            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise not_writable(path, error) from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = Holder.parse(os.read(lock, 1024).decode(errors="replace"))
+            os.close(lock)
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise not_writable(path, error) from error
+            raise JobdirLockedError(_describe_lock(path, holder)) from error
+        try:
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, Holder.current().encode(), 0)
+        except OSError as error:
+            os.close(lock)
+            raise not_writable(path, error) from error
+        return lock
+
+    def _check_identity(self, identity: Identity | None) -> None:
+        if identity is None:
+            return
+        self.check(identity)
+        find_store(self.path)
+
+    def check(self, identity: Identity) -> None:
+        """Whether *identity*, as found in the store or beside it, is one that we can resume.
+
+        :raises JobdirMismatchError: it is not.
+        """
+        if identity.format > FORMAT:
+            raise JobdirMismatchError(
+                f"JOBDIR {self.path} was written by a newer scrapy_altsched (format"
+                f" {identity.format}; this one reads up to {FORMAT}). Upgrade scrapy_altsched to"
+                " resume this job, or set another JOBDIR."
+            )
+        if identity.format < OLDEST:
+            raise JobdirMismatchError(
+                f"JOBDIR {self.path} was written by a scrapy_altsched that is too old (format"
+                f" {identity.format}; this one reads {OLDEST} to {FORMAT}). Finish this job with"
+                " that version, or set another JOBDIR."
+            )
+        if identity.owner != self.owner:
+            raise JobdirMismatchError(
+                f"JOBDIR {self.path} belongs to spider {identity.owner!r}, not to"
+                f" {self.owner!r}. Set another JOBDIR for this spider."
+            )
+
+    def write_identity(self, identity: Identity) -> None:
+        """Put ``altsched.json`` in place, whole or not at all.
+
+        :raises JobdirError: it cannot be written.
+        """
+        try:
+            write_whole(self.path / _IDENTITY, identity.encode())
+        except OSError as error:
+            raise not_writable(self.path / _IDENTITY, error) from error
+        self.identity = identity
+
+    def note_commit(self, commit: LastCommit) -> None:
+        """Note how far the job has come.
+
+        It is compared when the job is opened: RocksDB opens without a word at an older commit if
+        the end of its log is gone.  That the note itself is older does no harm, so an error here
+        is none.
+        """
+        with suppress(OSError):
+            if self._note is None:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+                self._note = os.open(self.path / _LAST_COMMIT, flags, 0o644)
+            os.pwrite(self._note, commit.encode(), 0)
+
+    def note_end(self, run: int) -> None:
+        """Note that the process of *run*, which finished the job, has ended as it should."""
+        assert self.identity is not None
+        with suppress(OSError):  # as if it had died: the safe side
+            write_whole(self.path / _ENDED, f"{self.identity.store_id} {run}\n".encode())
+
+    def has_ended(self, run: int) -> bool:
+        """Whether :meth:`note_end` was called for *run* of this job."""
+        assert self.identity is not None
+        try:
+            words = (self.path / _ENDED).read_text(encoding="ascii").split()
+        except (OSError, ValueError):
+            return False
+        return words == [self.identity.store_id, str(run)]
+
+    def check_writable(self) -> None:
+        """See that there is room for a store to be opened.
+
+        :raises StoreError: a file of a megabyte cannot be written.
+        """
+        path = self.path / _PROBE
+        try:
+            with path.open("wb") as file:
+                file.write(bytes(_ROOM))
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise StoreError(
+                f"Nothing can be written to JOBDIR {self.path}: {error.strerror or error}. See that"
+                " its disk has space and can be written to."
+            ) from error
+        finally:
+            with suppress(OSError):
+                path.unlink()
+
+    def release(self) -> None:
+        """Let other crawls have the directory.  May be called twice."""
+        note, self._note = self._note, None
+        lock, self._lock = self._lock, None
+        for descriptor in (note, lock):
+            if descriptor is not None:
+                os.close(descriptor)
+
+
+def _describe_lock(path: Path, holder: Holder | None) -> str:
+    """Why *path* cannot be locked, and what to do."""
+    jobdir = path.parent
+    name = f"process {holder.pid}" if holder is not None else "an unknown process"
+    lives = holder.lives() if holder is not None else None
+    if lives:
+        return (
+            f"JOBDIR {jobdir} is in use by a running crawl ({name}). Wait for it to end, or give"
+            " this crawl a JOBDIR of its own."
+        )
+    if lives is None:
+        host = f" on host {holder.host}" if holder is not None and holder.host else ""
+        return (
+            f"JOBDIR {jobdir} is in use by a crawl ({name}{host}); whether that process still runs"
+            " cannot be told from here. Wait for it to end, or give this crawl a JOBDIR of its own."
+            f" If it has ended, a process that it started still has {path} open: end that one."
+        )
+    return (
+        f"JOBDIR {jobdir} is locked, although the crawl that used it ({name}) has ended: a process"
+        f" that it started still has {path} open. Find that process with `fuser {path}` and end it,"
+        " then run this command again."
+    )
+
+
+def read_identity(jobdir: Path) -> Identity | None:
+    """What ``altsched.json`` in *jobdir* says; ``None``: it is not there.
+
+    :raises JobdirError: it cannot be read.
+    """
+    path = jobdir / _IDENTITY
+    try:
+        return Identity.parse(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise JobdirError(
+            f"{path} cannot be read ({error}). It names the job's format and spider; restore"
+            " it from a copy, or delete it if you know that the JOBDIR is this spider's: it is"
+            " then written anew."
+        ) from error
+
+
+def find_store(jobdir: Path) -> Path:
+    """The store of the job in *jobdir*; where a repair was cut short, the repaired one.
+
+    :raises JobdirLostError: it is not there.
+    :raises StoreError: that cannot be told.
+    """
+    for name in (_STORE, REPAIRED):
+        if find(jobdir / name) is not None:
+            return jobdir / name
+    raise JobdirLostError(
+        f"JOBDIR {jobdir} names a job, but its store {jobdir / _STORE} is not there. Restore it"
+        " from a copy, or delete the JOBDIR to start the crawl over."
+    )
+
+
+def find(path: Path) -> os.stat_result | None:
+    """The status of *path*; ``None``: nothing is there.
+
+    :raises StoreError: that cannot be told, e.g. after an I/O error: it may be there.
+    """
+    try:
+        return path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise StoreError(
+            f"{path} cannot be reached: {error.strerror or error}. See that its disk works and that"
+            " this user may read it."
+        ) from error
+
+
+def ensure_directory(path: Path) -> None:
+    """Make *path* and its parents if they are not there.
+
+    :raises JobdirError: they cannot be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise not_writable(path, error) from error
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a small file so that a crash leaves the old content or the new one."""
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def not_writable(path: Path, error: OSError) -> JobdirError:
+    """The error for a file of the job directory that cannot be written."""
+    return JobdirError(
+        f"JOBDIR cannot be used: {path}: {error.strerror or error}. Set JOBDIR to a directory"
+        " that this user can write to, on a disk with space left."
+    )

@@ -1,0 +1,236 @@
+"""The journal of a running crawl: its store, and the job directory around it.
+
+Opening is the delicate part, since RocksDB goes on from whatever files it finds.  What it drops by
+itself shows in the number of the last commit, which is also kept beside the store.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+
+from rocksdict import DBRecoveryMode
+
+from ...errors import JobdirLostError, StoreDamagedError, StoreError
+from .jobdir import Identity, Jobdir, LastCommit, find, not_writable
+from .lease_log import LeaseLog
+from .migrations import migrate
+from .records import Batch
+from .rows import READ_ONLY, STRICT, UP_TO_DAMAGE, remedy
+from .store import Store
+
+logger = logging.getLogger(__name__)
+
+
+class Journal(Store):
+    """An open store, and the job directory around it.
+
+    :param fill: called with a store that is new, before it gets its name: the store is then there
+        with all that this wrote, or it is not there.
+    :ivar setback: how many commits the job went back when it was opened; what is known of them is
+        logged as a warning.
+    :raises JobdirError: the directory cannot be used; nothing in it was changed.
+    :raises StoreError: RocksDB does not open.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        owner: str,
+        fill: Callable[[Store], None] | None = None,
+    ) -> None:
+        self.jobdir = Jobdir(path, owner)
+        super().__init__(self.jobdir.store)
+        self.setback = 0
+        try:
+            if find(self.path) is None:
+                self._create(fill)
+            damage = self._open()
+            self._look_back(damage)
+            assert self.jobdir.identity is not None
+            #: Of the run that is open, or of the last one, until it is begun anew.
+            self.leases = LeaseLog(self.jobdir.path, self.jobdir.identity.store_id)
+        except BaseException:
+            with suppress(StoreError):  # what came first is what the user must hear of
+                self._close_database()
+            self.jobdir.release()
+            raise
+
+    # Opening and closing
+
+    def _create(self, fill: Callable[[Store], None] | None) -> None:
+        """Make the store beside its place and move it there, so that it is whole or absent."""
+        partial = self.path.with_name(self.path.name + ".partial")
+        store = Store(partial)
+        try:
+            shutil.rmtree(partial, ignore_errors=True)
+            store.create(Identity.new(self.jobdir.owner))
+            if fill is not None:
+                fill(store)
+            store.flush()
+            store.close()
+            partial.rename(self.path)
+        except BaseException as error:
+            with suppress(StoreError):  # nothing is to be left of what could not be filled
+                store.close()
+            shutil.rmtree(partial, ignore_errors=True)
+            if isinstance(error, OSError):
+                raise not_writable(self.path, error) from error
+            raise
+
+    def _open(self) -> StoreDamagedError | None:
+        """Open the store if it is this job's; what was wrong with its log, if anything was."""
+        identity, damage = self._identify()
+        self.jobdir.check(identity)
+        known = self.jobdir.identity
+        if known is None:
+            self.jobdir.write_identity(identity)
+        elif known.store_id != identity.store_id:
+            raise JobdirLostError(
+                f"The store {self.path} is not the one that JOBDIR {self.jobdir.path} was made"
+                " with. Restore the JOBDIR as a whole from one copy."
+            )
+        self._open_database(self.path, recovery=STRICT if damage is None else UP_TO_DAMAGE)
+        self._directory = self._find_directory()
+        self.commit_number = self.stored_commit()
+        identity = migrate(self, identity)
+        if self.jobdir.identity != identity:
+            self.jobdir.write_identity(identity)
+        return damage
+
+    def _identify(self) -> tuple[Identity, StoreDamagedError | None]:
+        """Whose the store is; read without changing it, as an open that is refused would.
+
+        :return: and what is wrong with its log, where it can be read up to that damage.
+        """
+        if find(self.path / "CURRENT") is None:
+            raise StoreDamagedError(
+                f"The store {self.path} lacks its file CURRENT.", remedy(self.path)
+            )
+        damage = None
+        try:
+            value = self._read_identity(STRICT)
+        except StoreDamagedError as error:
+            damage = error
+            try:
+                value = self._read_identity(UP_TO_DAMAGE)
+            except StoreDamagedError:
+                raise error from None
+        if value is None:
+            raise StoreDamagedError(
+                f"The store {self.path} does not say whose it is: it was cut short before its"
+                " first commit.",
+                remedy(self.path),
+            )
+        return Identity.parse(value), damage
+
+    def _read_identity(self, recovery: DBRecoveryMode) -> bytes | None:
+        try:
+            self._open_database(self.path, READ_ONLY, recovery, families=("meta",))
+            return self.identity()
+        finally:
+            self._close_database()
+
+    def _look_back(self, damage: StoreDamagedError | None) -> None:
+        """Warn if the store does not hold all that was once committed to it."""
+        known, identity = self.jobdir.last_commit, self.jobdir.identity
+        if known is not None and identity is not None and known.store_id == identity.store_id:
+            self.setback = max(0, known.number - self.commit_number)
+        if damage is not None:
+            logger.warning(
+                "%(damage)s It was opened as it was before that: the job goes on from commit"
+                " %(commit)d.",
+                {"damage": damage, "commit": self.commit_number},
+            )
+        if known is None or not self.setback:
+            return
+        counters = self.counters()
+        logger.warning(
+            "The store %(path)s has lost the end of its log: the job goes back from commit"
+            " %(last)d to %(commit)d, a state that it once was in. What happened since then is not"
+            " known any more (requests accepted: %(accepted)d, done: %(done)d): it is crawled again"
+            " as it is found again; what was fed to the crawl from outside is not.",
+            {
+                "path": self.path,
+                "last": known.number,
+                "commit": self.commit_number,
+                "accepted": max(0, known.accepted - counters.accepted),
+                "done": max(0, known.done - counters.done),
+            },
+        )
+
+    def reopen(self) -> None:
+        """Close the store and open it again, which is what ends RocksDB's refusal to write.
+
+        The last write may have been applied though it failed, and is then one commit more.
+
+        :raises JobdirLostError: it is not there any more.
+        :raises StoreError: nothing can be written there, and the store stays open to be read; or
+            it does not open; or it is not as the last commit left it.
+        """
+        self.check_directory()
+        self.jobdir.check_writable()
+        # It closes all the same, and says again what it failed to write.
+        with suppress(StoreError):
+            self._close_database()
+        before = self.commit_number
+        self._open()
+        found = self.commit_number
+        if found not in (before, before + 1):
+            # What is in memory does not go on from there; the next run does.
+            self.commit_number = before
+            self._close_database()
+            raise StoreError(
+                f"The store {self.path} came back at commit {found} instead of {before}. Restart"
+                " the crawl: it resumes from there."
+            )
+
+    def close(self, *, hold: bool = False) -> None:
+        """Flush, close, and let others have the directory.  May be called twice.
+
+        :param hold: whether the directory stays this process's, until it is released.
+        """
+        try:
+            super().close()
+        finally:
+            self.leases.close()
+            if not hold:
+                self.jobdir.release()
+
+    def check_directory(self) -> None:
+        """See that the store's directory is still the one that was opened.
+
+        :raises JobdirLostError: it is not: writes would go nowhere.
+        :raises StoreError: that cannot be told.
+        """
+        if self._find_directory() != self._directory:
+            raise JobdirLostError(
+                f"The store {self.path} was deleted or replaced while the crawl was running:"
+                " nothing can be saved any more. Stop the crawl and restore the JOBDIR."
+            )
+
+    def _find_directory(self) -> tuple[int, int] | None:
+        """What tells the store's directory from any that is put in its place."""
+        status = find(self.path)
+        return None if status is None else (status.st_dev, status.st_ino)
+
+    # Writing
+
+    def write(self, batch: Batch, *, wait: bool = False) -> None:
+        """Apply *batch*, wholly or not at all.
+
+        :param wait: whether to wait while RocksDB is behind with its own work.
+        :raises StoreStalledError: RocksDB is behind with its own work; ask again later.
+        :raises JobdirLostError: the directory is not there any more.
+        :raises StoreError: it failed otherwise, e.g. a full disk.
+        """
+        self.check_directory()
+        super().write(batch, wait=wait)
+        counters, identity = batch.counters, self.jobdir.identity
+        assert identity is not None
+        self.jobdir.note_commit(
+            LastCommit(identity.store_id, self.commit_number, counters.accepted, counters.done)
+        )

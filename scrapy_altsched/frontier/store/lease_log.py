@@ -1,0 +1,268 @@
+"""What was in flight when a process died, and how far it had come: a log of leases.
+
+A lease has to be known the moment it is given, or a page that kills the process within a commit's
+interval is never found out.  It need not be in the store for that: what was handed to the operating
+system survives the process, and one write to a plain file costs a fifth of one to RocksDB, leaves
+no row to be deleted, and cannot wait for a flush.
+
+There are two files, and the one begun last counts.  When all that has ended is committed, the log
+begins anew in the other file, with the leases that are out: a death in between leaves the old one.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from zlib import crc32
+
+from ..forks import close_in_child
+
+_NAMES = ("altsched.leases.0", "altsched.leases.1")
+#: Format, generation, run, number of leases that were out at the beginning, id of the store, id of
+#: the boot of the machine.
+_HEAD = struct.Struct(">8sQII32s64s")
+_MAGIC = b"ALTSCHL2"
+_CHECK = struct.Struct(">I")
+#: After head and checksum: a byte that tells whether the crawl began to close.  It is overwritten
+#: in place, which a full disk permits.
+_CLOSING_AT = _HEAD.size + _CHECK.size
+_RECORDS_AT = _CLOSING_AT + 1
+#: Checksum, flags, length of the fingerprint that follows.
+_RECORD = struct.Struct(">IBB")
+
+#: What a record tells of a request: it was leased, and, with the first flag, alone; it is over
+#: (done, dead, or given back); its response was received.
+LEASED = 0
+ALONE = 1
+OVER = 2
+RECEIVED = 4
+#: One that was leased before the log began anew, and whose response had been received.
+_IN_HAND = 8
+#: Two records in one: a request is over, and another one, whose fingerprint follows and is as long,
+#: was leased.  As most of them are so, that halves what a record costs.
+_AND_LEASED = 16
+
+
+@dataclass(slots=True)
+class Evidence:
+    """What is known of the death of a process.
+
+    :ivar in_flight: fingerprints of the requests that were leased and not over.
+    :ivar in_hand: of these, the ones whose response had been received: Scrapy's callbacks, your
+        pipelines, or what they called, were at work on them or about to be.
+    :ivar alone: the one that was leased alone, if it was in flight.
+    :ivar blames_nobody: whether it was the end of the machine or of an orderly stop.
+    """
+
+    in_flight: set[bytes] = field(default_factory=set)
+    in_hand: set[bytes] = field(default_factory=set)
+    alone: bytes | None = None
+    blames_nobody: bool = False
+
+
+class LeaseLog:
+    """The log of one job directory.
+
+    :param directory: the job directory.
+    :param store_id: of the store that the leases are of.
+    :param boot: what tells this boot of the machine from all others; empty: it is not known.
+    """
+
+    def __init__(self, directory: Path, store_id: str, boot: str | None = None) -> None:
+        self._paths = [directory / name for name in _NAMES]
+        self._store_id = store_id.encode("ascii").ljust(32)[:32]
+        self._boot = (_boot_id() if boot is None else boot).encode()[:64]
+        self._files: dict[int, int] = {}
+        self._generation = 0
+        self._file = -1
+        self._end = 0
+        self._is_closing = False
+        #: Fingerprints of requests that are over, to be told with the next record: a write costs
+        #: more than all the rest.
+        self._over: list[bytes] = []
+        close_in_child(self.close)
+
+    def read(self, run: int) -> Evidence:
+        """What run number *run*, or a later one, has left; nothing if no log tells.
+
+        What is damaged is as if it were not there: it is known then of nobody that it was in
+        flight.
+        """
+        newest = Evidence()
+        for path in self._paths:
+            with suppress(OSError):
+                found = self._parse(path.read_bytes(), run)
+                if found is not None and found[0] > self._generation:
+                    self._generation, newest = found
+        return newest
+
+    def _parse(self, content: bytes, run: int) -> tuple[int, Evidence] | None:
+        if len(content) < _RECORDS_AT:
+            return None
+        head = content[: _HEAD.size]
+        magic, generation, its_run, count, store_id, boot = _HEAD.unpack(head)
+        if (magic, store_id) != (_MAGIC, self._store_id) or its_run < run:
+            return None
+        if content[_HEAD.size : _CLOSING_AT] != _CHECK.pack(crc32(head)):
+            return None
+        records = list(_records(content, _RECORDS_AT, generation))
+        if len(records) < count:
+            return None
+        evidence = _weigh(records)
+        boot = boot.rstrip(b"\0")
+        is_other_boot = bool(boot and self._boot) and boot != self._boot
+        evidence.blames_nobody = is_other_boot or content[_CLOSING_AT] != 0
+        return generation, evidence
+
+    def restart(self, run: int, held: Iterable[tuple[bytes, bool, bool]] = ()) -> None:
+        """Begin anew.
+
+        :param run: the number of this run.
+        :param held: fingerprints that are leased, oldest first, whether alone, and whether their
+            response was received.
+        :raises OSError: it could not be written; the log goes on as it was.
+        """
+        generation = self._generation + 1
+        records = [
+            _encode(fingerprint, ALONE * alone | _IN_HAND * in_hand, generation)
+            for fingerprint, alone, in_hand in held
+        ]
+        head = _HEAD.pack(_MAGIC, generation, run, len(records), self._store_id, self._boot)
+        closing = bytes((self._is_closing,))
+        content = b"".join((head, _CHECK.pack(crc32(head)), closing, *records))
+        number = generation % len(_NAMES)
+        file = self._files.get(number)
+        if file is None:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+            file = self._files[number] = os.open(self._paths[number], flags, 0o644)
+        _write(file, content, 0)
+        self._generation, self._file, self._end = generation, file, len(content)
+        self._over.clear()
+
+    def note(self, fingerprint: bytes, what: int) -> None:
+        """Note that a request was leased, or that its response was received.
+
+        :param what: :data:`LEASED`, :data:`ALONE` or :data:`RECEIVED`.
+        :raises OSError: it could not be written.
+        """
+        over = self._over
+        if not over:
+            record = _encode(fingerprint, what, self._generation)
+        elif len(over) == 1 and what == LEASED and len(over[0]) == len(fingerprint):
+            record = _encode(over.pop() + fingerprint, OVER | _AND_LEASED, self._generation)
+        else:
+            record = self._encode_over() + _encode(fingerprint, what, self._generation)
+        self._append(record)
+
+    def note_over(self, fingerprint: bytes) -> None:
+        """Note that a request is over; it is written with the next record, or by :meth:`flush`."""
+        self._over.append(fingerprint)
+
+    def note_closing(self) -> None:
+        """Note that the crawl began to close: who is in flight from now on is not to blame.
+
+        :raises OSError: it could not be written.
+        """
+        self._is_closing = True
+        if self._file >= 0:
+            _write(self._file, b"\1", _CLOSING_AT)
+
+    def flush(self) -> None:
+        """Write what is over, if that waits.
+
+        :raises OSError: it could not be written.
+        """
+        if self._over:
+            self._append(self._encode_over())
+
+    def _encode_over(self) -> bytes:
+        generation = self._generation
+        over = b"".join([_encode(name, OVER, generation) for name in self._over])
+        # If this cannot be written, they count as in flight at a death; memory comes first.
+        self._over.clear()
+        return over
+
+    def _append(self, records: bytes) -> None:
+        # What a failed write left is written over by the next.
+        _write(self._file, records, self._end)
+        self._end += len(records)
+
+    def close(self) -> None:
+        """Close the files.  May be called twice."""
+        while self._files:
+            os.close(self._files.popitem()[1])
+        self._file = -1
+
+
+def _weigh(records: Iterable[tuple[bytes, int]]) -> Evidence:
+    """What records say together, oldest first.  Equal requests may be in flight at one time."""
+    leased: dict[bytes, int] = {}
+    received: dict[bytes, int] = {}
+    alone: bytes | None = None
+    for fingerprint, flags in records:
+        if flags & OVER:
+            leased[fingerprint] = leased.get(fingerprint, 0) - 1
+            received[fingerprint] = max(0, received.get(fingerprint, 0) - 1)
+            if alone == fingerprint:
+                alone = None
+        elif flags & RECEIVED:
+            received[fingerprint] = received.get(fingerprint, 0) + 1
+        else:
+            leased[fingerprint] = leased.get(fingerprint, 0) + 1
+            received[fingerprint] = received.get(fingerprint, 0) + bool(flags & _IN_HAND)
+            if flags & ALONE:
+                alone = fingerprint
+    in_flight = {fingerprint for fingerprint, times in leased.items() if times > 0}
+    in_hand = {fingerprint for fingerprint in in_flight if received.get(fingerprint)}
+    return Evidence(in_flight, in_hand, alone if alone in in_flight else None)
+
+
+def _encode(fingerprint: bytes, flags: int, generation: int) -> bytes:
+    # With the generation, what an earlier log left further on in the file cannot be taken for this
+    # one's.
+    check = crc32(fingerprint, flags << 24 | generation & 0xFFFFFF)
+    length = len(fingerprint) // 2 if flags & _AND_LEASED else len(fingerprint)
+    return _RECORD.pack(check, flags, length) + fingerprint
+
+
+def _records(content: bytes, at: int, generation: int) -> Iterator[tuple[bytes, int]]:
+    """Fingerprint and flags of records, up to the first that is not one of this generation."""
+    while at + _RECORD.size <= len(content):
+        check, flags, length = _RECORD.unpack_from(content, at)
+        at += _RECORD.size
+        size = 2 * length if flags & _AND_LEASED else length
+        told = content[at : at + size]
+        at += size
+        if len(told) < size or check != crc32(told, flags << 24 | generation & 0xFFFFFF):
+            return
+        yield told[:length], flags & ~_AND_LEASED
+        if flags & _AND_LEASED:
+            yield told[length:], LEASED
+
+
+def _write(file: int, content: bytes, position: int) -> None:
+    if os.pwrite(file, content, position) != len(content):
+        raise OSError(f"only a part of {len(content)} bytes could be written")
+
+
+@lru_cache(maxsize=1)
+def _boot_id() -> str:
+    """What tells this boot of the machine from all others; empty: it cannot be known.
+
+    https://man7.org/linux/man-pages/man5/proc_sys_kernel.5.html, and ``man 3 sysctl`` of macOS for
+    ``kern.boottime``.
+    """
+    with suppress(OSError, subprocess.SubprocessError):
+        if sys.platform != "darwin":
+            return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        command = ["/usr/sbin/sysctl", "-n", "kern.boottime"]
+        output = subprocess.run(command, capture_output=True, check=True, timeout=5, text=True)
+        return output.stdout.partition("}")[0]
+    return ""

@@ -1,0 +1,171 @@
+"""What the store's rows say, as objects and as bytes."""
+
+from __future__ import annotations
+
+import enum
+import json
+import struct
+from dataclasses import asdict, astuple, dataclass, field
+
+from ..contract import Entry
+
+#: How the reason of a dead letter begins that could not be restored.
+CANNOT_BE_RESTORED = "it cannot be restored: "
+#: Name of the note that says what the job may lack, and why; empty if nothing.
+DAMAGE = "damage"
+
+
+def add_damage(noted: bytes | None, sentence: str) -> bytes:
+    """The note :data:`DAMAGE` with *sentence* at its end, if it does not say so yet."""
+    text = (noted or b"").decode()
+    return (text if sentence in text else f"{text} {sentence}".strip()).encode()
+
+
+_UNIQUE = 1
+#: Flags and length of a fingerprint, as every stored request begins; by both.
+_HEADS = tuple(tuple(bytes((flags, length)) for length in range(256)) for flags in (0, _UNIQUE))
+_COUNT = struct.Struct(">Q")
+
+
+@dataclass(slots=True)
+class Counters:
+    """Absolute numbers that every batch carries."""
+
+    accepted: int = 0
+    done: int = 0
+    dead: int = 0
+    #: Requests that live in memory only, at the time of the commit: gone if the process dies.
+    memory_only: int = 0
+    next_sequence: int = 1
+    next_slot: int = 1
+    #: How often the job was opened.
+    run: int = 0
+    finished: bool = False
+    #: Fingerprints removed from the seen ones: as many pending requests may not be among them.
+    forgotten: int = 0
+
+    def encode(self) -> bytes:
+        """The stored form."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def parse(cls, text: bytes) -> Counters:
+        """The inverse of :meth:`encode`.
+
+        :raises ValueError: *text* is damaged.
+        """
+        try:
+            return cls(**json.loads(text))
+        except TypeError as error:
+            raise ValueError(f"no counters: {error}") from error
+
+
+class Level(enum.IntEnum):
+    """How a request is leased because of what earlier deaths of the process tell of it."""
+
+    #: As any other.
+    FREE = 0
+    #: One at a time, beside others that are free.
+    SUSPECT = 1
+    #: Alone, when nothing else is pending.
+    BLAMED = 2
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Suspicion:
+    """What is held against a request that was in flight when the process died.
+
+    :ivar in_hand: deaths while it was leased alone and its response had been received.
+    :ivar downloading: deaths while it was leased alone and its response had not been received.
+    :ivar age: quarters of a death, of those while it was in flight among others.
+    """
+
+    level: Level = Level.FREE
+    in_hand: int = 0
+    downloading: int = 0
+    age: int = 0
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one commit changes.  Absolute values only, so that it can be written again."""
+
+    counters: Counters
+    #: What the store says of itself, if that changes.
+    identity: bytes | None = None
+    seen: list[bytes] = field(default_factory=list)
+    #: The value of these rows.
+    seen_value: bytes = b""
+    pending: list[tuple[bytes, bytes]] = field(default_factory=list)
+    removed: list[bytes] = field(default_factory=list)
+    removed_slots: list[bytes] = field(default_factory=list)
+    slots: list[tuple[bytes, int, str]] = field(default_factory=list)
+    unclaimed: list[bytes] = field(default_factory=list)
+    started: list[tuple[bytes, int]] = field(default_factory=list)
+    #: Fingerprint and what is held against it; ``None``: nothing any more.
+    suspects: list[tuple[bytes, Suspicion | None]] = field(default_factory=list)
+    dead: list[tuple[bytes, bytes]] = field(default_factory=list)
+    revived: list[bytes] = field(default_factory=list)
+    forgotten: list[bytes] = field(default_factory=list)
+    clear_started: bool = False
+    notes: dict[str, bytes] = field(default_factory=dict)
+
+
+def encode_claim(fingerprint: bytes, occurrence: int) -> bytes:
+    """The key of the claim to one occurrence, from 0 on, of a start request."""
+    return fingerprint + occurrence.to_bytes(4, "big")
+
+
+def encode_value(entry: Entry) -> bytes:
+    """The stored form of a request: flags, length of the fingerprint, fingerprint, payload."""
+    fingerprint = entry.fingerprint
+    return _HEADS[entry.unique][len(fingerprint)] + fingerprint + (entry.payload or b"")
+
+
+def decode_value(value: bytes) -> Entry:
+    """The inverse of :func:`encode_value`.  Slot and priority stay in the key."""
+    end = 2 + value[1]
+    return Entry(value[2:end], payload=value[end:], unique=bool(value[0] & _UNIQUE))
+
+
+def encode_dead(why: str, value: bytes) -> bytes:
+    """The stored form of a dead request: length of the reason, reason, value as in pending."""
+    reason = why.encode("utf-8", "backslashreplace")
+    return len(reason).to_bytes(4, "big") + reason + value
+
+
+def decode_dead(row: bytes) -> tuple[str, bytes]:
+    """The inverse of :func:`encode_dead`."""
+    end = 4 + int.from_bytes(row[:4], "big")
+    return row[4:end].decode(), row[end:]
+
+
+def encode_slot(count: int, name: str) -> bytes:
+    """The stored form of a slot: how many requests it holds, and its name."""
+    return _COUNT.pack(count) + name.encode("utf-8", "surrogatepass")
+
+
+def decode_slot(row: bytes) -> tuple[int, str]:
+    """The inverse of :func:`encode_slot`."""
+    return _COUNT.unpack_from(row)[0], row[_COUNT.size :].decode("utf-8", "surrogatepass")
+
+
+def encode_suspicion(suspicion: Suspicion) -> bytes:
+    """The stored form of what is held against a request: a byte for each number."""
+    level, in_hand, downloading, age = astuple(suspicion)
+    return bytes(min(number, 255) for number in (level, in_hand, downloading, age, 0))
+
+
+def decode_suspicion(row: bytes) -> Suspicion:
+    """The inverse of :func:`encode_suspicion`.
+
+    Format 1 had one number, of deaths while the request was leased alone, in four bytes.
+
+    :raises ValueError: *row* is damaged.
+    """
+    if len(row) == 4:
+        deaths = int.from_bytes(row, "big")
+        return Suspicion(Level.BLAMED if deaths else Level.SUSPECT, downloading=min(deaths, 255))
+    if len(row) != 5 or row[0] > Level.BLAMED:
+        raise ValueError(f"{row.hex()} does not say what is held against a request")
+    return Suspicion(Level(row[0]), *row[1:4])

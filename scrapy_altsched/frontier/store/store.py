@@ -1,0 +1,144 @@
+"""A store that is written: one atomic batch takes it from one consistent state to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from rocksdict import WriteBatch, WriteOptions
+
+from ...errors import StoreError
+from .jobdir import Identity
+from .records import Batch, encode_slot, encode_suspicion
+from .rows import Rows, after, translated
+
+#: Past every key of a family whose keys are a fingerprint, or begin with one.
+_PAST_FINGERPRINTS = b"\xff" * 300
+#: Past every key that begins with the id of a slot.
+_PAST_SLOTS = b"\xff" * 9
+
+
+class Store(Rows):
+    """A store that is open to be written.
+
+    :ivar commit_number: number of the last commit that was written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.commit_number = 0
+        # A write that would wait for a flush is refused, so that the reactor is never blocked.
+        self._writing = translated("Writing to", path)
+        self._prompt = WriteOptions()
+        self._prompt.no_slowdown = True
+
+    def create(self, identity: Identity) -> None:
+        """Make the store, where there is nothing, and open it.
+
+        :raises StoreError: it cannot be made.
+        """
+        try:
+            self._open_database(self.path, create=True)
+            batch = WriteBatch(raw_mode=True)
+            batch.put(b"identity", identity.encode(), self._handles["meta"])
+            with translated("Writing to", self.path):
+                self._rdict.write(batch)
+        except BaseException:
+            with suppress(StoreError):  # what came first is what the user must hear of
+                self._close_database()
+            raise
+
+    def close(self) -> None:
+        """Have the disk hold everything, and close.  May be called twice.
+
+        :raises StoreError: it could not be written.
+        """
+        try:
+            if self._db is not None:
+                self.sync()
+        finally:
+            self._close_database()
+
+    def sync(self) -> None:
+        """Have the operating system write what was committed to the disk; blocks."""
+        with translated("Syncing", self.path):
+            self._rdict.flush_wal(True)
+
+    def flush(self) -> None:
+        """Have everything in tables, and nothing in the log only."""
+        with translated("Writing to", self.path):
+            for family in self._cf.values():
+                family.flush()
+
+    def write(self, batch: Batch, *, wait: bool = False) -> None:
+        """Apply *batch*, wholly or not at all.
+
+        :param wait: whether to wait while RocksDB is behind with its own work.
+        :raises StoreStalledError: RocksDB is behind with its own work; ask again later.
+        :raises StoreError: it failed otherwise, e.g. a full disk.
+        """
+        number = self.commit_number + 1
+        with self._writing:
+            self._rdict.write(self._encode(batch, number), None if wait else self._prompt)
+        # It would go on to see, and to hold back from deletion, what was there before.
+        self._reader = None
+        self.commit_number = number
+
+    def _encode(self, batch: Batch, number: int) -> WriteBatch:
+        rows = WriteBatch(raw_mode=True)
+        put: Callable[..., None] = rows.put
+        delete: Callable[..., None] = rows.delete
+        handle = self._handles["seen"]
+        seen_value = batch.seen_value
+        for fingerprint in batch.forgotten:
+            delete(fingerprint, handle)
+        # In the order of keys: RocksDB then finds the place of each beside that of the last one.
+        for fingerprint in sorted(batch.seen):
+            put(fingerprint, seen_value, handle)
+        handle = self._handles["pending"]
+        for key, value in sorted(batch.pending):
+            put(key, value, handle)
+        for key in sorted(batch.removed):
+            delete(key, handle)
+        for prefix in batch.removed_slots:
+            rows.delete_range(prefix, after(prefix) or _PAST_SLOTS, handle)
+        handle = self._handles["slots"]
+        for slot_id, count, name in batch.slots:
+            if count:
+                put(slot_id, encode_slot(count, name), handle)
+            else:
+                delete(slot_id, handle)
+        handle = self._handles["started"]
+        for key in batch.unclaimed:
+            delete(key, handle)
+        for key, run in batch.started:
+            put(key, run.to_bytes(4, "big"), handle)
+        if batch.clear_started:
+            rows.delete_range(b"", _PAST_FINGERPRINTS, handle)
+        handle = self._handles["suspects"]
+        for fingerprint, suspicion in batch.suspects:
+            if suspicion is None:
+                delete(fingerprint, handle)
+            else:
+                put(fingerprint, encode_suspicion(suspicion), handle)
+        handle = self._handles["dead"]
+        for key, value in batch.dead:
+            put(key, value, handle)
+        for key in batch.revived:
+            delete(key, handle)
+        handle = self._handles["meta"]
+        if batch.identity is not None:
+            put(b"identity", batch.identity, handle)
+        for name, note in batch.notes.items():
+            put(b"note:" + name.encode(), note, handle)
+        put(b"counters", batch.counters.encode(), handle)
+        put(b"commit", number.to_bytes(8, "big"), handle)
+        return rows
+
+    def remove_orphans(self, next_slot: int) -> None:
+        """Delete rows of slots that no commit ever named: a re-encoding was cut short."""
+        first = next_slot.to_bytes(8, "big")
+        if any(True for _ in self._iterate("pending", start=first, limit=1)):
+            with translated("Writing to", self.path):
+                self._cf["pending"].delete_range(first, _PAST_SLOTS)

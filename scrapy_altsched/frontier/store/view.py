@@ -1,0 +1,83 @@
+"""A store looked into from outside, also while a crawl is using it.
+
+RocksDB writes files of its own even into a store that it only reads.  So it is given a temporary
+directory full of links to the store's files, and nothing in the job directory is touched.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from ...errors import StoreDamagedError
+from .rows import READ_ONLY, STRICT, UP_TO_DAMAGE, Rows
+
+#: A crawl deletes files when it has merged them: how often to look again for a whole set.
+_ATTEMPTS = 20
+
+
+class View(Rows):
+    """A store as it is now, to be read only; changes made later are not seen.
+
+    To be used in a ``with`` statement, which removes what is temporary.
+
+    :ivar damage: what is wrong with the store's log, if it can be read up to that only.
+    :raises StoreError: it cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.damage: StoreDamagedError | None = None
+        for left in reversed(range(_ATTEMPTS)):
+            self._links = tempfile.TemporaryDirectory(prefix="altsched-view-")
+            try:
+                names = link_files(path, Path(self._links.name))
+                self._open(Path(self._links.name))
+                return
+            except StoreDamagedError:
+                self.close()
+                if not left or names == files_of(path):
+                    raise
+            except BaseException:
+                self.close()
+                raise
+
+    def _open(self, links: Path) -> None:
+        try:
+            self._open_database(links, READ_ONLY, STRICT)
+        except StoreDamagedError as error:
+            try:
+                self._open_database(links, READ_ONLY, UP_TO_DAMAGE)
+            except StoreDamagedError:
+                raise error from None
+            self.damage = error
+
+    def close(self) -> None:
+        """Free everything."""
+        try:
+            self._close_database()
+        finally:
+            self._links.cleanup()
+
+    def __enter__(self) -> View:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def link_files(store: Path, directory: Path) -> set[str]:
+    """Make *directory* look as *store* does, by links to its files; the files' names."""
+    names = files_of(store)
+    for name in names:
+        (directory / name).symlink_to(store.absolute() / name)
+    return names
+
+
+def files_of(store: Path) -> set[str]:
+    """The names of the files that a store consists of; not of those that rocksdict writes anew."""
+    return {
+        path.name
+        for path in store.iterdir()
+        if path.name not in ("LOCK", "rocksdict-config.json") and not path.name.startswith("LOG")
+    }

@@ -1,0 +1,231 @@
+"""Whether what is stored agrees with itself."""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import StoreDamagedError
+from ..frontier.queue.order import Order
+from ..frontier.store.records import DAMAGE, Counters, decode_value
+from ..frontier.store.rows import Rows
+from ..inflection import inflect
+
+#: Payload of a request -> what is wrong with it, as a clause; ``None``: nothing.
+Inspect = Callable[[bytes], str | None]
+#: Name and rows of a family -> the rows; for whoever shows progress.
+Follow = Callable[[str, Iterable[Any]], Iterable[Any]]
+
+#: How many sentences of one kind are written out; of the others there is the number.
+_SHOWN = 10
+
+
+class Remedy(enum.Enum):
+    """What helps against a problem."""
+
+    #: A repair.
+    REPAIR = enum.auto()
+    #: To do without what a repair could not keep.
+    ACCEPT_LOSS = enum.auto()
+    #: The next run of the crawl, which goes on from an earlier commit.
+    RESUME = enum.auto()
+    #: A spider that has what its requests name: their callbacks, above all.
+    RESTORE_CODE = enum.auto()
+    #: To have dead letters crawled again.
+    REQUEUE = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that is wrong with a store.
+
+    :ivar sentence: what it is.
+    :ivar remedy: what helps.
+    """
+
+    sentence: str
+    remedy: Remedy = Remedy.REPAIR
+
+
+def audit(
+    rows: Rows, inspect: Inspect | None = None, follow: Follow | None = None
+) -> list[Problem]:
+    """Verify every invariant, and every checksum, of a store without uncommitted changes.
+
+    :return: one problem for each invariant that does not hold.
+    :raises StoreError: it could not be read, for another reason than damage.
+    """
+    return _Audit(rows, inspect, follow or (lambda _, rows: rows)).run()
+
+
+class _Audit:
+    def __init__(self, rows: Rows, inspect: Inspect | None, follow: Follow) -> None:
+        self._rows = rows
+        self._inspect = inspect or (lambda _: None)
+        self._follow = follow
+        self._counters = Counters()
+        #: Whether the store is what a repair could keep of another one.
+        self._was_repaired = False
+        #: Families that could not be read to the end: nothing can be compared with them.
+        self._unread: set[str] = set()
+        self._problems: dict[str, list[Problem]] = {}
+        self._counts: Counter[str] = Counter()
+
+    def run(self) -> list[Problem]:
+        self._check_meta()
+        held = self._check_pending()
+        self._check_slots(held)
+        with self._reading("seen"):
+            for _ in self._follow("seen", self._rows.seen()):
+                pass
+        with self._reading("suspects"):
+            for _ in self._rows.suspects():
+                pass
+        self._check_started()
+        self._check_counters(held.total(), self._check_dead())
+        found: list[Problem] = []
+        for kind, problems in self._problems.items():
+            found += problems
+            more = self._counts[kind] - len(problems)
+            if more:
+                found.append(Problem(f"And {more:,} more: {kind}.", problems[0].remedy))
+        return found
+
+    def _add(self, kind: str, sentence: str, remedy: Remedy = Remedy.REPAIR) -> None:
+        self._counts[kind] += 1
+        if self._counts[kind] <= _SHOWN:
+            self._problems.setdefault(kind, []).append(Problem(sentence, remedy))
+
+    @contextmanager
+    def _reading(self, family: str) -> Iterator[None]:
+        """Go on after damage: what else is wrong shall be known too."""
+        try:
+            yield
+        except StoreDamagedError as error:
+            self._unread.add(family)
+            self._add("damaged families", f"Not all of {family!r} can be read. {error.problem}")
+
+    def _can_compare(self, *families: str) -> bool:
+        return self._unread.isdisjoint(families)
+
+    def _check_meta(self) -> None:
+        with self._reading("meta"):
+            damage = self._rows.notes().get(DAMAGE)
+            if damage:
+                text = f"Requests may be missing: {damage.decode()}"
+                self._add("losses", text, Remedy.ACCEPT_LOSS)
+                self._was_repaired = True
+            self._counters = self._rows.counters()
+            if self._rows.identity() is None:
+                self._add("identities", "The store does not say whose it is.")
+
+    def _check_pending(self) -> Counter[int]:
+        """How many requests each slot holds."""
+        rows, counters = self._rows, self._counters
+        held: Counter[int] = Counter()
+        unseen = 0
+        order = None
+        with self._reading("meta"):
+            stored = rows.note("order")
+            order = Order.parse(stored.decode()) if stored is not None else None
+        with self._reading("pending"):
+            for key, value in self._follow("pending", rows.pending()):
+                held[int.from_bytes(key[:8], "big")] += 1
+                name = f"The pending request {key.hex()}"
+                try:
+                    entry = decode_value(value)
+                    sequence = order.decode(key[8:])[2] if order is not None else 0
+                except (IndexError, ValueError):
+                    self._add("pending requests that are cut short", f"{name} is cut short.")
+                    continue
+                if sequence >= counters.next_sequence and self._can_compare("meta"):
+                    self._add("pending requests with such numbers", f"{name} has a number to come.")
+                reason = self._inspect(entry.payload or b"")
+                if reason is not None:
+                    self._add(
+                        "pending requests that cannot be restored",
+                        f"{name}: {reason}.",
+                        Remedy.RESTORE_CODE,
+                    )
+                with self._reading("seen"):
+                    if entry.unique and not rows.has_seen(entry.fingerprint):
+                        unseen += 1
+                        if unseen > counters.forgotten:
+                            self._add(
+                                "pending requests that are not seen",
+                                f"{name} is not among the seen ones.",
+                            )
+        return held
+
+    def _check_slots(self, held: Counter[int]) -> None:
+        named: set[int] = set()
+        names: set[str] = set()
+        with self._reading("slots"):
+            for slot_id, count, name in self._rows.slots():
+                if name in names:
+                    self._add("slots of one name", f"There are two slots {name!r}.")
+                names.add(name)
+                named.add(slot_id)
+                if held[slot_id] != count and self._can_compare("pending"):
+                    self._add(
+                        "slots with wrong counts",
+                        f"Slot {name!r} should hold {count} {inflect(count, 'request')} and holds"
+                        f" {held[slot_id]}.",
+                    )
+        if not self._can_compare("slots"):
+            return
+        for slot_id, count in held.items():
+            if slot_id not in named:
+                self._add(
+                    "slots without a name",
+                    f"{count} pending {inflect(count, 'request is', 'requests are')} in slot"
+                    f" {slot_id}, which has no name.",
+                )
+
+    def _check_started(self) -> None:
+        with self._reading("started"):
+            for claim, run in self._rows.started():
+                if int.from_bytes(run, "big") > self._counters.run and self._can_compare("meta"):
+                    self._add(
+                        "start requests of runs to come",
+                        f"The start request {claim.hex()} is of a run that has not been.",
+                    )
+
+    def _check_dead(self) -> int:
+        """How many dead requests there are."""
+        dead = 0
+        with self._reading("dead"):
+            for key, _, value in self._rows.dead():
+                dead += 1
+                try:
+                    decode_value(value)
+                except (IndexError, ValueError):
+                    self._add(
+                        "dead requests that are cut short",
+                        f"The dead request {key.hex()} is cut short.",
+                    )
+        return dead
+
+    def _check_counters(self, pending: int, dead: int) -> None:
+        counters = self._counters
+        if not self._can_compare("meta"):
+            return
+        if dead != counters.dead and self._can_compare("dead"):
+            self._add("numbers", f"The number of dead requests is {dead}, not {counters.dead}.")
+        if not self._can_compare("pending"):
+            return
+        if counters.finished and pending:
+            self._add("numbers", f"The job is marked as finished, with {pending} pending.")
+        accounted = counters.done + pending + counters.dead
+        if counters.accepted != accounted:
+            is_known = self._was_repaired and counters.accepted > accounted
+            self._add(
+                "numbers",
+                f"The number of accepted requests is {counters.accepted}, but {counters.done} done,"
+                f" {pending} pending and {counters.dead} dead make {accounted}.",
+                Remedy.ACCEPT_LOSS if is_known else Remedy.REPAIR,
+            )

@@ -1,0 +1,260 @@
+"""Taking over requests that another scheduler has stored, in one go or not at all.
+
+A new store gets them before it has its name (see :class:`~.journal.Journal`): it is there with all
+of them, or not there.  A store that is there already gets them under ids of new slots; until the
+batch that names these slots, no reader knows the rows, and the next open deletes them.
+
+The batch that makes it true notes what was taken over, so that nothing is taken over twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from ..errors import JobdirError
+from ..frontier.contract import Entry
+from ..frontier.queue.order import Order
+from ..frontier.store.records import (
+    DAMAGE,
+    Batch,
+    add_damage,
+    encode_claim,
+    encode_dead,
+    encode_value,
+)
+from ..frontier.store.runs import Components, Runs
+from ..frontier.store.store import Store
+
+#: Rows written at once.
+_CHUNK = 5_000
+#: Name of the note.
+_NOTE = "imported"
+
+
+@dataclass(slots=True)
+class Imported:
+    """How much was taken over.
+
+    :ivar pending: requests.
+    :ivar dead: requests that are kept among the dead.
+    :ivar duplicates: requests that were there more often than once, and are so no more.
+    :ivar done: fingerprints of no request that is pending or dead.
+    :ivar dropped: fingerprints of this package's filter under another scheduler that are not
+        believed, and not among the seen any more.
+    :ivar unmatched: pending requests whose fingerprint is not among those of the source, though it
+        gave any; known only of a new store.
+    """
+
+    pending: int = 0
+    dead: int = 0
+    duplicates: int = 0
+    done: int = 0
+    dropped: int = 0
+    unmatched: int = 0
+
+
+class Source(Protocol):
+    """What another scheduler has stored.
+
+    :ivar notes: what a new store is to note, besides.
+    :ivar imported: what was taken over of it; ``None``: nothing.
+    """
+
+    notes: Mapping[str, bytes]
+    imported: Imported | None
+
+    def parts(self) -> dict[str, str]:
+        """Name of each part that there is -> what it looks like: another text if it was changed."""
+
+    def examine(self, parts: Collection[str], runs: Runs, *, has_job: bool) -> int:
+        """Look at these parts; how many requests they hold.
+
+        :param runs: those of this package's that share in what is there.
+        :param has_job: whether the job directory holds requests of this package's as well.
+        """
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing that was in hand was lost at its end; asked when all was read."""
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether what was seen, and is not pending, is taken for done."""
+
+    def requests(self) -> Iterator[tuple[Entry, str | None]]:
+        """Requests, those of one queue in the order they were pushed; if dead, why."""
+
+    def fingerprints(self) -> Iterator[bytes]:
+        """All fingerprints that were seen, whether or not a request with it is pending."""
+
+
+def take_over(
+    store: Store, source: Source, order: Order, components: Components, *, is_new: bool
+) -> None:
+    """Write into *store* what *source* holds and was not taken over before.
+
+    What *store* itself has seen beside a queue of *source* is believed only if *source* is.
+
+    :param components: those of the run that begins.
+    :param is_new: whether nobody will know *store* unless this succeeds.
+    :raises JobdirError: it cannot be read, or not be mixed with what *store* holds.
+    :raises StoreError: a write failed.
+    """
+    counters = store.counters()
+    taken: dict[str, str] = json.loads(store.note(_NOTE) or b"{}")
+    parts = {name for name, look in source.parts().items() if taken.get(name) != look}
+    runs = Runs(store)
+    if not parts and not runs.has_marks:
+        return
+    if source.examine(parts, runs, has_job=counters.accepted > 0) and counters.accepted:
+        raise JobdirError(
+            f"JOBDIR {store.path.parent} holds a job of scrapy_altsched (frontier) and requests"
+            f" of Scrapy's own scheduler ({', '.join(sorted(parts))}) that came later. They cannot"
+            " be made one. To resume the former, move the latter away; to take over the latter,"
+            " move frontier and altsched.json away."
+        )
+    taking = _TakingOver(store, order, is_new=is_new)
+    if runs.has_marks and not source.is_trusted:
+        taking.drop(runs.marks())
+    for entry, why in source.requests():
+        taking.add(entry, why)
+    for fingerprint in source.fingerprints():
+        taking.see(fingerprint)
+    # Reading may have changed what a part looks like: a database ends what was begun.
+    looks = source.parts()
+    taken.update((name, looks[name]) for name in parts)
+    notes = {_NOTE: json.dumps(taken).encode(), **(source.notes if is_new else runs.settle())}
+    if components.dupefilter is not None and not source.is_trusted:
+        notes[DAMAGE] = add_damage(
+            store.note(DAMAGE),
+            "Scrapy's own scheduler died, and DUPEFILTER_CLASS"
+            f" {components.dupefilter} may have a record of requests that were lost.",
+        )
+    taking.finish(notes, is_finished=source.ended)
+    source.imported = taking.imported
+
+
+class _TakingOver:
+    """The batches of one take-over."""
+
+    def __init__(self, store: Store, order: Order, *, is_new: bool) -> None:
+        self.imported = Imported()
+        self._store = store
+        self._order = order
+        self._is_new = is_new
+        self._counters = store.counters()
+        self._sequence = self._counters.next_sequence
+        #: Name -> id and number of requests.
+        self._slots: dict[str, tuple[int, int]] = {}
+        self._unique = 0
+        self._known = 0
+        #: Fingerprint of a start request -> how many of it there are, if it is more than one.
+        self._repeated: dict[bytes, int] = {}
+        store.remove_orphans(self._counters.next_slot)
+        self._begin()
+
+    def _begin(self) -> None:
+        # The counters of before: what these rows say is not true yet.
+        self._batch = Batch(self._counters)
+        self._seen: set[bytes] = set()
+        self._claims: set[bytes] = set()
+        self._rows = 0
+
+    def _count_row(self) -> None:
+        self._rows += 1
+        if self._rows >= _CHUNK:
+            self._store.write(self._batch, wait=True)
+            self._begin()
+
+    def add(self, entry: Entry, why: str | None) -> None:
+        if entry.unique and self._mark(entry.fingerprint) and self._is_new:
+            self.imported.duplicates += 1
+            return
+        name = self._order.slot_of(entry.slot)
+        slot_id, count = self._slots.get(name) or (
+            self._counters.next_slot + len(self._slots),
+            0,
+        )
+        order_key = self._order.encode(entry.priority, entry.start, self._sequence)
+        key = slot_id.to_bytes(8, "big") + order_key
+        self._sequence += 1
+        self._unique += entry.unique
+        if why is None:
+            self._slots[name] = slot_id, count + 1
+            self._batch.pending.append((key, encode_value(entry)))
+            self.imported.pending += 1
+            if entry.yielded and self._is_new:
+                self._claim(entry.fingerprint)
+        else:
+            self._slots.setdefault(name, (slot_id, count))
+            self._batch.dead.append((key, encode_dead(why, encode_value(entry))))
+            self.imported.dead += 1
+        self._count_row()
+
+    def drop(self, fingerprints: Iterable[bytes]) -> None:
+        """Have these not be seen."""
+        for fingerprint in fingerprints:
+            self.imported.dropped += 1
+            self._batch.forgotten.append(fingerprint)
+            self._count_row()
+        # What follows asks the store what was seen.
+        self._store.write(self._batch, wait=True)
+        self._begin()
+
+    def see(self, fingerprint: bytes) -> None:
+        if self._mark(fingerprint):
+            self._known += 1
+        else:
+            self.imported.done += 1
+            self._count_row()
+
+    def _mark(self, fingerprint: bytes) -> bool:
+        """Note that *fingerprint* was seen; whether it was before."""
+        if fingerprint in self._seen or self._store.has_seen(fingerprint):
+            return True
+        self._seen.add(fingerprint)
+        self._batch.seen.append(fingerprint)
+        return False
+
+    def _claim(self, fingerprint: bytes) -> None:
+        """Have the spider's ``start()`` not bring it again."""
+        occurrence = self._repeated.get(fingerprint, 0)
+        while (claim := encode_claim(fingerprint, occurrence)) in self._claims or (
+            self._store.claimed(fingerprint, occurrence) is not None
+        ):
+            occurrence += 1
+        if occurrence:
+            self._repeated[fingerprint] = occurrence + 1
+        self._claims.add(claim)
+        self._batch.started.append((claim, 1))
+
+    def finish(self, notes: Mapping[str, bytes], *, is_finished: bool) -> None:
+        """Make it all true."""
+        imported = self.imported
+        counters = replace(
+            self._counters,
+            next_sequence=self._sequence,
+            next_slot=self._counters.next_slot + len(self._slots),
+            accepted=self._counters.accepted + imported.pending + imported.dead,
+            dead=self._counters.dead + imported.dead,
+        )
+        if self._is_new:
+            counters.accepted += imported.done
+            counters.done += imported.done
+            counters.run = 1
+            counters.finished = is_finished and not imported.pending
+            if self._known or imported.done:
+                imported.unmatched = max(0, self._unique - self._known)
+        elif imported.pending:
+            counters.finished = False
+        self._batch.counters = counters
+        for name, (slot_id, count) in self._slots.items():
+            if count:
+                self._batch.slots.append((slot_id.to_bytes(8, "big"), count, name))
+        self._batch.notes.update(notes)
+        if not self._counters.accepted:
+            self._batch.notes["order"] = str(self._order).encode()
+        self._store.write(self._batch, wait=True)

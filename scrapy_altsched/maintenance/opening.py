@@ -1,0 +1,56 @@
+"""Opening a job: what has to be done to what is stored, before a frontier goes on with it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+
+from ..errors import StoreError
+from ..frontier.contract import OnEvent, ignore_events
+from ..frontier.local.frontier import LocalFrontier
+from ..frontier.options import Options
+from ..frontier.store.journal import Journal
+from ..frontier.store.store import Store
+from .importing import Source, take_over
+from .reorder import reorder
+
+
+def open_frontier(
+    path: str | os.PathLike[str] | None,
+    owner: str,
+    options: Options | None = None,
+    *,
+    locate: Callable[[bytes], tuple[str, bool]] | None = None,
+    source: Source | None = None,
+    on_event: OnEvent = ignore_events,
+) -> LocalFrontier:
+    """Open the frontier of a job, or one that lives in memory.
+
+    :param path: the job directory, or ``None``.
+    :param owner: the spider's name.
+    :param locate: payload -> (download slot, whether a start request); asked when a job is
+        resumed in another order than it was stored in.
+    :param source: what another scheduler has stored in the directory, to be taken over.
+    :param on_event: told of what nobody asked for, from within calls to the frontier.
+    :raises JobdirError: the directory cannot be used, or *source* not be taken over; nothing in it
+        was changed.
+    :raises StoreError: the store in it does not open.
+    """
+    options = options or Options()
+    if path is None:
+        return LocalFrontier(options, on_event=on_event)
+
+    def fill(store: Store, is_new: bool = True) -> None:
+        if source is not None:
+            take_over(store, source, options.order, options.components, is_new=is_new)
+
+    journal = Journal(path, owner, fill)
+    try:
+        fill(journal, is_new=False)
+        reorder(journal, options.order, locate)
+        return LocalFrontier(options, journal, on_event)
+    except BaseException:
+        with suppress(StoreError):
+            journal.close()
+        raise

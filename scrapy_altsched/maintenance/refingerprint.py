@@ -1,0 +1,228 @@
+"""Making the fingerprints of stored requests anew, in one go or not at all.
+
+The technique is that of :mod:`.reorder`: every request is written again under the id of a new
+slot, and one batch makes all of it true.  That batch also holds what goes by fingerprints: the
+seen set, the suspects, and the start requests that were accepted.
+
+Of a request that is done only its fingerprint is stored, of which nothing can be made.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from ..errors import CodecError
+from ..frontier.contract import Entry
+from ..frontier.local.suspects import find_suspects
+from ..frontier.store.journal import Journal
+from ..frontier.store.records import (
+    Batch,
+    Suspicion,
+    decode_value,
+    encode_claim,
+    encode_dead,
+    encode_value,
+)
+
+#: Requests written at once.
+_CHUNK = 5_000
+
+#: Payload -> fingerprint, of at most 255 bytes; raises CodecError if it cannot be decoded.
+Make = Callable[[bytes], bytes]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of the requests of a job.
+
+    :ivar pending: how many there were.
+    :ivar dead: how many there are.
+    :ivar changed: of both, how many have another fingerprint now.
+    :ivar merged: pending ones that were taken out, as another pending one is the same page now.
+    :ivar crawled: pending ones that were taken out, as the same page is done.
+    :ivar unreadable: of both, those that cannot be decoded, and keep their fingerprints.
+    :ivar done: requests that were done before.
+    """
+
+    pending: int = 0
+    dead: int = 0
+    changed: int = 0
+    merged: int = 0
+    crawled: int = 0
+    unreadable: int = 0
+    done: int = 0
+
+
+def refingerprint(
+    journal: Journal,
+    make: Make,
+    notes: dict[str, bytes],
+    progress: Callable[[], object] = lambda: None,
+) -> Outcome:
+    """Give all pending and dead requests the fingerprints that *make* makes of them.
+
+    Of pending requests that become the same page, the one that is next in order stays; the others
+    count as done.  It needs some 700 bytes of memory for each pending request.
+
+    :param notes: what is to be true, too, when all is done; as for a commit.
+    :param progress: called twice for each pending request.
+    :raises StoreError: a read or write failed; the job is as it was.
+    """
+    # Rows of an attempt that was cut short.
+    journal.remove_orphans(journal.counters().next_slot)
+    return _Refingerprinting(journal, make, progress).run(notes)
+
+
+class _Refingerprinting:
+    def __init__(self, journal: Journal, make: Make, progress: Callable[[], object]) -> None:
+        self._journal = journal
+        self._make = make
+        self._progress = progress
+        self._names = {slot_id: name for slot_id, _, name in journal.slots()}
+        self._suspects = find_suspects(journal)
+        self._outcome = Outcome(done=journal.counters().done)
+        #: New fingerprints of all pending requests, in the order of their keys.
+        self._made: list[bytes] = []
+        #: New fingerprint of unique requests -> key of the one that is next in order.
+        self._first: dict[bytes, bytes] = {}
+        #: Fingerprints of unique requests that keep theirs.
+        self._kept: set[bytes] = set()
+        #: Old fingerprint of unique requests -> new one, where they differ.
+        self._moved: dict[bytes, bytes] = {}
+        #: The same of requests that are not unique: these do not own their place among the seen.
+        self._others_moved: dict[bytes, bytes] = {}
+
+    def run(self, notes: dict[str, bytes]) -> Outcome:
+        final = Batch(replace(self._journal.counters()), notes=dict(notes))
+        self._read_pending()
+        self._read_dead(final)
+        if self._outcome.changed:
+            self._write_pending(final)
+            self._move_seen(final)
+            self._move_suspects(final)
+            self._move_claims(final)
+        self._journal.write(final, wait=True)
+        if self._outcome.changed:
+            # A log that stays has old fingerprints in it: suspects that nobody will meet.
+            with suppress(OSError):
+                self._journal.leases.restart(final.counters.run)
+        self._journal.sync()
+        return self._outcome
+
+    def _pending(self) -> Iterator[tuple[bytes, str, Entry]]:
+        """Key, slot's name and entry of each pending request."""
+        for key, value in self._journal.pending():
+            name = self._names.get(int.from_bytes(key[:8], "big"))
+            if name is not None:
+                self._progress()
+                yield key, name, decode_value(value)
+
+    def _renew(self, entry: Entry) -> bytes:
+        """The new fingerprint of a request."""
+        old = entry.fingerprint
+        try:
+            new = self._make(entry.payload or b"")
+        except CodecError:
+            self._outcome.unreadable += 1
+            new = old
+        if new == old:
+            if entry.unique:
+                self._kept.add(old)
+            return old
+        self._outcome.changed += 1
+        (self._moved if entry.unique else self._others_moved).setdefault(old, new)
+        return new
+
+    def _read_pending(self) -> None:
+        for key, _, entry in self._pending():
+            self._outcome.pending += 1
+            new = self._renew(entry)
+            self._made.append(new)
+            if entry.unique:
+                other = self._first.get(new)
+                if other is None or key[8:] < other[8:]:
+                    self._first[new] = key
+
+    def _read_dead(self, final: Batch) -> None:
+        for key, why, value in self._journal.dead():
+            self._outcome.dead += 1
+            entry = decode_value(value)
+            new = self._renew(entry)
+            if new != entry.fingerprint:
+                entry.fingerprint = new
+                final.dead.append((key, encode_dead(why, encode_value(entry))))
+            if entry.unique:
+                final.seen.append(new)
+
+    def _write_pending(self, final: Batch) -> None:
+        """Write all pending requests anew, and into *final* what makes that true."""
+        moved: dict[str, tuple[int, int]] = {}
+        # The rows go out before the final batch, with counters that say nothing new.
+        rows = Batch(self._journal.counters())
+        for (key, name, entry), new in zip(self._pending(), self._made, strict=True):
+            if entry.unique and not self._stays(key, entry.fingerprint, new):
+                final.counters.done += 1
+                continue
+            entry.fingerprint = new
+            slot_id, count = moved.get(name) or (final.counters.next_slot + len(moved), 0)
+            moved[name] = slot_id, count + 1
+            rows.pending.append((slot_id.to_bytes(8, "big") + key[8:], encode_value(entry)))
+            if len(rows.pending) == _CHUNK:
+                self._journal.write(rows, wait=True)
+                rows.pending.clear()
+        if rows.pending:
+            self._journal.write(rows, wait=True)
+        for slot_id in self._names:
+            prefix = slot_id.to_bytes(8, "big")
+            final.removed_slots.append(prefix)
+            final.slots.append((prefix, 0, ""))
+        for name, (slot_id, count) in moved.items():
+            final.slots.append((slot_id.to_bytes(8, "big"), count, name))
+        final.counters.next_slot += len(moved)
+
+    def _stays(self, key: bytes, old: bytes, new: bytes) -> bool:
+        """Whether a unique request is still to be crawled; counted if not."""
+        is_owned = new in self._kept or new in self._moved
+        if new != old and not is_owned and self._journal.has_seen(new):
+            self._outcome.crawled += 1
+            return False
+        if self._first[new] != key:
+            self._outcome.merged += 1
+            return False
+        return True
+
+    def _move_seen(self, final: Batch) -> None:
+        # What is deleted and put is there in the end; what is kept is there.
+        final.forgotten += self._moved
+        final.seen += [new for new in self._first if new not in self._kept]
+
+    def _move_suspects(self, final: Batch) -> None:
+        found: dict[bytes, Suspicion] = {}
+        for old, suspicion in self._suspects.items():
+            new = self._moved.get(old) or self._others_moved.get(old, old)
+            found[new] = max(suspicion, found.get(new, suspicion))
+        final.suspects += [(old, None) for old in self._suspects if old not in found]
+        final.suspects += found.items()
+
+    def _move_claims(self, final: Batch) -> None:
+        """Have the next run know start requests that are pending as accepted."""
+        taken: dict[bytes, int] = {}
+        moved = ChainMap(self._moved, self._others_moved)
+        for old, new in moved.items():
+            for occurrence, run in self._claims(old):
+                if new not in taken:
+                    # Those that leave make room; that they are deleted comes first in a batch.
+                    taken[new] = 0 if new in moved else sum(1 for _ in self._claims(new))
+                final.unclaimed.append(encode_claim(old, occurrence))
+                final.started.append((encode_claim(new, taken[new]), run))
+                taken[new] += 1
+
+    def _claims(self, fingerprint: bytes) -> Iterator[tuple[int, int]]:
+        """Occurrence of a start request, and the run that claimed it."""
+        occurrence = 0
+        while (run := self._journal.claimed(fingerprint, occurrence)) is not None:
+            yield occurrence, run
+            occurrence += 1

@@ -1,0 +1,85 @@
+"""Dead requests: which there are, and putting them back among the pending ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from ..frontier.queue.order import DEFAULT_ORDER, Order
+from ..frontier.store.journal import Journal
+from ..frontier.store.records import Batch, decode_value
+from .reorder import Locate
+
+
+class HasDead(Protocol):
+    """Rows, or a frontier."""
+
+    def dead(self) -> Iterator[tuple[bytes, str, bytes]]:
+        """Key, reason and stored value of every dead request."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadRequest:
+    """A request that was put aside.
+
+    :ivar key: the key it was pending under.
+    :ivar payload: the encoded request; empty for one that lived in memory only.
+    :ivar why: the reason, as a clause.
+    """
+
+    key: bytes
+    fingerprint: bytes
+    payload: bytes
+    why: str
+    value: bytes
+
+
+def dead_requests(rows: HasDead) -> Iterator[DeadRequest]:
+    """All dead requests of a job.
+
+    :raises StoreError: they cannot be read.
+    """
+    for key, why, value in rows.dead():
+        entry = decode_value(value)
+        yield DeadRequest(key, entry.fingerprint, entry.payload or b"", why, value)
+
+
+def requeue(journal: Journal, chosen: Iterable[DeadRequest], locate: Locate) -> int:
+    """Make dead requests pending again, all of them or none.
+
+    Their crashes are forgotten already: the record of them went when they were buried.
+
+    :param locate: payload -> (download slot, whether a start request).
+    :return: how many there were.
+    :raises StoreError: it could not be read or written.
+    :raises CodecError: a payload cannot be decoded.
+    """
+    counters = replace(journal.counters(), finished=False)
+    # The ids of slots to come must not have rows yet.
+    journal.remove_orphans(counters.next_slot)
+    stored = journal.note("order")
+    order = Order.parse(stored.decode()) if stored is not None else DEFAULT_ORDER
+    slots = {name: (slot_id, count) for slot_id, count, name in journal.slots()}
+    batch = Batch(counters)
+    touched = set()
+    for request in chosen:
+        download_slot, start = locate(request.payload)
+        name = order.slot_of(download_slot)
+        if name not in slots:
+            slots[name] = counters.next_slot, 0
+            counters.next_slot += 1
+        slot_id, count = slots[name]
+        slots[name] = slot_id, count + 1
+        touched.add(name)
+        priority, _, _ = order.decode(request.key[8:])
+        order_key = order.encode(priority, start, counters.next_sequence)
+        counters.next_sequence += 1
+        counters.dead -= 1
+        batch.pending.append((slot_id.to_bytes(8, "big") + order_key, request.value))
+        batch.revived.append(request.key)
+    for name in touched:
+        slot_id, count = slots[name]
+        batch.slots.append((slot_id.to_bytes(8, "big"), count, name))
+    journal.write(batch, wait=True)
+    return len(batch.revived)

@@ -1,0 +1,287 @@
+"""What can still be read of a damaged store.
+
+RocksDB's own repair drops a whole file for one damaged block, so it is used only where the store
+does not open at all, and on links to its files.  Otherwise rows are read around the damage.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+from rocksdict import AccessType, DBRecoveryMode, Rdict, RdictIter
+
+from ..errors import StoreDamagedError, StoreError
+from ..frontier.store.records import DAMAGE, decode_dead, decode_value
+from ..frontier.store.rows import (
+    FAMILIES,
+    READ_ONLY,
+    READ_WRITE,
+    STRICT,
+    UP_TO_DAMAGE,
+    Rows,
+    options_for,
+    translated,
+)
+from ..frontier.store.unverified import unverified
+from ..frontier.store.view import files_of, link_files
+
+#: Longest key that is looked past damage for, counted from its beginning.
+_LEVELS = 40
+
+
+class Salvage:
+    """A damaged store, of which as much is read as can be opened, in whatever way.
+
+    :param store: its directory.
+    :param directory: a temporary one, for links to the store's files.
+    :param is_whole: whether a request's payload is as it was written.
+    :ivar losses: what could not be read, in sentences.
+    :ivar incomplete: families of which rows may be missing.
+    """
+
+    def __init__(self, store: Path, directory: Path, is_whole: Callable[[bytes], bool]) -> None:
+        self._store = store
+        self._directory = directory
+        self._is_whole = is_whole
+        self.losses: list[str] = []
+        self.incomplete: set[str] = set()
+        try:
+            self._readers = [self._open_as_it_is(self._link("as it is"))]
+        except StoreDamagedError as error:
+            self.losses.append(error.problem)
+            self._readers = self._open_somehow()
+
+    def rows(self, family: str) -> Iterator[tuple[bytes, bytes]]:
+        """All rows of a family that can be read, in key order; of equal keys the newest."""
+        readers = self._readers
+        if family == "pending" and len(readers) > 1 and readers[0].is_accounted_for():
+            readers = readers[:1]  # an older one would bring back what was done since
+        streams = [zip(repeat(rank), reader.rows(family)) for rank, reader in enumerate(readers)]
+        last = None
+        for _, (key, value) in heapq.merge(*streams, key=lambda item: (item[1][0], item[0])):
+            if key != last:
+                last = key
+                yield key, value
+
+    def meta(self) -> dict[bytes, bytes]:
+        """All rows of the family ``meta`` that can be read."""
+        found = dict(self.rows("meta"))
+        for reader in reversed(self._readers):
+            found.update(reader.essentials())
+        return found
+
+    def close(self) -> None:
+        """Free everything."""
+        for reader in self._readers:
+            reader.close()
+
+    def _link(self, name: str) -> Path:
+        links = self._directory / name
+        links.mkdir()
+        link_files(self._store, links)
+        return links
+
+    def _open_as_it_is(self, links: Path) -> _Reader:
+        try:
+            return self._reader(links, READ_ONLY, STRICT)
+        except StoreDamagedError as error:
+            reader = self._reader(links, READ_ONLY, UP_TO_DAMAGE)
+            self.losses.append(f"{error.problem} What was committed after that is lost.")
+            return reader
+
+    def _reader(self, *how: Any) -> _Reader:
+        reader = _Reader(self._store, self._is_whole, self.losses, self.incomplete)
+        reader.open(*how)
+        return reader
+
+    def _open_somehow(self) -> list[_Reader]:
+        links = self._link("with another CURRENT")
+        if self._name_manifest(links):
+            with suppress(StoreDamagedError):
+                return [self._open_as_it_is(links)]
+        # Each of the two may lack what the other has: the first one's tables, the second one's log.
+        newest = self._open_without_tables()
+        return [reader for reader in (newest, self._open_rebuilt()) if reader is not None]
+
+    def _name_manifest(self, links: Path) -> bool:
+        """Write CURRENT anew if there is only one file that it can name; whether that was done."""
+        manifests = [name for name in files_of(self._store) if name.startswith("MANIFEST-")]
+        if len(manifests) != 1:
+            return False
+        current = links / "CURRENT"
+        current.unlink(missing_ok=True)
+        current.write_text(f"{manifests[0]}\n")
+        return True
+
+    def _open_without_tables(self) -> _Reader | None:
+        """As a secondary instance, which does without tables that are missing."""
+        links = self._link("without tables")
+        secondary = AccessType.secondary(str(self._directory / "secondary"))
+        while True:
+            try:
+                return self._reader(links, secondary, UP_TO_DAMAGE)
+            except StoreDamagedError as error:
+                unusable = [links / name for name in _tables_in(str(error))]
+                if not any(path.is_symlink() for path in unusable):
+                    return None
+                for path in unusable:
+                    path.unlink(missing_ok=True)
+            except StoreError:  # it takes a missing list of files for one that was just replaced
+                return None
+
+    def _open_rebuilt(self) -> _Reader:
+        """With a new list of files, made by RocksDB, without those that it cannot use."""
+        links = self._link("rebuilt")
+        with translated("Repairing", self._store, links):
+            Rdict.repair(str(links), options_for(UP_TO_DAMAGE))
+        dropped = {path.name for path in links.glob("lost/*.sst")}
+        named = {name for text in self.losses for name in _tables_in(text)}
+        dropped |= {name for name in named if not (self._store / name).exists()}
+        if dropped:
+            files = ", ".join(sorted(dropped))
+            self.losses.append(f"What was in {files} is lost: it cannot be read at all.")
+            self.incomplete.update(FAMILIES)
+        return self._reader(links, READ_WRITE, UP_TO_DAMAGE)
+
+
+class _Reader(Rows):
+    """A store that is read around its damaged parts."""
+
+    def __init__(
+        self,
+        store: Path,
+        is_whole: Callable[[bytes], bool],
+        losses: list[str],
+        incomplete: set[str],
+    ) -> None:
+        super().__init__(store)
+        self._is_whole = is_whole
+        self._losses = losses
+        self._incomplete = incomplete
+
+    def open(self, place: Path, access: AccessType, recovery: DBRecoveryMode) -> None:
+        """Open it where its files, or links to them, are."""
+        self._place = place
+        self._open_database(place, access, recovery)
+
+    def close(self) -> None:
+        """Close it."""
+        self._close_database()
+
+    def is_accounted_for(self) -> bool:
+        """Whether it holds as many pending requests as its counters say."""
+        with suppress(StoreDamagedError):
+            counters = self.counters()
+            pending = sum(1 for _ in self.pending())
+            return counters.accepted == counters.done + pending + counters.dead
+        return False
+
+    def essentials(self) -> dict[bytes, bytes]:
+        """Rows of ``meta`` read one by one: the newest may be whole where older ones are not."""
+        found = {}
+        for name in ("identity", "commit", "counters", "note:order", f"note:{DAMAGE}"):
+            with suppress(StoreDamagedError):
+                value = self._read(name)
+                if value is not None:
+                    found[name.encode()] = value
+        return found
+
+    def rows(self, family: str) -> Iterator[tuple[bytes, bytes]]:
+        """All rows of a family but those that are damaged, in key order."""
+        with self._reading:
+            cursor = self._cf[family].iter()
+            cursor.seek(b"")
+            last = b""
+            while True:
+                while cursor.valid():
+                    last = cursor.key()
+                    yield last, cursor.value()
+                    cursor.next()
+                reason = _status(cursor)
+                if reason is None:
+                    return
+                beyond = self._past_damage(family, cursor, last)
+                yield from self._unverified(family, last, beyond[0][0] if beyond else None, reason)
+                if not beyond:
+                    return
+                yield from beyond
+                last = beyond[-1][0]
+                cursor.seek(last)
+                if not cursor.valid():
+                    continue
+                cursor.next()
+
+    def _past_damage(
+        self, family: str, cursor: RdictIter, last: bytes
+    ) -> list[tuple[bytes, bytes]]:
+        """The next rows after *last* that can be read, back to the end of the damage.
+
+        Keys farther and farther away are tried until one is past the damaged block; from there it
+        is read backwards.
+        """
+        back = self._cf[family].iter()
+        found: list[tuple[bytes, bytes]] = []
+        for key in _farther_and_farther(last):
+            cursor.seek(key)
+            if cursor.valid():
+                found.append((cursor.key(), cursor.value()))
+                back.seek(cursor.key())
+                back.prev()
+                break
+            if _status(cursor) is None:  # there is none from that key on
+                back.seek_to_last()
+                break
+        while back.valid() and back.key() > last:
+            found.append((back.key(), back.value()))
+            back.prev()
+        return sorted(found)
+
+    def _unverified(
+        self, family: str, low: bytes, high: bytes | None, reason: str
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Rows of a damaged block that seem to be whole: one flipped bit need not cost them all."""
+        self._losses.append(f"A part of {family!r} is damaged: {reason}.")
+        self._incomplete.add(family)
+        for key, value in unverified(self._place, family, low, high):
+            if self._seems_whole(family, value):
+                yield key, value
+
+    def _seems_whole(self, family: str, value: bytes) -> bool:
+        if family == "seen":
+            return not value
+        try:
+            if family == "dead":
+                value = decode_dead(value)[1]
+            elif family != "pending":
+                return False
+            return self._is_whole(decode_value(value).payload or b"")
+        except (IndexError, ValueError):
+            return False
+
+
+def _status(cursor: RdictIter) -> str | None:
+    """Why an iterator stopped; ``None``: at the end."""
+    try:
+        cursor.status()
+    except Exception as error:  # rocksdict raises nothing narrower
+        return " ".join(str(error).split()).rstrip(".")
+    return None
+
+
+def _farther_and_farther(key: bytes) -> Iterator[bytes]:
+    """Keys after *key*, in order: first very near, then at ever larger steps."""
+    digits = key[:_LEVELS].ljust(24, b"\0")
+    for level in reversed(range(len(digits))):
+        for digit in range(digits[level] + 1, 256):
+            yield digits[:level] + bytes((digit,))
+
+
+def _tables_in(text: str) -> set[str]:
+    """The names of the table files that a message speaks of."""
+    return set(re.findall(r"\d+\.sst", text))

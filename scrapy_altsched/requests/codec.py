@@ -1,0 +1,222 @@
+"""A request as bytes, and back.
+
+The form is a version byte, a checksum and a pickle of the attributes that differ from a plain
+request's, callbacks as names of the spider's methods.  Pickle, as in Scrapy's own disk queues
+(scrapy/squeues.py): a job directory is trusted as the project's code is.  The checksum is there
+because a damaged pickle may well load, as another request, or take all memory.
+"""
+
+from __future__ import annotations
+
+import marshal
+import pickle
+import zlib
+from typing import TYPE_CHECKING, Any
+
+from scrapy import Request
+from scrapy.utils.misc import load_object
+from scrapy.utils.request import request_from_dict
+
+from ..engine import REQUEST_PARTS, reader_of
+from ..errors import CodecError
+
+if TYPE_CHECKING:
+    from scrapy import Spider
+
+_VERSION = b"\x01"
+_PROTOCOL = 4
+
+#: Whether those are all that this Scrapy's requests have.
+_KNOWN = set(REQUEST_PARTS).issuperset(Request.attributes)
+#: A meta key, new in Scrapy 2.17, that has a URL taken as it is.
+_VERBATIM = "verbatim_url"
+_TAKES_VERBATIM = Request("http://site.test/ ", meta={_VERBATIM: True}).url.endswith(" ")
+#: With these fields, what makes a URL safe finds nothing left to do, at two thirds of the cost of
+#: making a request.  In encodings that are not like ASCII it would escape its own escapes.
+_URL_IS_SAFE = frozenset(REQUEST_PARTS) - {"encoding"}
+#: Parts of a request that most give, and those that few do.
+_COMMON = ("url", "headers", "meta", "callback", "errback")
+_RARE = tuple(name for name in REQUEST_PARTS if name not in _COMMON)
+_common_parts_of = reader_of(*_COMMON)
+_rare_parts_of = reader_of(*_RARE)
+_USUAL = _rare_parts_of(Request("http://site.test/"))
+#: Types of values that nobody can change, whoever else holds them.
+_IMMUTABLE = frozenset({str, bytes, int, float, bool, type(None)})
+
+
+def encode_request(request: Request, spider: Spider) -> bytes:
+    """The bytes of *request*, as it is now.
+
+    :raises CodecError: a callback is not a method of *spider*, something cannot be pickled, or the
+        request's class is not to be found under its name.
+    """
+    try:
+        if _KNOWN and type(request) is Request:
+            fields = _plain_fields(request, spider)
+        else:
+            fields = request.to_dict(spider=spider)
+            _check_class(request, fields)
+        pickled = pickle.dumps(fields, _PROTOCOL)
+    except MemoryError:
+        raise
+    except Exception as error:  # pickling runs code of whatever the request carries
+        raise CodecError(str(error)) from error
+    return _VERSION + _checksum(pickled) + pickled
+
+
+def decode_request(payload: bytes, spider: Spider) -> Request:
+    """The request that :func:`encode_request` made *payload* from.
+
+    :raises CodecError: its callback is no longer a method of *spider*, a class it refers to is
+        gone, or the bytes are damaged or of a newer version.
+    """
+    pickled = _unwrap(payload)
+    try:
+        fields = pickle.loads(pickled)
+        if not _TAKES_VERBATIM or not _URL_IS_SAFE.issuperset(fields):
+            return request_from_dict(fields, spider=spider)
+        meta = fields.setdefault("meta", {})
+        if _VERBATIM in meta:
+            return request_from_dict(fields, spider=spider)
+        meta[_VERBATIM] = True
+        headers = fields.pop("headers", None)
+        request = request_from_dict(fields, spider=spider)
+        del request.meta[_VERBATIM]
+        if headers:
+            # They were a request's: to bring names and values into form again takes a fifth of all.
+            dict.update(request.headers, headers)
+        return request
+    except MemoryError:
+        raise
+    except Exception as error:  # unpickling runs code of whatever the request carries
+        raise CodecError(f"{type(error).__name__}: {error}") from error
+
+
+def decode_fields(payload: bytes) -> dict[str, Any]:
+    """The URL of the request in *payload*, and its attributes that differ from a plain request's.
+
+    :raises CodecError: the bytes are damaged or of a newer version, or refer to what is gone.
+    """
+    pickled = _unwrap(payload)
+    try:
+        fields: dict[str, Any] = pickle.loads(pickled)
+    except MemoryError:
+        raise
+    except Exception as error:  # as above
+        raise CodecError(f"{type(error).__name__}: {error}") from error
+    return fields
+
+
+def url_of(payload: bytes) -> str | None:
+    """The URL of a stored request; ``None``: it cannot be read."""
+    try:
+        return str(decode_fields(payload)["url"])
+    except (CodecError, KeyError):
+        return None
+
+
+def is_whole(payload: bytes) -> bool:
+    """Whether the bytes are as :func:`encode_request` made them."""
+    try:
+        _unwrap(payload)
+    except CodecError:
+        return False
+    return True
+
+
+def is_as_encoded(request: Request, payload: bytes, spider: Spider) -> bool:
+    """Whether *request* is all that :func:`decode_request` would make of *payload*.
+
+    True of a request whose meta and cb_kwargs hold only values that nobody can change, if it was
+    not changed since *payload* was made of it.
+    """
+    if not _KNOWN or type(request) is not Request:
+        return False
+    try:
+        fields = _plain_fields(request, spider)
+        for name in ("meta", "cb_kwargs"):
+            if name in fields and not _IMMUTABLE.issuperset(map(type, fields[name].values())):
+                return False
+        return pickle.dumps(fields, _PROTOCOL) == payload[5:]
+    except Exception:  # whatever was put into it since
+        return False
+
+
+def _unwrap(payload: bytes) -> bytes:
+    if payload[:1] != _VERSION:
+        raise CodecError(f"it is of an unknown version ({payload[:1].hex() or 'empty'})")
+    pickled = payload[5:]
+    if payload[1:5] != _checksum(pickled):
+        raise CodecError("its bytes are damaged")
+    return pickled
+
+
+def adopt_record(record: bytes) -> bytes:
+    """The payload of a request that one of Scrapy's own disk queues has stored as *record*.
+
+    :raises CodecError: it is neither a pickle nor a marshalled dict.
+    """
+    if not record.startswith(b"\x80"):
+        try:
+            record = pickle.dumps(marshal.loads(record), _PROTOCOL)
+        except (EOFError, ValueError, TypeError) as error:
+            raise CodecError(f"{type(error).__name__}: {error}") from error
+    return _VERSION + _checksum(record) + record
+
+
+def decode_without_callbacks(payload: bytes) -> Request:
+    """The request that *payload* holds, for what can be known of it though its callback is gone.
+
+    :raises CodecError: it cannot be restored in that way either.
+    """
+    fields = decode_fields(payload)
+    try:
+        return request_from_dict({**fields, "callback": None, "errback": None})
+    except MemoryError:
+        raise
+    except Exception as error:  # as above
+        raise CodecError(f"{type(error).__name__}: {error}") from error
+
+
+def _checksum(data: bytes) -> bytes:
+    return zlib.crc32(data).to_bytes(4, "big")
+
+
+def _plain_fields(request: Request, spider: Spider) -> dict[str, Any]:
+    """Those attributes that differ from ``Request(url)``'s; empty ones count as these."""
+    url, headers, meta, callback, errback = _common_parts_of(request)
+    fields: dict[str, Any] = {"url": url}
+    if headers:
+        fields["headers"] = dict(headers)
+    if meta:
+        fields["meta"] = meta
+    if callback is not None or errback is not None:
+        for name, function in (("callback", callback), ("errback", errback)):
+            if function is not None:
+                fields[name] = _method_name(function, spider)
+                if fields[name] is None:
+                    # Scrapy's own search, slow and thorough, finds it or says why not.
+                    return request.to_dict(spider=spider)
+    rest = _rare_parts_of(request)
+    if rest != _USUAL:
+        fields.update(
+            (name, part)
+            for name, part, usual in zip(_RARE, rest, _USUAL, strict=True)
+            if part != usual and (part or usual)
+        )
+    return fields
+
+
+def _check_class(request: Request, fields: dict[str, Any]) -> None:
+    """See that the class will be found again; Scrapy's queues find out when it is too late."""
+    path = fields.get("_class")
+    if path is not None and load_object(path) is not type(request):
+        raise ValueError(f"{path} is another class than the request's, {type(request)!r}")
+
+
+def _method_name(function: Any, spider: Spider) -> str | None:
+    """The name under which *function* is a method of *spider*, if it is the obvious one."""
+    if getattr(function, "__self__", None) is not spider:
+        return None
+    name: str = function.__name__
+    return name if getattr(spider, name, None) == function else None

@@ -1,0 +1,363 @@
+"""Request -> fingerprint: Scrapy's bytes, sooner; or those of what rules make of the request.
+
+Most of Scrapy's time for a fingerprint goes into ``w3lib.url.canonicalize_url``, and most URLs of
+a crawl are canonical before it, or nearly so.  Two regular expressions tell which; whatever they
+do not match goes through Scrapy's own function, which stays the reference
+(scrapy/utils/request.py).
+
+Why a URL that they match is canonical, with every w3lib since 2.0:
+
+* scheme and host are lower-case ASCII, the port has no leading zero and is in range;
+* the path has no character that w3lib escapes and no dot segment, and of its escapes those that are
+  undone wherever they stand have been;
+* each field of the query has exactly one ``=`` and no escape, and its characters are kept by w3lib
+  or, four of them, escaped wherever they stand;
+* the fragment does not count.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Iterable, Sequence
+from functools import partial
+from hashlib import sha1
+from typing import TYPE_CHECKING
+
+from scrapy import Request
+from scrapy.utils.python import global_object_name, to_unicode
+from scrapy.utils.request import RequestFingerprinter as ScrapyFingerprinter
+from scrapy.utils.request import RequestFingerprinterProtocol
+from scrapy.utils.request import fingerprint as scrapy_fingerprint
+
+from ..canonical import Canonical, Rules
+from ..engine import reader_of
+from ..errors import ConfigError
+from ..settings import Config
+from .meta_keys import DEDUPE_KEY, SKIP_RULES, VERBATIM
+
+if TYPE_CHECKING:
+    from scrapy.crawler import Crawler
+    from scrapy.statscollectors import StatsCollector
+    from typing_extensions import Self
+
+logger = logging.getLogger(__name__)
+
+_MEMO_LIMIT = 10_000  # hosts
+_LONGEST = 255  # bytes
+
+_HOST = r"[a-z0-9._-]+"
+_PORT = r":(?:[1-9][0-9]{0,3}|[1-5][0-9]{4})"
+_PATH = r"[A-Za-z0-9._~!$&'()*+,=:@/-]*"
+#: Escapes that stay: of a space, of some marks, and of what is not ASCII; and those that w3lib
+#: undoes in a path: of !$&'()*+,:=@~ alone, so that no other escape and no dot segment comes of it.
+_STAYS = r"%(?:20|22|3C|3E|5E|60|7B|7D|[89A-F][0-9A-F])"
+_UNDONE = r"%(?:2[146-9A-C]|3[AD]|40|7E)"
+_TEXT = r"[A-Za-z0-9._~+,/:@-]*"
+_FIELD = rf"{_TEXT}={_TEXT}"
+_QUERY = rf"{_FIELD}(?:&{_FIELD})*"
+_VISIBLE = r"[!-~]*"
+
+#: Of a URL without a fragment, group 1: the host.  If there is more than a path, or less, the last
+#: group is 2, the query; 3, where :data:`_match_rest` goes on; or 4, empty: no path.
+_match = re.compile(rf"https?://({_HOST})/{_PATH}(?:\?({_QUERY}))?").fullmatch
+#: The same of all other URLs; group 1: with the port.
+_match_rare = re.compile(
+    rf"https?://({_HOST}(?:{_PORT})?)(?:/{_PATH}(?:\?({_QUERY})|([%?]{_VISIBLE}))?|())"
+).fullmatch
+_undo_escapes = partial(re.compile(_UNDONE).sub, lambda escape: chr(int(escape[0][1:], 16)))
+#: Group 1: the rest of the path; group 2: the query.
+_match_rest = re.compile(rf"((?:(?:{_STAYS}|{_UNDONE}){_PATH})*)(?:\?((?:{_QUERY})?))?").fullmatch
+
+_parts_of = reader_of("method", "body", "meta", "url")
+
+#: The digest of all that comes before the URL of a plain request, as json.dumps() writes it with
+#: sorted keys; to go on from a copy is sooner done than to begin.
+_begin = sha1(b'{"body": "", "headers": {}, "method": "GET", "url": "').copy
+
+
+def fingerprint_page(url: str) -> bytes | None:
+    """Scrapy's fingerprint of a plain request for *url*: 20 bytes; ``None``: w3lib has to tell."""
+    match = _match(url) or _match_rare(url)
+    return None if match is None or "/." in url else _digest(url, match)
+
+
+def _digest(url: str, match: re.Match[str]) -> bytes | None:
+    """:func:`fingerprint_page` of a *url* in which *match* was found."""
+    if match.lastindex != 1:
+        url = _tidy(url, match)
+        if not url:
+            return None
+    # It needs no escape in JSON.
+    digest = _begin()
+    digest.update(url.encode() + b'"}')
+    return digest.digest()
+
+
+def fingerprint(
+    request: Request,
+    *,
+    include_headers: Iterable[bytes | str] | None = None,
+    keep_fragments: bool = False,
+) -> bytes:
+    """What ``scrapy.utils.request.fingerprint`` answers to the same arguments: 20 bytes.
+
+    For requests that this is fast for, nothing is remembered from call to call: the scheduler asks
+    once for each.
+    """
+    if type(request) is Request:
+        method, body, meta, url = _parts_of(request)
+    else:
+        method, body, meta, url = request.method, request.body, request.meta, request.url
+    if (
+        method == "GET"
+        and not (body or include_headers or keep_fragments)
+        and not (meta and meta.get(VERBATIM))
+    ):
+        page, _, fragment = url.partition("#")
+        made = fingerprint_page(page) if fragment.isascii() else None
+        if made is not None:
+            return made
+    return scrapy_fingerprint(
+        request, include_headers=include_headers, keep_fragments=keep_fragments
+    )
+
+
+def _tidy(url: str, match: re.Match[str]) -> str:
+    """The canonical form of *url*, which has more than a path or less; empty: ask w3lib.
+
+    :param match: what :data:`_match` or :data:`_match_rare` found in it.
+    """
+    kind = match.lastindex
+    if kind == 4:
+        return f"{url}/"
+    if kind == 2:
+        page, _, query = url.partition("?")
+    else:
+        rest = _match_rest(url, match.start(3))
+        if rest is None:
+            return ""
+        page = url[: rest.end(1)]
+        if rest[1]:
+            page = _undo_escapes(page)
+        query = rest[2]
+        if not query:
+            return page
+    if "&" in query:
+        # By key, then by value: a space comes before all that a key or value has in it.
+        fields = query.replace("=", " ").split("&")
+        fields.sort()
+        query = "&".join(fields).replace(" ", "=")
+    if "/" in query or ":" in query or "@" in query or "," in query:
+        query = query.replace("/", "%2F").replace(":", "%3A")
+        query = query.replace("@", "%40").replace(",", "%2C")
+    return f"{page}?{query}"
+
+
+class RequestFingerprinter:
+    """A ``REQUEST_FINGERPRINTER_CLASS``: Scrapy's fingerprints, of what rules make of requests.
+
+    A request that no rule matches, or that no rule changes, has Scrapy's own fingerprint.
+
+    :param rules: those of a crawl.
+    :param stats: where to count, for each rule, the requests that it changed something in.
+    """
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Make one with the rules of the crawler's settings and spider.
+
+        :raises ConfigError: a rule cannot be meant.
+        """
+        ScrapyFingerprinter.from_crawler(crawler)  # warns of settings that mean nothing any more
+        try:
+            config = Config.from_settings(crawler.settings, disk=None)
+            return cls(config.rules_of(crawler.spider or crawler.spidercls))
+        except ConfigError as error:
+            logger.critical("%s", error)
+            raise
+
+    def __init__(self, rules: Rules | None = None, *, stats: StatsCollector | None = None) -> None:
+        self._rules = rules or Rules()
+        #: Hosts, with ports, that no rule is for: a look into a set is less than a call.
+        self._free: set[str] | None = set() if rules else None
+        self._stats = stats
+        self._reported_bad_key = False
+
+    def fingerprint(self, request: Request) -> bytes:
+        """The fingerprint of *request*: 20 bytes."""
+        if type(request) is Request:
+            method, body, meta, url = _parts_of(request)
+        else:
+            method, body, meta, url = request.method, request.body, request.meta, request.url
+        if (
+            method == "GET"
+            and not body
+            and not (meta and (VERBATIM in meta or SKIP_RULES in meta or DEDUPE_KEY in meta))
+        ):
+            page, _, fragment = url.partition("#")
+            match = _match(page) or _match_rare(page)
+            if match is not None and "/." not in page and fragment.isascii():
+                free = self._free
+                if free is None or match[1] in free or self._spares(match[1], url):
+                    made = _digest(page, match)
+                    if made is not None:
+                        return made
+        key = self._dedupe_key(request)
+        if key is not None:
+            return key
+        canonical = self._canonicalize(request)
+        if canonical is None:
+            return fingerprint(request)
+        # As Scrapy's own, of the canonical form.
+        data = {
+            "method": to_unicode(request.method),
+            "url": canonical.url,
+            "body": canonical.body.hex(),
+            "headers": _headers(request, canonical.headers),
+        }
+        return sha1(json.dumps(data, sort_keys=True).encode()).digest()
+
+    def _spares(self, netloc: str, url: str) -> bool:
+        """Whether no rule changes anything in a request for *url* that has no body."""
+        assert self._free is not None
+        if self._rules.concern(netloc):
+            return self._rules.spares(netloc, url)
+        if len(self._free) >= _MEMO_LIMIT:
+            self._free.clear()
+        self._free.add(netloc)
+        return True
+
+    def _dedupe_key(self, request: Request) -> bytes | None:
+        """The fingerprint that *request* itself asks for."""
+        key = request.meta.get(DEDUPE_KEY)
+        if key is None:
+            return None
+        if isinstance(key, (str, bytes)) and key:
+            data = key.encode("utf-8", "surrogatepass") if isinstance(key, str) else key
+            # No form of a request begins so.
+            return sha1(b"altsched_dedupe_key:" + data).digest()
+        if self._stats is not None:
+            self._stats.inc_value("altsched/dedupe_key/unusable")
+        if not self._reported_bad_key:
+            self._reported_bad_key = True
+            logger.warning(
+                "%(request)s has the meta key %(name)s = %(key)r, which must be a text or bytes,"
+                " not empty: its URL is used instead. No more of these will be logged.",
+                {"request": request, "name": DEDUPE_KEY, "key": key},
+            )
+        return None
+
+    def _canonicalize(self, request: Request) -> Canonical | None:
+        """What the rules make of *request*; ``None``: none of them matches."""
+        meta = request.meta
+        if not self._rules or meta.get(SKIP_RULES) or meta.get(VERBATIM):
+            return None
+        body = request.body or b""
+        content_type = (body and request.headers.get("Content-Type")) or b""
+        canonical = self._rules.canonicalize(
+            request.url, body=body, content_type=content_type.decode("latin-1")
+        )
+        if not canonical.rules:
+            return None
+        if self._stats is not None:
+            for index in {step.rule for step in canonical.steps}:
+                rule = self._rules.label(index)
+                self._stats.inc_value(f"altsched/url_rules/{rule}")
+        return canonical
+
+
+class _WrappedFingerprinter(RequestFingerprinter):
+    """Another fingerprinter, asked for a copy of a request where a rule changes it."""
+
+    def __init__(
+        self,
+        wrapped: RequestFingerprinterProtocol,
+        rules: Rules,
+        *,
+        stats: StatsCollector | None = None,
+    ) -> None:
+        super().__init__(rules, stats=stats)
+        self._wrapped = wrapped
+
+    def fingerprint(self, request: Request) -> bytes:
+        """The fingerprint of *request*: as many bytes as the other fingerprinter makes."""
+        key = self._dedupe_key(request)
+        if key is not None:
+            return key
+        canonical = self._canonicalize(request)
+        if canonical is None:
+            return self._wrapped.fingerprint(request)
+        asked = request
+        if canonical.steps:
+            asked = request.replace(url=canonical.url, body=canonical.body)
+        made = self._wrapped.fingerprint(asked)
+        headers = _headers(request, canonical.headers)
+        if headers:
+            return sha1(made + json.dumps(headers, sort_keys=True).encode()).digest()
+        return made
+
+
+def apply_rules(
+    fingerprinter: RequestFingerprinterProtocol,
+    rules: Rules,
+    stats: StatsCollector | None = None,
+) -> RequestFingerprinterProtocol:
+    """A fingerprinter that makes of the canonical request what *fingerprinter* would make of it.
+
+    :param stats: where to count what each rule did.
+    """
+    if type(fingerprinter) in {ScrapyFingerprinter, RequestFingerprinter}:
+        return RequestFingerprinter(rules, stats=stats)
+    if isinstance(fingerprinter, RequestFingerprinter):  # a child of ours has rules of its own
+        return fingerprinter
+    return _WrappedFingerprinter(fingerprinter, rules, stats=stats)
+
+
+def makes_scrapys_own(fingerprinter: RequestFingerprinterProtocol) -> bool:
+    """Whether it makes Scrapy's fingerprints, as long as no rule says otherwise."""
+    return type(fingerprinter) is ScrapyFingerprinter
+
+
+def _headers(request: Request, names: Sequence[str]) -> dict[str, list[str]]:
+    """Those of the headers with *names* that *request* has, as Scrapy's fingerprints hold them."""
+    return {
+        name.encode().hex(): [value.hex() for value in request.headers.getlist(name)]
+        for name in names
+        if name in request.headers
+    }
+
+
+# What the fingerprints of a job were made by
+
+#: Name of the frontier's note that says it.
+NOTE = "fingerprints"
+
+
+def describe(fingerprinter: RequestFingerprinterProtocol, rules: Rules) -> bytes:
+    """What makes the fingerprints of a job, as the note in its store says it."""
+    kind = type(fingerprinter)
+    name = global_object_name(ScrapyFingerprinter if kind is RequestFingerprinter else kind)
+    return json.dumps({"class": name, "rules": rules.digest}).encode()
+
+
+def differences(stored: bytes | None, current: bytes) -> list[str]:
+    """In what the fingerprints of a job differ from those that are made now, as texts.
+
+    :param stored: the note, or ``None`` of a job from before there was one.
+    """
+    before, now = json.loads(stored or b'{"rules": ""}'), json.loads(current)
+    found = []
+    if before["rules"] != now["rules"]:
+        found.append("other URL rules (ALTSCHED_URL_RULES, url_rules of the spider)")
+    if before.get("class", now["class"]) != now["class"]:
+        found.append(f"{before['class']} as REQUEST_FINGERPRINTER_CLASS")
+    return found
+
+
+def shorten(fingerprint: bytes) -> bytes:
+    """*fingerprint*, or its hash if it has more than the 255 bytes that a frontier takes."""
+    if len(fingerprint) <= _LONGEST:
+        return fingerprint
+    return sha1(fingerprint, usedforsecurity=False).digest()

@@ -1,0 +1,163 @@
+"""``spider.state``, checkpointed with the frontier.
+
+Scrapy's SpiderState extension (scrapy/extensions/spiderstate.py) reads the file ``spider.state``
+when a spider opens and writes it after the scheduler has closed.  A crawl that dies never writes
+it; what is restored then is what the last commit held, put into that very file, so that the
+extension finds it.
+
+A large state takes long to pickle and to write, and nothing else runs meanwhile.  It is saved less
+often then, and may be older than the queue after a death.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import JobdirError
+from ..frontier.store.jobdir import write_whole
+
+if TYPE_CHECKING:
+    from scrapy import Spider
+
+logger = logging.getLogger(__name__)
+
+#: Names of the notes in a commit.
+STATE = "spider.state"
+FILE = "spider.state.file"
+
+#: How much of the time may go into saving a state.
+_SHARE = 0.02
+#: Bytes of a state that is part of each commit: to save it takes less than a millisecond.
+_SMALL = 100_000
+#: Seconds between two saves from which on the user is told.
+_SELDOM = 5.0
+
+
+class SpiderStateCheckpoint:
+    """The state of one spider's crawl.
+
+    :param jobdir: the directory that Scrapy's extension keeps its file in.
+    :param clock: seconds, of any beginning.
+    """
+
+    def __init__(
+        self, jobdir: str, spider: Spider, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._path = Path(jobdir, "spider.state")
+        self._spider = spider
+        self._clock = clock
+        self._warned = False
+        self._warned_of_size = False
+        self._notes: dict[str, bytes] = {}
+        self._due_at = 0.0
+        #: Seconds that the last save has taken until now.
+        self._cost = 0.0
+        #: When the notes were handed out for a commit, if that has not written them yet.
+        self._handed_out_at: float | None = None
+
+    def restore(self, state: bytes | None, file: bytes | None) -> None:
+        """Put the committed *state* into Scrapy's file, unless that is newer.
+
+        It is newer if it is readable and not the *file* that was there at the commit.
+
+        :raises JobdirError: the file cannot be written.
+        """
+        if state is None or (self._is_readable() and file != self._describe_file()):
+            return
+        try:
+            write_whole(self._path, state)
+        except OSError as error:
+            raise JobdirError(
+                f"{self._path} cannot be written ({error}), so the spider's state cannot be"
+                " restored. See that its disk has space and that this user may write to it."
+            ) from error
+
+    def notes(self) -> dict[str, bytes]:
+        """What a commit is to store, if the spider has a state that can be pickled.
+
+        It is the state of now, or of the last time that it was due to be saved.
+        """
+        if self._clock() >= self._due_at:
+            self._save()
+        if self._handed_out_at is not None:
+            self._handed_out_at = self._clock()
+        return self._notes
+
+    def note_commit(self) -> None:
+        """A commit has just written the notes that were handed out last."""
+        if self._handed_out_at is not None:
+            self._cost += self._clock() - self._handed_out_at
+            self._handed_out_at = None
+            self._put_off()
+
+    def hasten(self) -> None:
+        """Have the next notes be the state of then, however long that takes."""
+        self._due_at = 0.0
+
+    def _save(self) -> None:
+        state = getattr(self._spider, "state", None)
+        if state is None:
+            return
+        began = self._clock()
+        try:
+            pickled = pickle.dumps(state, protocol=4)
+        except Exception as error:  # pickling runs code of whatever the state holds
+            if not self._warned:
+                self._warned = True
+                logger.warning(
+                    "spider.state cannot be pickled (%(error)s): after a crash the spider gets the"
+                    " last state that could be. Keep only plain data in it.",
+                    {"error": error},
+                    extra={"spider": self._spider},
+                )
+        else:
+            if self._notes.get(STATE) != pickled:
+                self._handed_out_at = began
+                self._notes = {STATE: pickled}
+            self._notes = {**self._notes, FILE: self._describe_file()}
+        self._cost = self._clock() - began
+        self._put_off()
+
+    def _put_off(self) -> None:
+        """Put off the next save until this one comes to its share of the time."""
+        size = len(self._notes.get(STATE, b""))
+        if size <= _SMALL:
+            return
+        pause = self._cost / _SHARE
+        self._due_at = self._clock() + pause - self._cost
+        if pause >= _SELDOM and self._handed_out_at is None and not self._warned_of_size:
+            self._warned_of_size = True
+            logger.warning(
+                "spider.state has %(size).1f MB and takes %(cost).2f s to save, in which the crawl"
+                " stands still. So it is saved every %(pause).0f s and when the crawl ends, and not"
+                " with each commit: after a kill the spider gets a state that is up to that much"
+                " older than the queue. Keep less in it.",
+                {
+                    "size": size / 1e6,
+                    "cost": self._cost,
+                    "pause": pause,
+                },
+                extra={"spider": self._spider},
+            )
+
+    def _describe_file(self) -> bytes:
+        """The file's time of change (ns) and size (bytes), to tell whether it was written since."""
+        try:
+            status = self._path.stat()
+        except OSError:
+            return b"null"
+        return json.dumps([status.st_mtime_ns, status.st_size]).encode()
+
+    def _is_readable(self) -> bool:
+        try:
+            with self._path.open("rb") as file:
+                pickle.load(file)
+        except Exception:  # whatever the reason is, Scrapy's extension would meet it too
+            return False
+        return True

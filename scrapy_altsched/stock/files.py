@@ -1,0 +1,395 @@
+"""The files that Scrapy's own scheduler and filter keep in a job directory, read as they lie there.
+
+Scrapy 2.13 to 2.19 writes requests.queue/ (scrapy/pqueues.py), with one queue for each priority and
+for start requests of that priority ("0", "-1s"), in a folder for each download slot or in none, and
+requests.seen (scrapy/dupefilters.py).  A queue is one of queuelib's (queuelib/queue.py):
+
+======  ===========================================================================================
+LIFO    a file: the number of records, as of the last close (4 bytes); then records, each followed
+        by its length (4 bytes).  What is taken is cut off.
+FIFO    a folder: records, each after its length (4 bytes), in files "q00000", ... of 100,000 each;
+        ``info.json``, as of the last close, says where to read on.  What is taken stays.
+SQLite  a file: a table ``queue`` of ``id`` and ``item``.  What is taken is deleted.
+======  ===========================================================================================
+
+Numbers are big-endian.  A record is a dict of a request's attributes, pickled or marshalled.
+Queuelib believes the number of records and ``info.json``, which a process that dies never writes.
+Nothing is believed here: whatever begins and ends as a record does, and has its length, is one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+from array import array
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote
+
+from ..errors import JobdirError
+
+Kind = Literal["LIFO", "FIFO", "SQLite"]
+
+#: A queue's name: the negated priority, and whether it is of start requests.
+_NAME = re.compile(r"(-?\d+)(s?)")
+_CHUNK = re.compile(r"q\d{5,}")
+_SQLITE = b"SQLite format 3\0"
+_LENGTH = 4  # bytes
+_BLOCK = 1 << 20  # bytes
+#: A fingerprint's length comes first in the binary format; a line of hex digits has greater bytes.
+_FIRST_DIGIT = 0x30
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, sqlite3.OperationalError) as error:
+        raise JobdirError(
+            f"{path}, of a crawl of Scrapy's own scheduler, cannot be read"
+            f" ({getattr(error, 'strerror', None) or error}), so that crawl is not taken over;"
+            " nothing was changed. Make it readable to this user, end whoever uses it, or move"
+            " requests.queue and requests.seen away to begin anew."
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a queue looks like before it is read.
+
+    :ivar records: how many can be read.
+    :ivar unreadable: bytes in which there is no record.
+    :ivar agrees: whether the queue's own count is the same; a process that died left another one.
+    """
+
+    records: int
+    unreadable: int
+    agrees: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StockQueue:
+    """One queue in requests.queue/.
+
+    :ivar slot_hash: at the end of its slot's folder's name; ``""``: it is in none.
+    :ivar priority: of its requests, negated.
+    :ivar start: whether it is a queue of start requests.
+    """
+
+    path: Path
+    kind: Kind
+    slot_hash: str
+    priority: int
+    start: bool
+
+    def look(self) -> Look:
+        """Count the records, without reading them.
+
+        :raises JobdirError: it cannot be read.
+        """
+        with _readable(self.path):
+            if self.kind == "SQLite":
+                return _look_at_sqlite(self.path)
+            if self.kind == "LIFO":
+                with _opened(self.path) as (file, size):
+                    starts, _, unreadable = _lifo_spans(file, size)
+                    count = int.from_bytes(os.pread(file, _LENGTH, 0), "big")
+                return Look(len(starts), unreadable, count == len(starts))
+            return _look_at_fifo(self.path)
+
+    def records(self) -> Iterator[bytes]:
+        """The records, in the order in which they were pushed.
+
+        :raises JobdirError: it cannot be read.
+        """
+        with _readable(self.path):
+            if self.kind == "SQLite":
+                yield from _read_sqlite(self.path)
+            elif self.kind == "LIFO":
+                with _opened(self.path) as (file, size):
+                    starts, lengths, _ = _lifo_spans(file, size)
+                    for start, length in zip(reversed(starts), reversed(lengths), strict=True):
+                        yield os.pread(file, length, start)
+            else:
+                for chunk, offset in _fifo_chunks(self.path, _read_info(self.path)):
+                    with _opened(chunk) as (file, size):
+                        for start, length in _fifo_spans(file, size, offset):
+                            if length:
+                                yield os.pread(file, length, start)
+
+
+def find_queues(directory: Path) -> Iterator[StockQueue]:
+    """All queues in *directory*, which is a requests.queue/, whatever its ``active.json`` says.
+
+    :raises JobdirError: it cannot be read.
+    """
+    with _readable(directory):
+        for path in _entries(directory):
+            if _NAME.fullmatch(path.name):
+                yield _queue(path, "")
+            elif path.is_dir():
+                for inner in _entries(path):
+                    if _NAME.fullmatch(inner.name):
+                        yield _queue(inner, path.name.rpartition("-")[2])
+
+
+def _entries(directory: Path) -> list[Path]:
+    return sorted(directory.iterdir(), reverse=True)  # "0s" before "0"
+
+
+def _queue(path: Path, slot_hash: str) -> StockQueue:
+    name = _NAME.fullmatch(path.name)
+    assert name is not None
+    kind: Kind = "FIFO"
+    if not path.is_dir():
+        with path.open("rb") as file:
+            kind = "SQLite" if file.read(len(_SQLITE)) == _SQLITE else "LIFO"
+    return StockQueue(path, kind, slot_hash, int(name[1]), bool(name[2]))
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[int, int]]:
+    """A file's descriptor and size (bytes)."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield file, os.fstat(file).st_size
+    finally:
+        os.close(file)
+
+
+def _is_record(file: int, start: int, end: int) -> bool:
+    """Whether the bytes between begin and end as a pickled or a marshalled dict does."""
+    first = os.pread(file, 2, start)
+    last = b"." if first[:1] == b"\x80" else b"0"
+    return bool(_BEGIN.match(first)) and os.pread(file, 1, end - 1) == last
+
+
+#: A pickle of some protocol; or a marshalled dict, marked for reference or not, and a text in it.
+_BEGIN = re.compile(rb"\x80[\x02-\x05]|[{\xfb][zZaAut\xfa\xda\xe1\xc1\xf5\xf4]")
+
+
+# Last in, first out
+
+
+def _lifo_spans(file: int, size: int) -> tuple[array[int], array[int], int]:
+    """Where records start and how long they are, the last one first; and bytes that are in none.
+
+    Backward, as a record's length comes after it.  Where that leads nowhere, a write was cut short:
+    from there back to the nearest place where it does.
+    """
+    starts, lengths = array("Q"), array("L")
+    unreadable = 0
+    end = size
+    while end > _LENGTH:
+        length = int.from_bytes(os.pread(file, _LENGTH, end - _LENGTH), "big")
+        start = end - _LENGTH - length
+        if start >= _LENGTH and _is_record(file, start, end - _LENGTH):
+            starts.append(start)
+            lengths.append(length)
+            end = start
+        else:
+            whole = _last_whole(file, end - 1)
+            unreadable += end - whole
+            end = whole
+    return starts, lengths, unreadable
+
+
+def _last_whole(file: int, end: int) -> int:
+    """The end of the last record, its length included, that ends at *end* or before."""
+    while end > _LENGTH:
+        begin = max(_LENGTH, end - _BLOCK)
+        block = os.pread(file, end - begin, begin)
+        for at in reversed([found.end() for found in re.finditer(rb"[.0]", block[:-_LENGTH])]):
+            start = begin + at - int.from_bytes(block[at : at + _LENGTH], "big")
+            if start >= _LENGTH and _is_record(file, start, begin + at):
+                return begin + at + _LENGTH
+        # The last byte of a record may lie before the border, and its length after it.
+        end = begin + _LENGTH if begin > _LENGTH else _LENGTH
+    return _LENGTH
+
+
+# First in, first out
+
+
+def _read_info(path: Path) -> dict[str, Any] | None:
+    try:
+        info = json.loads((path / "info.json").read_bytes())
+        number, _, offset = info["tail"]
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+    is_sound = all(isinstance(value, int) for value in (number, offset, info.get("size")))
+    return info if is_sound else None
+
+
+def _fifo_chunks(path: Path, info: dict[str, Any] | None) -> Iterator[tuple[Path, int]]:
+    """The files of records, the oldest first, and from which byte on they are to be read.
+
+    Those up to the last close's place are left out; without it, what was taken may be read again.
+    """
+    tail = (f"q{info['tail'][0]:05d}", info["tail"][2]) if info is not None else ("", 0)
+    chunks = (chunk for chunk in path.iterdir() if _CHUNK.fullmatch(chunk.name))
+    for chunk in sorted(chunks, key=lambda chunk: int(chunk.name[1:])):
+        yield chunk, tail[1] if chunk.name == tail[0] else 0
+
+
+def _fifo_spans(file: int, size: int, offset: int) -> Iterator[tuple[int, int]]:
+    """Where records start and how long they are; length 0: where there is none, up to the next."""
+    at = offset
+    is_whole = at < size and _fits(file, size, at)
+    while at < size:
+        if is_whole:
+            start = at + _LENGTH
+            end = start + int.from_bytes(os.pread(file, _LENGTH, at), "big")
+            is_followed = end < size and _fits(file, size, end)
+            if end == size or is_followed or not _is_straddled(file, size, at, end):
+                yield start, end - start
+                at, is_whole = end, is_followed
+                continue
+        yield at, 0
+        at = _next_whole(file, size, at + 1)
+        is_whole = at < size
+
+
+def _fits(file: int, size: int, at: int) -> bool:
+    """Whether a length and a record of that length are at *at*."""
+    start = at + _LENGTH
+    end = start + int.from_bytes(os.pread(file, _LENGTH, at), "big")
+    return end <= size and _is_record(file, start, end)
+
+
+def _is_straddled(file: int, size: int, at: int, end: int) -> bool:
+    """Whether a record lies across *end*: the one at *at* was cut short, and others written on."""
+    while (at := _next_whole(file, size, at + 1)) < end:
+        if at + _LENGTH + int.from_bytes(os.pread(file, _LENGTH, at), "big") > end:
+            return True
+    return False
+
+
+def _next_whole(file: int, size: int, begin: int) -> int:
+    """The start of the next record, its length included, from *begin* on; *size*: there is none."""
+    while begin < size:
+        block = os.pread(file, _BLOCK, begin)
+        for found in re.finditer(rb"[\x80{\xfb]", block[_LENGTH:]):
+            if _fits(file, size, begin + found.start()):
+                return begin + found.start()
+        begin += max(1, len(block) - _LENGTH)
+    return size
+
+
+def _look_at_fifo(path: Path) -> Look:
+    info = _read_info(path)
+    records = unreadable = 0
+    is_stale = info is not None and not (path / f"q{info['tail'][0]:05d}").exists()
+    for chunk, offset in _fifo_chunks(path, info):
+        with _opened(chunk) as (file, size):
+            read = offset
+            for start, length in _fifo_spans(file, size, offset):
+                if length:
+                    unreadable += start - _LENGTH - read
+                    records += 1
+                    read = start + length
+            unreadable += max(0, size - read)
+    agrees = records == (info["size"] if info is not None else 0) and not is_stale
+    return Look(records, unreadable, agrees)
+
+
+# SQLite
+
+
+@contextmanager
+def _database(path: Path) -> Iterator[sqlite3.Connection]:
+    # What a process that died has left half-done is undone at the first read; else nothing changes.
+    mode = "rw" if path.with_name(path.name + "-journal").exists() else "ro"
+    with closing(sqlite3.connect(f"file:{quote(str(path))}?mode={mode}", uri=True)) as database:
+        yield database
+
+
+def _look_at_sqlite(path: Path) -> Look:
+    try:
+        with _database(path) as database:
+            if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'queue'").fetchone():
+                return Look(0, 0, agrees=True)
+            records = database.execute("SELECT COUNT(*) FROM queue").fetchone()[0]
+    except sqlite3.OperationalError:
+        raise
+    except sqlite3.DatabaseError:  # damaged
+        return Look(0, path.stat().st_size, agrees=False)
+    return Look(records, 0, agrees=True)
+
+
+def _read_sqlite(path: Path) -> Iterator[bytes]:
+    if not _look_at_sqlite(path).records:
+        return
+    with _database(path) as database:
+        try:
+            for (item,) in database.execute("SELECT item FROM queue ORDER BY id"):
+                yield bytes(item)
+        except sqlite3.OperationalError:
+            raise
+        except sqlite3.DatabaseError:  # damaged from there on
+            return
+
+
+# What was seen
+
+
+class SeenFile:
+    """A requests.seen, in either of its formats, or one after the other.
+
+    Before Scrapy 2.19 each fingerprint is a line of hex digits; since then, two bytes of length and
+    then the fingerprint.
+
+    :ivar formats: which of the two are in it.
+    :ivar unreadable: bytes that are in no fingerprint.  Both are known once all was read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.formats: set[str] = set()
+        self.unreadable = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        self.formats, self.unreadable = set(), 0
+        rest = b""
+        with _readable(self.path), self.path.open("rb") as file:
+            while block := file.read(_BLOCK):
+                rest += block
+                position = 0
+                while (end := self._end(rest, position)) is not None:
+                    fingerprint = self._decode(rest[position:end])
+                    if fingerprint:
+                        yield fingerprint
+                    else:
+                        self.unreadable += end - position
+                    position = end
+                rest = rest[position:]
+        # A last line without its end may lack some of its digits.
+        self.unreadable += len(rest)
+
+    @staticmethod
+    def _end(data: bytes, start: int) -> int | None:
+        """Where the fingerprint ends that begins at *start*; ``None``: further on in the file."""
+        if start + 2 > len(data):
+            return None
+        if data[start] >= _FIRST_DIGIT:
+            end = data.find(b"\n", start) + 1
+            if not end and len(data) - start > _BLOCK:  # no line is so long
+                return len(data)
+            return end or None
+        end = start + 2 + int.from_bytes(data[start : start + 2], "big")
+        return end if end <= len(data) else None
+
+    def _decode(self, data: bytes) -> bytes | None:
+        if data[0] < _FIRST_DIGIT:
+            self.formats.add("binary")
+            return data[2:]
+        self.formats.add("hex")
+        try:
+            return bytes.fromhex(data.decode("ascii").strip())
+        except ValueError:
+            return None

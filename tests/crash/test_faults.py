@@ -1,0 +1,389 @@
+"""Real crawls whose disk or files break under them."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scrapy_altsched.frontier.store.journal import Journal
+
+from ..command.test_command import altsched
+from ..crawls import Crawl
+from ..disks import LimitedFiles, SmallDisk, limit, small_disk_at
+from ..maintenance.test_repair import overwrite_middle
+from ..sites import Gates, Site, random_graph, wait_for_pages
+from .test_crash import KILLED, assert_complete
+
+
+def have_tables_written(crawl: Crawl) -> Path:
+    """Have all that is stored in tables; the one with the pending requests."""
+    # Not through a frontier: it would give the requests its own order, and the crawl, with another
+    # one, would write them all again before it reads them.
+    journal = Journal(crawl.jobdir, crawl.spider)
+    journal.flush()
+    journal.close()
+    tables = (crawl.jobdir / "frontier").glob("*.sst")
+    return max(tables, key=lambda path: path.stat().st_size)
+
+
+# Damaged files
+
+
+def test_a_crawl_whose_log_was_lost_goes_back_and_completes(tmp_path: Path) -> None:
+    graph = random_graph(60, 3, 1)
+    with Site(graph) as site:
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        assert crawl.run(KILL_AT=30, KILL_ON="item") == KILLED
+        have_tables_written(crawl)
+        assert crawl.run(KILL_AT=10, KILL_ON="item", ALTSCHED_COMMIT_EVERY=1) == KILLED
+        for log in (crawl.jobdir / "frontier").glob("*.log"):
+            log.unlink()
+        assert crawl.run() == 0
+        assert "the job goes back from commit" in crawl.log
+        assert crawl.stat("altsched/setback") > 0
+        assert_complete(crawl, site, set(graph))
+
+
+def test_a_crawl_that_meets_a_damaged_table_ends_unfinished_until_it_is_repaired(
+    tmp_path: Path,
+) -> None:
+    graph = random_graph(300, 2, 1)
+    with Site(graph) as site:
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        # As many pending requests as there can be, each read from the store.
+        settings = {"CONCURRENT_REQUESTS": 1, "ALTSCHED_MEMORY_REQUESTS": 1}
+        # An orderly end, so that none of what is damaged has been crawled since the last commit.
+        assert crawl.run(CLOSESPIDER_ITEMCOUNT=100, **settings) == 0
+        overwrite_middle(have_tables_written(crawl))
+        for _ in range(2):
+            crawl.run(**settings)
+            assert "Spider closed (store_damaged)" in crawl.log
+            command = f"scrapy altsched check {crawl.jobdir} --repair"
+            assert "is not finished, and its store is damaged" in crawl.log
+            assert f"Repair it with: {command}" in crawl.log
+            assert "esume" not in crawl.log.partition("Spider closed (store_damaged)")[2]
+            assert "is finished" not in crawl.log
+        check = altsched("check", crawl.jobdir)
+        assert check.returncode == 1
+        assert "Not all of 'pending' can be read" in check.stdout
+        repaired = altsched("check", "--repair", crawl.jobdir)
+        assert repaired.returncode == 1
+        for _ in range(2):
+            assert crawl.run(**settings) == 0
+            assert "Spider closed (finished)" in crawl.log
+            assert "could not be read. The job cannot be finished" in crawl.log
+            assert f"Run `scrapy altsched check {crawl.jobdir} --accept-loss`" in crawl.log
+            assert "is not finished" in crawl.log
+        missing = set(graph) - set(site.hits)
+        assert missing
+        assert crawl.stat("altsched/unaccounted") > 0
+        assert altsched("check", "--accept-loss", crawl.jobdir).returncode == 0
+        assert crawl.run(**settings) == 0
+        assert "is finished" in crawl.log
+
+
+# A disk that fails
+
+GOES_ON = "The crawl goes on in memory and tries again"
+SAVED = "The frontier is saved again"
+#: Seconds of failing commits that end a crawl, where dozens of pages are to be crawled before: it
+#: counts on while the process has to wait for a busy machine.
+FOR_LONG = 12
+
+
+Disk = SmallDisk | LimitedFiles
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Disk]:
+    with small_disk_at(tmp_path / "disk") as disk:
+        yield disk
+
+
+def crawl_on(disk: Disk, tmp_path: Path, url: str) -> Crawl:
+    """A crawl whose job directory is on *disk*."""
+    crawl = Crawl(tmp_path, "pages", url)
+    crawl.jobdir = disk.path / "job"
+    crawl.prefix = disk.enter
+    return crawl
+
+
+def test_a_crawl_whose_disk_is_full_goes_on_in_memory_and_is_saved_when_there_is_space(
+    tmp_path: Path, small_disk: Disk
+) -> None:
+    gates = Gates(random_graph(120, 2, 1), 30, 80)
+    with Site(gates) as site:
+        crawl = crawl_on(small_disk, tmp_path, f"{site.url}/0")
+        process = crawl.start()
+        wait_for_pages(site, 31, process)
+        small_disk.fill(process)
+        gates.open()
+        crawl.wait_for_log(process, GOES_ON)
+        # Nothing can be saved, and still page after page is crawled.
+        wait_for_pages(site, 81, process)
+        small_disk.free(process)
+        crawl.wait_for_log(process, SAVED)
+        gates.open()
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+        assert crawl.log.count(GOES_ON) == 1
+        assert crawl.log.count(SAVED) == 1
+        assert crawl.stat("altsched/commit/failed") >= 1
+        assert_complete(crawl, site, set(gates.graph))
+        # Nothing was fetched twice.
+        assert site.hits.total() == len(gates.graph)
+
+
+def test_a_crawl_killed_while_its_disk_was_full_goes_on_from_its_last_commit(
+    tmp_path: Path, small_disk: Disk
+) -> None:
+    gates = Gates(random_graph(120, 2, 1), 30, 80)
+    with Site(gates) as site:
+        crawl = crawl_on(small_disk, tmp_path, f"{site.url}/0")
+        process = crawl.start()
+        wait_for_pages(site, 31, process)
+        small_disk.fill(process)
+        gates.open()
+        crawl.wait_for_log(process, GOES_ON)
+        wait_for_pages(site, 81, process)
+        crawl.kill(process)
+        gates.open()
+        small_disk.free(process)
+        assert crawl.run() == 0
+        assert_complete(crawl, site, set(gates.graph))
+
+
+def test_a_crawl_that_is_done_while_its_disk_is_full_waits_and_is_not_finished(
+    tmp_path: Path, small_disk: Disk
+) -> None:
+    gates = Gates(random_graph(60, 2, 1), 30)
+    with Site(gates) as site:
+        crawl = crawl_on(small_disk, tmp_path, f"{site.url}/0")
+        process = crawl.start(ALTSCHED_COMMIT_TIMEOUT=FOR_LONG)
+        wait_for_pages(site, 31, process)
+        small_disk.fill(process)
+        gates.open()
+        process.communicate(timeout=60)
+        assert set(site.hits) == set(gates.graph)
+        assert "Spider closed (commit_failed)" in crawl.log
+        assert "The end of this crawl could not be saved" in crawl.log
+        assert "is finished" not in crawl.log
+        small_disk.free(process)
+        assert crawl.run() == 0
+        assert_complete(crawl, site, set(gates.graph))
+
+
+def test_a_crawl_that_is_done_while_its_disk_is_full_is_finished_when_there_is_space(
+    tmp_path: Path, small_disk: Disk
+) -> None:
+    gates = Gates(random_graph(60, 2, 1), 30)
+    with Site(gates) as site:
+        crawl = crawl_on(small_disk, tmp_path, f"{site.url}/0")
+        process = crawl.start()
+        wait_for_pages(site, 31, process)
+        small_disk.fill(process)
+        gates.open()
+        wait_for_pages(site, 60, process)
+        crawl.wait_for_log(process, GOES_ON)
+        small_disk.free(process)
+        process.communicate(timeout=60)
+        assert "Spider closed (finished)" in crawl.log
+        assert_complete(crawl, site, set(gates.graph))
+        assert site.hits.total() == len(gates.graph)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_no_item_is_lost_when_the_feeds_disk_is_full(
+    tmp_path: Path, small_disk: Disk, killed: bool
+) -> None:
+    graph = random_graph(120, 2, 1)
+    gates = Gates(graph, 30, 80)
+    with Site(gates) as site:
+        # The job is on another disk, and could be saved at any time.
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0", padding=2000)
+        crawl.prefix = small_disk.enter
+        feed = ("-o", str(small_disk.path / "items.jsonl"))
+        process = crawl.start(feed)
+        wait_for_pages(site, 31, process)
+        small_disk.fill(process)
+        gates.open()
+        crawl.wait_for_log(process, "The commit was postponed")
+        assert small_disk.reason in crawl.log
+        wait_for_pages(site, 81, process)
+        if killed:
+            crawl.kill(process)
+            small_disk.free(process)
+            gates.open()
+            assert crawl.run(feed) == 0
+        else:
+            small_disk.free(process)
+            crawl.wait_for_log(process, SAVED)
+            gates.open()
+            process.communicate(timeout=60)
+        shutil.copy(small_disk.outside(small_disk.path / "items.jsonl"), crawl.items)
+        assert_complete(crawl, site, set(graph))
+        if not killed:
+            assert len(crawl.item_paths()) == len(graph)
+
+
+def test_a_crawl_whose_files_may_not_grow_is_saved_when_they_may(tmp_path: Path) -> None:
+    gates = Gates(random_graph(120, 2, 1), 30, 80)
+    with Site(gates) as site:
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        process = crawl.start()
+        wait_for_pages(site, 31, process)
+        # All files are limited alike, and what follows has to fit into the crawl's log.
+        [log] = (crawl.jobdir / "frontier").glob("*.log")
+        crawl.wait_until(process, lambda: log.stat().st_size > 2 * len(crawl.log))
+        limit(process, log.stat().st_size)
+        gates.open()
+        crawl.wait_for_log(process, GOES_ON)
+        assert "File too large" in crawl.log
+        wait_for_pages(site, 81, process)
+        limit(process, resource.RLIM_INFINITY)
+        crawl.wait_for_log(process, SAVED)
+        gates.open()
+        process.communicate(timeout=60)
+        assert crawl.log.count(GOES_ON) == 1
+        assert_complete(crawl, site, set(gates.graph))
+        assert site.hits.total() == len(gates.graph)
+
+
+def test_a_crawl_whose_log_cannot_be_written_any_more_opens_another(tmp_path: Path) -> None:
+    graph = random_graph(120, 2, 1)
+    with Site(graph) as site:
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        assert crawl.run(FAULT="log_fails", FAULT_AT=30) == 0
+        assert "Input/output error" in crawl.log
+        assert SAVED in crawl.log
+        assert_complete(crawl, site, set(graph))
+        assert site.hits.total() == len(graph)
+
+
+def test_a_crawl_whose_tables_cannot_be_read_any_more_opens_them_again(tmp_path: Path) -> None:
+    graph = random_graph(200, 2, 1)
+    with Site(graph) as site:
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        settings = {"CONCURRENT_REQUESTS": 1, "ALTSCHED_MEMORY_REQUESTS": 1}
+        assert crawl.run(KILL_AT=60, KILL_ON="item", **settings) == KILLED
+        have_tables_written(crawl)
+        assert crawl.run(FAULT="tables_fail", FAULT_AT=5, **settings) == 0
+        assert "Input/output error" in crawl.log
+        assert_complete(crawl, site, set(graph))
+
+
+def test_a_crawl_that_cannot_read_its_queue_for_long_is_closed_unfinished(tmp_path: Path) -> None:
+    graph = random_graph(300, 2, 1)
+    with Site(graph) as site:
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        settings = {"CONCURRENT_REQUESTS": 1, "ALTSCHED_MEMORY_REQUESTS": 1}
+        assert crawl.run(KILL_AT=100, KILL_ON="item", **settings) == KILLED
+        have_tables_written(crawl)
+        crawl.run(FAULT="no_tables", FAULT_AT=5, ALTSCHED_COMMIT_TIMEOUT=3, **settings)
+        assert "Input/output error" in crawl.log
+        assert "Spider closed (commit_failed)" in crawl.log
+        assert "is finished" not in crawl.log
+        assert crawl.run(**settings) == 0
+        assert_complete(crawl, site, set(graph))
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [("read_only", "Read-only file system"), ("log_is_full", "No space left on device")],
+)
+def test_a_crawl_that_cannot_be_saved_for_long_is_closed_unfinished(
+    tmp_path: Path, fault: str, message: str
+) -> None:
+    gates = Gates(random_graph(120, 2, 1), 60)
+    with Site(gates) as site:
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        process = crawl.start(FAULT=fault, FAULT_AT=30, ALTSCHED_COMMIT_TIMEOUT=FOR_LONG)
+        crawl.wait_for_log(process, GOES_ON)
+        # It goes on in memory until then.
+        wait_for_pages(site, 61, process)
+        crawl.wait_for_log(process, "(commit_failed)")
+        gates.open()
+        process.communicate(timeout=60)
+        assert message in crawl.log
+        assert crawl.log.count(GOES_ON) == 1
+        assert "Spider closed (commit_failed)" in crawl.log
+        assert "is finished" not in crawl.log
+        assert crawl.run() == 0
+        assert_complete(crawl, site, set(gates.graph))
+
+
+def test_a_crawl_on_a_full_disk_does_not_start_and_says_why(tmp_path: Path) -> None:
+    graph = random_graph(60, 2, 1)
+    with Site(graph) as site:
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        assert crawl.run(KILL_AT=20, KILL_ON="item") == KILLED
+        before = site.hits.total()
+        crawl.run(FAULT="no_new_files", FAULT_AT=-1)
+        assert "No space left on device" in crawl.log
+        assert "is finished" not in crawl.log
+        assert site.hits.total() == before
+        assert crawl.run() == 0
+        assert_complete(crawl, site, set(graph))
+
+
+def test_a_crawl_whose_jobdir_is_deleted_is_closed_and_makes_none_in_its_place(
+    tmp_path: Path,
+) -> None:
+    gates = Gates(random_graph(60, 2, 1), 30)
+    with Site(gates) as site:
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        process = crawl.start()
+        wait_for_pages(site, 31, process)
+        shutil.rmtree(crawl.jobdir)
+        gates.open()
+        process.communicate(timeout=60)
+        assert "Spider closed (jobdir_lost)" in crawl.log
+        assert "deleted or replaced while the crawl was running" in crawl.log
+        assert "is finished" not in crawl.log
+        assert not (crawl.jobdir / "frontier").exists()
+
+
+def test_a_log_that_is_deleted_under_the_crawl_is_missed_by_the_next_run(tmp_path: Path) -> None:
+    gates = Gates(random_graph(60, 2, 1), 20, 40)
+    with Site(gates) as site:
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        # A page is asked for when all that those before it led to is committed.
+        process = crawl.start(ALTSCHED_COMMIT_EVERY=1)
+        wait_for_pages(site, 21, process)
+        for log in (crawl.jobdir / "frontier").glob("*.log"):
+            log.unlink()
+        gates.open()
+        # It is still at work when it is killed: at its end all would be in tables.
+        wait_for_pages(site, 41, process)
+        crawl.kill(process)
+        gates.open()
+        assert crawl.run() == 0
+        assert "the job goes back from commit" in crawl.log
+        assert_complete(crawl, site, set(gates.graph))
+
+
+def test_a_crawl_whose_worker_outlived_it_goes_on(tmp_path: Path) -> None:
+    gates = Gates(random_graph(60, 2, 1), 30)
+    with Site(gates) as site:
+        crawl = Crawl(tmp_path, "troubled", f"{site.url}/0", action="pool", at=10)
+        process = crawl.start()
+        assert process.stdout is not None
+        worker = int(process.stdout.readline())
+        try:
+            wait_for_pages(site, 31, process)
+            process.kill()
+            process.wait()
+            gates.open()
+            crawl.arguments["action"] = ""
+            assert crawl.run() == 0
+            os.kill(worker, 0)
+        finally:
+            os.kill(worker, signal.SIGKILL)
+            process.communicate()
+        assert_complete(crawl, site, set(gates.graph))

@@ -1,0 +1,294 @@
+"""A SIGKILL at every step that a job takes on its disk, and at every step of a crawl."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from scrapy_altsched.frontier.local.frontier import LocalFrontier
+from scrapy_altsched.frontier.store.journal import Journal
+from scrapy_altsched.frontier.store.view import View
+from scrapy_altsched.maintenance.audit import audit
+from scrapy_altsched.maintenance.opening import open_frontier
+from scrapy_altsched.maintenance.requeue import dead_requests, requeue
+
+from ..crawls import Crawl
+from ..frontiers import OWNER, DiskKind, name_of, page, problems_of, take
+from ..project.crashsite.killpoints import STEPS
+from ..scenarios import ALL, FIFO, OTHER, Foreign, crawl, finish, start
+from ..sites import Site, random_graph
+from .test_crash import KILLED
+from .test_crash import assert_complete as assert_crawl_complete
+
+
+def silent(_: str) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Kill:
+    """A death of the process.
+
+    :ivar path: what was left of the job directory.
+    :ivar point: phase of the scenario, call, kind of the file.
+    :ivar part: how much of its data a write had written, from 0 to 1.
+    """
+
+    path: Path
+    point: tuple[str, str, str]
+    part: float
+
+
+def kills(scenario: str, image: Path, into: Path, *phase: str) -> list[Kill]:
+    """Kill the scenario before and inside of each of its steps, or of those of a phase."""
+    name = f"tests.scenarios:{scenario}"
+    command = [sys.executable, "-m", "tests.killing", name, image, into, *phase]
+    run = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, check=True)
+    lines = [json.loads(line) for line in run.stdout.splitlines()]
+    whole = [line for line in lines if line["call"] == "none"]
+    assert len(whole) == 2, "once for the main thread, once for the others"
+    return [
+        Kill(
+            into / line["path"],
+            # 000012.log, MANIFEST-000005 and 000005.dbtmp are of a kind.
+            (line["phase"], line["call"], re.sub(r"\d{6}|\d$", "#", line["file"])),
+            line["part"],
+        )
+        for line in lines
+        if line not in whole
+    ]
+
+
+def assert_complete(frontier: LocalFrontier) -> None:
+    """Every page is done, and nothing else is there."""
+    assert problems_of(frontier) == []
+    counts = frontier.counts()
+    assert (counts.pending, counts.leased, counts.dead, counts.unaccounted) == (0, 0, 0, 0)
+    assert counts.done == len(ALL)
+    assert all(frontier.mark_seen(name.encode()) for name in ALL)
+    frontier.close(finished=True)
+
+
+# What a job is before the process is killed
+
+
+def nothing(tmp_path: Path) -> Path:
+    return tmp_path / "nothing"
+
+
+def died(tmp_path: Path) -> Path:
+    """A job whose process died: tables, a log, suspects, one of which died alone."""
+    disk = DiskKind(tmp_path)
+    frontier = disk.open(FIFO)
+    start(frontier)
+    frontier.commit()
+    crawl(frontier, silent, 2)
+    for _ in range(2):
+        frontier.commit()
+        take(frontier)
+        disk.crash(frontier)
+        frontier = disk.open(FIFO)
+    take(frontier)
+    image = disk.image()
+    frontier.abandon()
+    return image
+
+
+def stopped(tmp_path: Path) -> Path:
+    """A job that was closed, with requests in several slots."""
+    frontier = open_frontier(tmp_path / "job", OWNER, FIFO)
+    start(frontier)
+    crawl(frontier, silent, 3)
+    frontier.close()
+    return tmp_path / "job"
+
+
+def with_dead(tmp_path: Path) -> Path:
+    """A job that has nothing but dead requests left."""
+    frontier = open_frontier(tmp_path / "job", OWNER, FIFO)
+    start(frontier)
+    crawl(frontier, silent, 1)
+    while (lease := frontier.lease()) is not None:
+        frontier.bury(lease, f"{name_of(lease)} cannot be crawled")
+    frontier.close()
+    return tmp_path / "job"
+
+
+# How it goes on
+
+
+def go_on(path: Path) -> LocalFrontier:
+    return finish(path, FIFO)
+
+
+def go_on_in_either_order(path: Path) -> LocalFrontier:
+    other = path.with_name(f"{path.name} in the old order")
+    shutil.copytree(path, other)
+    assert_complete(finish(other, FIFO))
+    return finish(path, OTHER)
+
+
+def requeue_again(path: Path) -> LocalFrontier:
+    journal = Journal(path, OWNER)
+    dead = list(dead_requests(journal))
+    assert len(dead) in (0, 5), "all of them or none"
+    requeue(journal, dead, lambda _: ("elsewhere", False))
+    journal.close()
+    return finish(path, FIFO)
+
+
+def take_over_again(path: Path) -> LocalFrontier:
+    return finish(path, FIFO, source=Foreign())
+
+
+#: Points that each scenario must be killed at, among all that there are.
+OPENING = [
+    *[("openat", "#.log"), ("write", "MANIFEST-#"), ("fdatasync", "MANIFEST-#")],
+    *[("write", "#.dbtmp"), ("rename", "#.dbtmp")],
+]
+COMMITTING = [("write", "#.log"), ("pwrite64", "altsched.commit")]
+LEASING = [("pwrite64", "altsched.leases.#")]
+CLOSING = [("fdatasync", "#.log"), ("write", "#.sst"), ("unlink", "#.log")]
+
+
+def points(phase: str, *steps: list[tuple[str, str]]) -> set[tuple[str, str, str]]:
+    return {(phase, call, file) for part in steps for call, file in part}
+
+
+@pytest.mark.timeout(1200)  # several hundred processes
+@pytest.mark.parametrize(
+    ("scenario", "before", "after", "expected"),
+    [
+        (
+            "first_run",
+            nothing,
+            go_on,
+            points("create", OPENING, [("mkdir", "frontier.partial")])
+            | points("create", [("rename", "frontier.partial"), ("fsync", "altsched.json.partial")])
+            | points("create", [("rename", "altsched.json.partial"), ("openat", "altsched.lock")])
+            | points("commit", COMMITTING, LEASING)
+            | points("lease", LEASING)
+            | points("close", COMMITTING, CLOSING),
+        ),
+        (
+            "later_run",
+            died,
+            go_on,
+            points("open", OPENING, COMMITTING, [("write", "#.sst"), ("unlink", "#.log")])
+            | points("commit", COMMITTING, LEASING)
+            | points("lease", LEASING)
+            | points("close", COMMITTING, CLOSING),
+        ),
+        ("other_order", stopped, go_on_in_either_order, points("reorder", OPENING, COMMITTING)),
+        (
+            "second_chance",
+            with_dead,
+            requeue_again,
+            points("requeue", OPENING, COMMITTING) | points("close", CLOSING),
+        ),
+        (
+            "take_over",
+            nothing,
+            take_over_again,
+            points("import", OPENING, COMMITTING, [("rename", "frontier.partial")])
+            | points("close", CLOSING),
+        ),
+    ],
+)
+def test_a_kill_at_any_step_on_the_disk_loses_nothing(
+    tmp_path: Path,
+    scenario: str,
+    before: Callable[[Path], Path],
+    after: Callable[[Path], LocalFrontier],
+    expected: set[tuple[str, str, str]],
+) -> None:
+    image = before(tmp_path)
+    into = tmp_path / "killed"
+    into.mkdir()
+    reached = kills(scenario, image, into)
+    inside = sum(kill.part > 0 for kill in reached)
+    print(f"{scenario}: {len(reached)} kills, {inside} of them inside of a write")
+    assert expected <= {kill.point for kill in reached}
+    assert {kill.point[0] for kill in reached if kill.part} >= {phase for phase, _, _ in expected}
+    for kill in reached:
+        frontier = after(kill.path)
+        try:
+            assert_complete(frontier)
+        except AssertionError as error:
+            raise AssertionError(f"killed at {kill.point}, {kill.part} of it done") from error
+        finally:
+            frontier.abandon()
+        shutil.rmtree(kill.path)
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    ("scenario", "done", "added"),
+    [
+        ("commit_of_some", 5, 20),
+        pytest.param("commit_of_thousands", 5_000, 20_000, marks=pytest.mark.slow),
+    ],
+)
+def test_a_kill_at_any_step_of_a_commit_parts_no_note_from_the_ends_that_it_tells_of(
+    tmp_path: Path, scenario: str, done: int, added: int
+) -> None:
+    image = tmp_path / "job"
+    frontier = open_frontier(image, OWNER, FIFO)
+    for number in range(done):
+        frontier.add(page(f"page {number}", str(number % 5)))
+    frontier.close()
+    into = tmp_path / "killed"
+    into.mkdir()
+    reached = kills(scenario, image, into, "commit")
+    found = set()
+    for kill in reached:
+        frontier = open_frontier(kill.path, OWNER, FIFO)
+        counts = frontier.counts()
+        found.add((frontier.note("done"), counts.done))
+        assert counts.unaccounted == 0
+        if counts.done:
+            assert counts.pending >= added
+        frontier.abandon()
+        shutil.rmtree(kill.path)
+    print(f"{scenario}: {len(reached)} kills")
+    assert found == {(None, 0), (str(done).encode(), done)}
+
+
+@pytest.mark.timeout(1200)  # more than sixty crawls
+def test_a_crawl_killed_before_and_after_each_of_its_steps_loses_nothing(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    graph = random_graph(500, 2, 1)
+    points = [f"{when} {step}" for step in STEPS for when in ("before", "after")]
+    rng.shuffle(points)
+    with Site(graph) as site:
+        job = Crawl(tmp_path, "pages", f"{site.url}/0")
+        # A first one, so that there is something to resume.
+        assert job.run(CLOSESPIDER_ITEMCOUNT=4) == 0
+        for point in points:
+            # At one of the first times that it comes there, if it does so more than once; a page
+            # may come by a step just once, or share it with others.
+            time = 1 if STEPS[point.partition(" ")[2]].once else rng.randrange(1, 6)
+            settings = {
+                "KILL_POINT": point,
+                "KILL_TIME": time,
+                # On a busy machine several pages share a commit.
+                "CLOSESPIDER_ITEMCOUNT": 5 * (time - 1) + rng.randrange(4, 8),
+                # The same page may well be under way again and again.
+                "ALTSCHED_MAX_CRASHES": 1_000,
+                "ALTSCHED_COMMIT_EVERY": 1,
+            }
+            assert job.run(**settings) == KILLED, f"{point} was not reached, with {settings}"
+            with View(job.jobdir / "frontier") as view:
+                assert audit(view) == [], f"killed {point}, with {settings}"
+        assert len(site.hits) < len(graph), "it was at its end before all points were visited"
+        assert job.run() == 0
+        assert_crawl_complete(job, site, set(graph))

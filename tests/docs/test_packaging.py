@@ -1,0 +1,126 @@
+"""The wheel, in an environment that has nothing else."""
+
+from __future__ import annotations
+
+import configparser
+import shutil
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from ..sites import Page, Site
+
+ROOT = Path(__file__).parents[2]
+SPIDER = """
+import scrapy
+
+class OneSpider(scrapy.Spider):
+    name = "one"
+    custom_settings = {"ADDONS": {"scrapy_altsched.Addon": 500}}
+
+    async def start(self):
+        yield scrapy.Request(self.url)
+
+    def parse(self, response):
+        yield {"url": response.url}
+        yield from response.follow_all(css="a")
+"""
+
+
+def run(*command: object, cwd: Path) -> str:
+    done = subprocess.run(
+        [str(part) for part in command], cwd=cwd, capture_output=True, text=True, timeout=250
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def requirements(lines: str) -> list[Requirement]:
+    return [Requirement(line) for line in lines.splitlines() if line and line[0] != "#"]
+
+
+def pins(python: str) -> dict[str, str]:
+    """Name -> version, in the oldest environment that is tested on that Python."""
+    found = requirements((ROOT / "tests" / "constraints-oldest.txt").read_text())
+    here = [it for it in found if not it.marker or it.marker.evaluate({"python_version": python})]
+    versions = {canonicalize_name(it.name): str(it.specifier) for it in here}
+    assert len(versions) == len(here)  # one pin each
+    assert all(version.startswith("==") for version in versions.values())
+    return {name: version.removeprefix("==") for name, version in versions.items()}
+
+
+@pytest.mark.parametrize("python", ["3.10", "3.11", "3.12", "3.13"])
+def test_the_declared_minimums_are_those_that_are_tested(python: str) -> None:
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    tested = pins(python)
+    for declared in requirements(config["options"]["install_requires"]):
+        name = canonicalize_name(declared.name)
+        if declared.marker is None or declared.marker.evaluate({"python_version": python}):
+            assert tested[name] in declared.specifier
+        if python == "3.10":  # newer ones have no wheel, or cannot run it
+            assert str(declared.specifier) == f">={tested[name]}"
+
+
+def source_files() -> set[str]:
+    """All that the repository holds, or the source distribution that these tests run in."""
+    if (ROOT / ".git").exists():
+        return set(run("git", "ls-files", cwd=ROOT).splitlines())
+    left_out = {".venv", ".tox", "build", "dist", "__pycache__", "PKG-INFO"}
+    paths = (path.relative_to(ROOT) for path in ROOT.rglob("*") if path.is_file())
+    return {
+        path.as_posix()
+        for path in paths
+        if not left_out & set(path.parts)
+        and not any(part.endswith((".egg-info", "_cache")) for part in path.parts)
+    }
+
+
+def test_the_source_distribution_holds_all_that_the_repository_does(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    files = source_files()
+    for name in files:
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, source / name)
+    run(sys.executable, "-m", "build", "--sdist", "--outdir", tmp_path, source, cwd=tmp_path)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as content:
+        names = {member.name.partition("/")[2] for member in content if member.isfile()}
+    made = {name for name in names if name == "PKG-INFO" or ".egg-info/" in name}
+    assert names - made == files
+
+
+def test_the_wheel_works_in_an_empty_environment(tmp_path: Path) -> None:
+    # From a copy: a build leaves files in its tree, and takes up what an older one left there.
+    source = tmp_path / "source"
+    left_out = shutil.ignore_patterns(".*", "build", "*.egg-info", "__pycache__")
+    shutil.copytree(ROOT, source, ignore=left_out)
+    pip = (sys.executable, "-m", "pip")
+    run(*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path, source, cwd=tmp_path)
+    (wheel,) = tmp_path.glob("*.whl")
+    modules = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("scrapy_altsched/**/*.py")}
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    data = {"scrapy_altsched/py.typed", "scrapy_altsched/canonical/presets.toml"}
+    assert modules | data <= names
+    assert not any(name.startswith(("tests/", "example_project/")) for name in names)
+
+    venv.create(tmp_path / "empty", with_pip=True)
+    python = tmp_path / "empty" / "bin" / "python"
+    run(python, "-m", "pip", "install", "--quiet", wheel, cwd=tmp_path)
+    (tmp_path / "one.py").write_text(SPIDER)
+    with Site({"/0": Page(["/1"]), "/1": Page(["/0"])}) as site:
+        log = run(
+            *(python, "-m", "scrapy", "runspider", "one.py", "-a", f"url={site.url}/0"),
+            *("-s", "JOBDIR=job", "-o", "items.jsonl"),
+            cwd=tmp_path,
+        )
+        assert site.hits == {"/0": 1, "/1": 1}
+    assert "is finished" in log

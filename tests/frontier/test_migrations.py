@@ -1,0 +1,185 @@
+"""An older format of a job is brought up to date, in one go or not at all."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scrapy_altsched.errors import JobdirMismatchError
+from scrapy_altsched.frontier.store import jobdir as jobdir_module
+from scrapy_altsched.frontier.store import migrations
+from scrapy_altsched.frontier.store.records import Batch
+from scrapy_altsched.frontier.store.store import Store
+from scrapy_altsched.maintenance.opening import open_frontier
+
+from ..frontiers import OWNER, page, problems_of, work_off
+
+Step = Callable[[Store], Batch]
+
+
+class Death(BaseException):
+    """What cannot be caught."""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    """A job of the format that is the newest one now."""
+    frontier = open_frontier(tmp_path / "job", OWNER)
+    frontier.add(page("a"))
+    frontier.add(page("b"))
+    frontier.close()
+    return tmp_path / "job"
+
+
+def set_format(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    for module in (jobdir_module, migrations):
+        monkeypatch.setattr(module, "FORMAT", number)
+
+
+@pytest.fixture
+def add_format(monkeypatch: pytest.MonkeyPatch) -> Callable[[Step], None]:
+    """Makes the present formats older ones, with a step to one that is newer."""
+    monkeypatch.setattr(migrations, "STEPS", dict(migrations.STEPS))
+
+    def add(step: Step) -> None:
+        migrations.STEPS[jobdir_module.FORMAT] = step
+        set_format(monkeypatch, jobdir_module.FORMAT + 1)
+
+    return add
+
+
+def upper(store: Store) -> Batch:
+    """The made-up newer format has its payloads in capitals."""
+    batch = Batch(store.counters())
+    batch.pending += [(key, value.upper()) for key, value in store.pending()]
+    return batch
+
+
+def noting(text: bytes) -> Step:
+    def step(store: Store) -> Batch:
+        before = store.note("steps") or b""
+        return Batch(store.counters(), notes={"steps": before + text})
+
+    return step
+
+
+def stated_format(path: Path) -> int:
+    return int(json.loads((path / "altsched.json").read_text())["format"])
+
+
+def test_there_is_a_step_from_each_older_format() -> None:
+    assert migrations.STEPS.keys() == set(range(jobdir_module.OLDEST, jobdir_module.FORMAT))
+
+
+def test_an_older_format_is_brought_up_to_date_once(
+    job: Path, add_format: Any, caplog: Any
+) -> None:
+    caplog.set_level(logging.INFO)
+    newest = jobdir_module.FORMAT
+    add_format(upper)
+    frontier = open_frontier(job, OWNER)
+    assert f"is of format {newest + 1} now" in caplog.text
+    assert stated_format(job) == newest + 1
+    lease = frontier.lease()
+    assert lease is not None
+    assert lease.entry.payload is not None
+    assert lease.entry.payload.isupper()
+    frontier.release(lease)
+    frontier.close()
+    caplog.clear()
+    frontier = open_frontier(job, OWNER)
+    assert not caplog.text
+    assert frontier.counts().pending == 2
+    frontier.close()
+
+
+def test_a_job_goes_through_all_steps_from_its_format_on(job: Path, add_format: Any) -> None:
+    add_format(noting(b"first "))
+    add_format(noting(b"second "))
+    add_format(noting(b"third"))
+    frontier = open_frontier(job, OWNER)
+    assert frontier.note("steps") == b"first second third"
+    assert problems_of(frontier) == []
+    assert sorted(work_off(frontier)) == ["a", "b"]
+    frontier.close()
+
+
+def test_a_new_job_is_of_the_newest_format(tmp_path: Path, add_format: Any) -> None:
+    add_format(noting(b"first"))
+    frontier = open_frontier(tmp_path / "new", OWNER)
+    assert frontier.note("steps") is None
+    assert stated_format(tmp_path / "new") == jobdir_module.FORMAT
+    frontier.close()
+
+
+def test_a_step_that_was_cut_short_begins_anew(job: Path, add_format: Any) -> None:
+    deaths = 2
+
+    def dying(store: Store) -> Batch:
+        nonlocal deaths
+        # A row under the id of a slot that no batch names.
+        row = (store.counters().next_slot.to_bytes(8, "big") + b"x", b"new form")
+        store.write(Batch(store.counters(), pending=[row]), wait=True)
+        deaths -= 1
+        if deaths >= 0:
+            raise Death
+        return noting(b"done")(store)
+
+    old = jobdir_module.FORMAT
+    add_format(dying)
+    for _ in range(2):
+        with pytest.raises(Death):
+            open_frontier(job, OWNER)
+        assert stated_format(job) == old
+    frontier = open_frontier(job, OWNER)
+    assert frontier.note("steps") == b"done"
+    assert problems_of(frontier) == []
+    assert sorted(work_off(frontier)) == ["a", "b"]
+    frontier.close()
+
+
+def test_a_death_before_the_directory_says_the_new_format_is_got_over(
+    job: Path, add_format: Any
+) -> None:
+    before = (job / "altsched.json").read_bytes()
+    add_format(noting(b"once"))
+    open_frontier(job, OWNER).close()
+    (job / "altsched.json").write_bytes(before)
+    frontier = open_frontier(job, OWNER)
+    assert frontier.note("steps") == b"once"
+    assert stated_format(job) == jobdir_module.FORMAT
+    frontier.close()
+
+
+def test_a_version_that_knows_only_the_older_format_refuses_the_newer_one(
+    job: Path, add_format: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = (job / "altsched.json").read_bytes()
+    old = jobdir_module.FORMAT
+    add_format(noting(b"once"))
+    open_frontier(job, OWNER).close()
+    set_format(monkeypatch, old)
+    for _ in range(2):
+        with pytest.raises(JobdirMismatchError, match="Upgrade scrapy_altsched"):
+            open_frontier(job, OWNER)
+        # The store says so, too, if the death came before the directory did.
+        (job / "altsched.json").write_bytes(before)
+
+
+def test_a_format_that_is_too_old_is_refused_and_nothing_changes(job: Path) -> None:
+    identity = json.loads((job / "altsched.json").read_text())
+    identity["format"] = jobdir_module.OLDEST - 1
+    (job / "altsched.json").write_text(json.dumps(identity))
+    shutil.copytree(job, job.with_name("copy"))
+    with pytest.raises(JobdirMismatchError, match=r"too old \(format 0") as caught:
+        open_frontier(job, OWNER)
+    assert "Finish this job with that version" in str(caught.value)
+    for path in job.rglob("*"):
+        copy = job.with_name("copy") / path.relative_to(job)
+        assert path.is_dir() or path.read_bytes() == copy.read_bytes()
