@@ -4,8 +4,8 @@
 
     ADDONS = {"scrapy_altsched.Addon": 500}
 
-The names below are what settings refer to; each is imported when it is first asked for, so that
-naming one in a settings module costs nothing.
+The names below are what settings refer to, and what spiders and extensions may use.  Each is
+imported when it is first asked for, so that naming one in a settings module costs nothing.
 """
 
 from __future__ import annotations
@@ -16,13 +16,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .addon import Addon
     from .dupefilter import DupeFilter
+    from .engine import current_scheduler
     from .errors import AltschedError
     from .requests.fingerprint import RequestFingerprinter
     from .scheduler import Scheduler
 
 __version__ = "0.1.0"
 
-__all__ = ["Addon", "AltschedError", "DupeFilter", "RequestFingerprinter", "Scheduler"]
+__all__ = [
+    "Addon",
+    "AltschedError",
+    "DupeFilter",
+    "RequestFingerprinter",
+    "Scheduler",
+    "current_scheduler",
+]
 
 _HOMES = {
     "Addon": "addon",
@@ -30,6 +38,7 @@ _HOMES = {
     "DupeFilter": "dupefilter",
     "RequestFingerprinter": "requests.fingerprint",
     "Scheduler": "scheduler",
+    "current_scheduler": "engine",
 }
 
 

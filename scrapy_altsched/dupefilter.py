@@ -18,11 +18,11 @@ from .crawl.reports import name_of, warn_of_other_fingerprints
 from .crawl.tally import Tally
 from .engine import Engine, current_scheduler
 from .errors import AltschedError, StoreStalledError
-from .frontier import Components, Options
-from .frontier.local.frontier import LocalFrontier
+from .frontier import Components, Frontier, Options
 from .inflection import inflect
 from .maintenance.opening import open_frontier
 from .requests.fingerprint import NOTE, apply_rules, describe, makes_scrapys_own, shorten
+from .requests.identity import Identity, no_page
 from .requests.recent import RecentURLs, page_of
 from .settings import Config
 
@@ -63,7 +63,7 @@ class DupeFilter(BaseDupeFilter):
         self.logdupes = True
         self._path = path
         self._crawler = crawler
-        self._frontier: LocalFrontier | None = None
+        self._frontier: Frontier | None = None
         self._tally: Tally | None = None
         self.use_rules(Rules())
         self._is_owner = False
@@ -86,12 +86,25 @@ class DupeFilter(BaseDupeFilter):
         self._make = apply_rules(self.fingerprinter, rules, stats).fingerprint
         #: What makes the fingerprints, for the job's note of it.
         self.fingerprint_note = describe(self.fingerprinter, rules)
-        is_by_url = type(self).fingerprint is DupeFilter.fingerprint and not rules
-        is_by_url = is_by_url and makes_scrapys_own(self.fingerprinter)
-        #: What was seen a moment ago, where the URL alone tells pages apart.
-        self.recent = RecentURLs(page_of if is_by_url else _no_page)
+        is_by_url = (
+            type(self).fingerprint is DupeFilter.fingerprint
+            and self.is_exact
+            and not rules
+            and makes_scrapys_own(self.fingerprinter)
+        )
+        #: Which page a request is, for a scheduler that shares its frontier.
+        self.identity = Identity(
+            self.fingerprint,
+            RecentURLs(page_of if is_by_url else no_page),
+            None if self.is_exact else self.request_seen,
+        )
 
-    def share(self, frontier: LocalFrontier, tally: Tally) -> None:
+    @property
+    def is_exact(self) -> bool:
+        """Whether to look and to mark may be one step with the rest of an add."""
+        return type(self).request_seen is DupeFilter.request_seen
+
+    def share(self, frontier: Frontier, tally: Tally) -> None:
         """Use a scheduler's frontier; the scheduler calls it before :meth:`open`.
 
         :param tally: where to count what is refused.
@@ -131,7 +144,7 @@ class DupeFilter(BaseDupeFilter):
                 {"scheduler": components.scheduler},
                 extra={"spider": spider},
             )
-        if path is not None and self._frontier.run > 1:
+        if path is not None and self._frontier.job.run > 1:
             stored = self._frontier.note(NOTE)
             warn_of_other_fingerprints(stored, self.fingerprint_note, path, spider)
         if self._frontier.pending:
@@ -181,16 +194,16 @@ class DupeFilter(BaseDupeFilter):
         if self._frontier is None:
             self.open()
         assert self._frontier is not None
-        self.recent.clear()
+        self.identity.recent.clear()
         was_seen = self._frontier.forget(self.fingerprint(request))
         if was_seen and self._is_owner:
             self._commit(self._frontier)
         return was_seen
 
-    def _commit(self, frontier: LocalFrontier) -> float:
+    def _commit(self, frontier: Frontier) -> float:
         """Commit; the number of seconds until the next time."""
         try:
-            complete = frontier.commit({NOTE: self.fingerprint_note})
+            complete = frontier.commit({NOTE: self.fingerprint_note}).complete
         except StoreStalledError:
             return 0.1
         except AltschedError as error:
@@ -231,7 +244,3 @@ class DupeFilter(BaseDupeFilter):
             self._tally["dupefilter/filtered"] += 1
         else:
             spider.crawler.stats.inc_value("dupefilter/filtered")
-
-
-def _no_page(_: Request) -> str | None:
-    return None

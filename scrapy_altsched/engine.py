@@ -96,7 +96,8 @@ class StartWatch:
     ) -> None:
         self._source = source
         self._on_end = on_end
-        self._last: object = None
+        #: What it yielded last; ``None`` from :meth:`take` on.
+        self.last: object = None
         #: Whether ``start()`` ran to its end, without an exception.
         self.exhausted = source is None
         #: Whether nothing more is to come, for whatever reason.
@@ -108,23 +109,23 @@ class StartWatch:
     async def __anext__(self) -> Any:
         assert self._source is not None
         try:
-            self._last = await self._source.__anext__()
+            self.last = await self._source.__anext__()
         except BaseException as error:
             self.exhausted = isinstance(error, StopAsyncIteration)
             self.ended = True
             if self._on_end is not None:
                 self._on_end()
             raise
-        return self._last
+        return self.last
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._source, name)
 
     def take(self, request: Request) -> bool:
         """Whether *request* is what ``start()`` yielded last; true once for each that it yields."""
-        if request is not self._last:
+        if request is not self.last:
             return False
-        self._last = None
+        self.last = None
         return True
 
 
@@ -138,10 +139,10 @@ class ActiveDownloads:
     def __init__(self, engine: Any) -> None:
         self._engine = engine
 
-    def get(self, name: str, default: int, /) -> int:
-        """The number for slot *name*; *default*: there is no such slot."""
-        slot = self._engine.downloader.slots.get(name)
-        return default if slot is None else len(slot.active)
+    def active(self, slot: str, /) -> int:
+        """How many requests are in *slot*."""
+        found = self._engine.downloader.slots.get(slot)
+        return 0 if found is None else len(found.active)
 
 
 class Engine:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-from scrapy_altsched.frontier import Entry, Lease, Options, Order
+from scrapy_altsched.frontier import Entry, Lease, Options, Order, Waiting
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
+from scrapy_altsched.frontier.store.records import Level
 from scrapy_altsched.maintenance.audit import audit
 from scrapy_altsched.maintenance.opening import open_frontier
 from scrapy_altsched.maintenance.reorder import Locate
+
+from .later import Settled
 
 OWNER = "spider"
 
@@ -20,6 +24,8 @@ class MemoryKind:
 
     #: Whether what was committed is there again when the frontier is opened again.
     survives = False
+    #: Whether an entry is known to be refused before it is completed.
+    answers_at_once = True
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -98,11 +104,21 @@ class SmallWindowKind(DiskKind):
         return super()._open(small, locate)
 
 
+class LaterKind(MemoryKind):
+    """Opens frontiers in memory that answer later; tests wait for each answer."""
+
+    answers_at_once = False
+
+    def _open(self, options: Options) -> Any:
+        return Settled(options)
+
+
 #: Whatever is added here has to pass the whole contract.
 KINDS: Mapping[str, type[MemoryKind]] = {
     "memory": MemoryKind,
     "disk": DiskKind,
     "disk with a small window": SmallWindowKind,
+    "later": LaterKind,
 }
 
 
@@ -128,7 +144,7 @@ def problems_of(frontier: LocalFrontier) -> list[str]:
     journal = frontier._journal
     if journal is None:
         return []
-    while not frontier.commit():
+    while not frontier.commit().complete:
         pass
     return [problem.sentence for problem in audit(journal)]
 
@@ -137,16 +153,41 @@ def name_of(lease: Lease) -> str:
     return lease.entry.fingerprint.decode()
 
 
+class Downloads:
+    """A gate: the number of downloads in each slot."""
+
+    def __init__(self, numbers: Mapping[str, int]) -> None:
+        self._numbers = numbers
+
+    def active(self, slot: str, /) -> int:
+        return self._numbers.get(slot, 0)
+
+
+def lease_from(frontier: LocalFrontier, busy: Mapping[str, int] | None = None) -> Lease | None:
+    """The next lease; ``None``: there is nothing to lease now.
+
+    :param busy: slot -> number of downloads in flight there.
+    """
+    lease = frontier.lease(Downloads(busy or {}))
+    return None if isinstance(lease, Waiting) else lease
+
+
+def suspicions_of(frontier: LocalFrontier) -> tuple[int, int]:
+    """How many requests are leased one at a time, and how many alone, as of now."""
+    suspects = frontier._suspects
+    return suspects.count(Level.SUSPECT), suspects.count(Level.BLAMED)
+
+
 def take(frontier: LocalFrontier) -> Lease:
     """Lease the next request; there must be one."""
-    lease = frontier.lease()
+    lease = lease_from(frontier)
     assert lease is not None
     return lease
 
 
 def take_all(frontier: LocalFrontier) -> Iterator[Lease]:
     """Lease until there is nothing to lease."""
-    while (lease := frontier.lease()) is not None:
+    while (lease := lease_from(frontier)) is not None:
         yield lease
 
 
@@ -157,7 +198,7 @@ def names(leases: Iterator[Lease]) -> list[str]:
 def work_off(frontier: LocalFrontier) -> list[str]:
     """Lease and finish one request after the other until none is left; their names, in order."""
     done: list[str] = []
-    while (lease := frontier.lease()) is not None:
+    while (lease := lease_from(frontier)) is not None:
         done.append(name_of(lease))
         frontier.finish(lease)
     return done

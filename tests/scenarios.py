@@ -17,7 +17,7 @@ from scrapy_altsched.maintenance import importing, reorder
 from scrapy_altsched.maintenance.opening import open_frontier
 from scrapy_altsched.maintenance.requeue import dead_requests, requeue
 
-from .frontiers import OWNER, name_of, page
+from .frontiers import OWNER, lease_from, name_of, page
 from .killing import Phase
 
 FIFO = Options(order=Order("slots", "fifo"))
@@ -55,7 +55,7 @@ def crawl(frontier: LocalFrontier, phase: Phase, pages: int) -> None:
     """Crawl, one after the other under way beside another one, and commit now and then."""
     for number in range(pages):
         phase("lease")
-        leases = [lease for _ in range(2) if (lease := frontier.lease()) is not None]
+        leases = [lease for _ in range(2) if (lease := lease_from(frontier)) is not None]
         if not leases:
             return
         for child in GRAPH.get(name_of(leases[-1]), ()):
@@ -65,13 +65,13 @@ def crawl(frontier: LocalFrontier, phase: Phase, pages: int) -> None:
             frontier.release(lease)
         if number % 2:
             phase("commit")
-            while not frontier.commit({"state": str(number).encode()}):
+            while not frontier.commit({"state": str(number).encode()}).complete:
                 pass
 
 
 def commit_all(frontier: LocalFrontier, phase: Phase) -> None:
     phase("commit")
-    while not frontier.commit():
+    while not frontier.commit().complete:
         pass
 
 
@@ -131,15 +131,15 @@ def commit_of_many(path: Path, phase: Phase, *, done: int, added: int) -> None:
     """One commit with many pages done and many requests added, and a note of what is done."""
     phase("prepare")
     frontier = open_frontier(path, OWNER, FIFO)
-    leases = [frontier.lease() for _ in range(done)]
+    leases = [lease_from(frontier) for _ in range(done)]
     for number in range(added):
         frontier.add(page(f"added {number}", str(number % 7)))
     for lease in leases:
         assert lease is not None
         frontier.finish(lease)
-    assert frontier.uncommitted == done + added
+    assert frontier.pressure.changes == done + added
     phase("commit")
-    while not frontier.commit({"done": str(done).encode()}):
+    while not frontier.commit({"done": str(done).encode()}).complete:
         # Whoever commits goes on with the crawl between two batches.
         frontier.add(page(f"added later {frontier.commit_number}"))
     phase("close")

@@ -25,7 +25,7 @@ from ..errors import (
     StoreError,
     StoreStalledError,
 )
-from ..frontier.local.frontier import LocalFrontier
+from ..frontier import Frontier
 from ..inflection import inflect
 from ..settings import Config
 from ..signals import frontier_committed, frontier_committing
@@ -64,7 +64,7 @@ class Committer:
         self,
         crawler: Crawler,
         spider: Spider,
-        frontier: LocalFrontier,
+        frontier: Frontier,
         engine: Engine,
         config: Config,
         settle: Callable[[], None],
@@ -82,6 +82,8 @@ class Committer:
         self._timer = Timer(config.commit_interval, self.commit_if_due)
         self._due_at = time.monotonic() + config.commit_interval
         self._committing = False
+        #: Number of the last commit that is stored.
+        self._number = 0
         self._failing_since: float | None = None
         #: Whether RocksDB was behind with its own work at the last commit.
         self._stalled = False
@@ -114,8 +116,8 @@ class Committer:
             and not self._stalled
             and (
                 urgent
-                or frontier.is_commit_urgent
-                or frontier.uncommitted >= self._config.commit_every
+                or frontier.pressure.urgent
+                or frontier.pressure.changes >= self._config.commit_every
             )
         ):
             self.commit()
@@ -154,25 +156,46 @@ class Committer:
             # What is still damaged after that, is damaged on the disk.
             self._reopened_damaged = self._met_damage
         self._settle()
-        before = frontier.commit_number
+        before = self._number
         complete = True
-        if frontier.changed() or frontier.changed(self._notes()):
+        if frontier.has_changes() or frontier.has_changes(self._notes()):
             self._prepare_others()
             # Not before the others have written: a note may say how far they came.
-            complete = frontier.commit(self._notes(), wait=wait)
+            complete = frontier.commit(self._notes(), wait=wait).complete
             if complete:
                 self._committed()
         self._stalled = False
         self._note_success()
         self._due_at = time.monotonic() + (self._config.commit_interval if complete else 0)
-        if frontier.commit_number != before:
-            self._crawler.stats.inc_value("altsched/commit/count")
-            set_counts(self._crawler.stats, frontier.counts())
-            if self._syncer is None:
-                self._announce(frontier.commit_number)
-            else:
-                self._syncer.ask(frontier.commit_number)
+        if self._number != before:
+            self._tell_commit()
         return complete
+
+    def commit_all(self) -> bool:
+        """Commit all that there is to commit now; whether nothing is left.
+
+        :raises ForkedError: it was asked for in a forked child.
+        """
+        while self._frontier.has_changes(self._notes()):
+            before = self._number
+            self.commit()
+            if self._number == before:
+                return False
+        return True
+
+    def note_committed(self, number: int) -> None:
+        """The frontier has stored commit *number*."""
+        self._number = number
+        if not self._committing:
+            self._tell_commit()
+
+    def _tell_commit(self) -> None:
+        self._crawler.stats.inc_value("altsched/commit/count")
+        set_counts(self._crawler.stats, self._frontier.counts())
+        if self._syncer is None:
+            self._announce(self._number)
+        else:
+            self._syncer.ask(self._number)
 
     def _collect(self, syncer: _Syncer) -> None:
         try:
@@ -201,7 +224,7 @@ class Committer:
         if self._syncer is not None:
             self._syncer.stop()
             self._frontier.sync()
-            self._announce(self._frontier.commit_number)
+            self._announce(self._number)
 
     def _commit_all(self) -> None:
         while not self._commit(wait=True):
@@ -247,14 +270,15 @@ class Committer:
             self._met_damage |= isinstance(error, StoreDamagedError)
 
     def _log_failure(self, error: AltschedError) -> None:
+        changes = self._frontier.pressure.changes
         logger.error(
             "%(error)s The crawl goes on in memory and tries again; %(changes)d %(are)s not"
             " saved yet. After %(timeout)g s of failure (ALTSCHED_COMMIT_TIMEOUT) the spider is"
             " closed.",
             {
                 "error": error,
-                "changes": self._frontier.uncommitted,
-                "are": inflect(self._frontier.uncommitted, "change is", "changes are"),
+                "changes": changes,
+                "are": inflect(changes, "change is", "changes are"),
                 "timeout": self._config.commit_timeout,
             },
             extra={"spider": self._spider},

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from scrapy.statscollectors import StatsCollector
 
     from ..errors import AltschedError
-    from ..frontier import Counts, Entry
+    from ..frontier import Counts
+    from ..frontier.contract import JobInfo
 
 logger = logging.getLogger(__name__)
 #: For messages in Scrapy's own words, so that what filters them by name goes on to.
@@ -94,10 +95,20 @@ class Reports:
         self._check = f"scrapy altsched check {quote(jobdir)}" if jobdir is not None else ""
         self._requeue = f"scrapy altsched requeue {quote(jobdir)}" if jobdir is not None else ""
 
-    def resumption(self, pending: int, lost_in_memory: int, setback: int) -> None:
-        """A job goes on; from *setback* commits before its last one, if the store lost those."""
-        if setback:
-            self._stats.set_value("altsched/setback", setback)
+    def opening(self, job: JobInfo, counts: Counts) -> None:
+        """A job goes on, or begins."""
+        self._resumption(counts.pending, job)
+        self._suspicion(job.suspects, job.blamed)
+        if job.run > 1 and not job.resumed:
+            self._was_finished()
+        if job.died_finished:
+            self._died_finished()
+        self.damage(counts, job.damage)
+
+    def _resumption(self, pending: int, job: JobInfo) -> None:
+        lost_in_memory = job.lost_in_memory
+        if job.rolled_back:
+            self._stats.set_value("altsched/setback", job.rolled_back)
         if pending:
             _scrapy_logger.info(
                 "Resuming crawl (%(queuesize)d requests scheduled)",
@@ -114,7 +125,7 @@ class Reports:
                 requests=inflect(lost_in_memory, "request"),
             )
 
-    def was_finished(self) -> None:
+    def _was_finished(self) -> None:
         """A finished job is run again."""
         self._log(
             logging.INFO,
@@ -124,7 +135,7 @@ class Reports:
             jobdir=self._jobdir,
         )
 
-    def died_finished(self) -> None:
+    def _died_finished(self) -> None:
         """The last run finished the job, and its process was killed before it had ended."""
         self._log(
             logging.WARNING,
@@ -161,12 +172,12 @@ class Reports:
             extra={"spider": self._spider},
         )
 
-    def buried(self, entry: Entry, url: str | None, why: str) -> None:
-        """A request is dead."""
+    def dead_lettered(self, name: str, why: str) -> None:
+        """A request is a dead letter."""
         self._log(
             logging.WARNING,
             "The request %(name)s is kept among the dead ones and not crawled: %(why)s.",
-            name=url or f"with fingerprint {entry.fingerprint.hex()}",
+            name=name,
             why=why,
         )
 
@@ -213,7 +224,7 @@ class Reports:
             to_come=to_come,
         )
 
-    def suspicion(self, suspects: int, blamed: int) -> None:
+    def _suspicion(self, suspects: int, blamed: int) -> None:
         """Some requests were in flight when the process died, and may have killed it."""
         if suspects or blamed:
             self._stats.set_value("altsched/suspects", suspects + blamed)

@@ -1,7 +1,7 @@
 """Counts of what happens to each request, on their way into Scrapy's stats.
 
 ``stats.inc_value()`` takes 2.4 microseconds, several times what it counts.  So these are summed up,
-and poured when the engine asks for the next request, which is once a turn of its loop at least.
+and passed on when the engine asks for the next request, once a turn of its loop at least.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Tally(defaultdict[str, int]):
     def __init__(self) -> None:
         super().__init__(int)
 
-    def pour(self, stats: StatsCollector) -> None:
+    def flush(self, stats: StatsCollector) -> None:
         """Increase the stats, and begin anew."""
         for name, count in self.items():
             stats.inc_value(name, count)

@@ -14,16 +14,18 @@ from __future__ import annotations
 
 from .contract import (
     Accompanied,
-    Busy,
     Counts,
     DeadLettered,
     Entry,
     Event,
     Frontier,
+    Gate,
     Isolated,
     Lease,
     OnEvent,
+    Reason,
     Verdict,
+    Waiting,
 )
 from .options import Options
 from .queue.order import Order
@@ -31,18 +33,20 @@ from .store.runs import Components, Runs
 
 __all__ = [
     "Accompanied",
-    "Busy",
     "Components",
     "Counts",
     "DeadLettered",
     "Entry",
     "Event",
     "Frontier",
+    "Gate",
     "Isolated",
     "Lease",
     "OnEvent",
     "Options",
     "Order",
+    "Reason",
     "Runs",
     "Verdict",
+    "Waiting",
 ]

@@ -14,16 +14,19 @@ asks "seen?" and then pushes.  Nothing in this package knows Scrapy: a request i
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
+from ..errors import AltschedError
 
-class Busy(Protocol):
-    """Slot name -> number of downloads under way there; as a mapping has it."""
 
-    def get(self, name: str, default: int, /) -> int:
-        """The number for slot *name*; *default*: none is."""
+class Gate(Protocol):
+    """What the crawl knows of download slots, for the choice between them."""
+
+    def active(self, slot: str, /) -> int:
+        """How many downloads are in flight in *slot*."""
 
 
 class Verdict(enum.Enum):
@@ -34,6 +37,28 @@ class Verdict(enum.Enum):
     SEEN = "seen"
     #: A start request that an earlier run of this unfinished job accepted already.
     STARTED = "started"
+    #: It was taken, and whether it was seen cannot be known now; a :class:`Refused` may follow.
+    UNDECIDED = "undecided"
+
+
+class Reason(enum.Enum):
+    """Why there is nothing to lease."""
+
+    #: Nothing is pending.
+    EMPTY = "empty"
+    #: A request that may have killed the process is to be alone, or waits until it can be.
+    ISOLATING = "isolating"
+    #: The answer is on its way; :class:`Fetched` tells when to ask again.
+    FETCHING = "fetching"
+    #: What is stored cannot be read.
+    UNREACHABLE = "unreachable"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """There is nothing to lease now."""
+
+    reason: Reason
 
 
 class Entry:
@@ -124,7 +149,54 @@ class Accompanied:
     why: str
 
 
-Event = DeadLettered | Isolated | Accompanied
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An entry that was UNDECIDED is not accepted.
+
+    :ivar verdict: SEEN or STARTED.
+    """
+
+    entry: Entry
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """There is something to lease that there was not before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """What is stored could not be read; it is tried again."""
+
+    error: AltschedError
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseUnrecorded:
+    """A lease could not be recorded: if the process dies, nobody knows that it was in flight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A commit is stored.
+
+    :ivar number: of this commit, over all runs of the job.
+    """
+
+    number: int
+
+
+Event = (
+    DeadLettered
+    | Isolated
+    | Accompanied
+    | Refused
+    | Fetched
+    | Unreadable
+    | LeaseUnrecorded
+    | Committed
+)
 #: Called from within calls to the frontier only.
 OnEvent = Callable[[Event], None]
 
@@ -164,6 +236,8 @@ class Counts:
     dead: int = 0
     #: Of those pending or leased, how many live in memory only.
     memory_only: int = 0
+    #: Entries that were taken and are in none of these states yet.
+    undecided: int = 0
 
     @property
     def unaccounted(self) -> int:
@@ -171,36 +245,99 @@ class Counts:
         return self.accepted - self.pending - self.leased - self.done - self.dead
 
 
-class Frontier(Protocol):
-    """A frontier's transitions.
+@dataclass(frozen=True, slots=True)
+class JobInfo:
+    """What is known of a job when its frontier opens.
 
-    Every verb raises :class:`~scrapy_altsched.errors.ForkedError` in a forked child and
-    :class:`~scrapy_altsched.errors.StoreError` when a read it needs failed; the transition has
-    then not happened and may be asked for again.
+    :ivar run: how often the job was opened, this time included; 0: it lives in memory.
+    :ivar resumed: whether earlier runs ended before it was finished.
+    :ivar died_finished: whether the last run finished it, and its process died before it had ended.
+    :ivar path: the directory of its store, or ``None``.
+    :ivar rolled_back: by how many commits the store has lost the end of its log.
+    :ivar lost_in_memory: requests that lived in memory only and ended with an earlier run.
+    :ivar damage: what the job may lack, and why, in a sentence; ``None``: nothing that is known.
+    :ivar suspects: how many requests are leased one at a time after a death.
+    :ivar blamed: how many are leased alone.
     """
 
-    #: Whether earlier runs of this job ended before it was finished.
-    resumed: bool
-    #: Number of the last commit, over all runs of the job.
-    commit_number: int
+    run: int = 0
+    resumed: bool = False
+    died_finished: bool = False
+    path: Path | None = None
+    rolled_back: int = 0
+    lost_in_memory: int = 0
+    damage: str | None = None
+    suspects: int = 0
+    blamed: int = 0
 
-    def add(self, entry: Entry) -> Verdict:
-        """Record *entry* as pending and, if it is unique, its fingerprint as seen, in one step.
 
-        The answer is final at once; it survives the process's death from the next commit on.
-        """
+@dataclass(slots=True)
+class Pressure:
+    """What waits for a commit.
+
+    :ivar changes: how many changes.
+    :ivar urgent: whether they should not wait: what they clear is suspected until they are
+        committed, or they take much memory.
+    """
+
+    changes: int = 0
+    urgent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a commit came.
+
+    :ivar number: of the last commit, over all runs of the job; 0: the job lives in memory.
+    :ivar complete: whether nothing is left to write.
+    """
+
+    number: int
+    complete: bool
+
+
+class SeenSet(Protocol):
+    """The fingerprints that were seen.
+
+    :raises StoreError: of each verb: a read that it needs failed, and nothing has changed.
+    """
 
     def mark_seen(self, fingerprint: bytes) -> bool:
         """Record *fingerprint* as seen without a request; whether it was seen before."""
 
-    def lease(self, busy: Busy = ..., /) -> Lease | None:
+    def forget(self, fingerprint: bytes) -> bool:
+        """Remove *fingerprint* from the seen ones; whether it was there."""
+
+
+class Frontier(SeenSet, Protocol):
+    """A frontier's transitions.
+
+    Every verb raises :class:`~scrapy_altsched.errors.ForkedError` in a forked child.  What nobody
+    asked for, and what is known later only, comes as an :data:`Event`, on the crawl's own thread.
+
+    :ivar job: what was known of the job at opening.
+    :ivar pressure: what waits for a commit.
+    """
+
+    job: JobInfo
+    pressure: Pressure
+
+    @property
+    def pending(self) -> int:
+        """Requests that are pending or undecided: asked for so often that it is a plain number."""
+
+    def add(self, entry: Entry) -> Verdict:
+        """Record *entry* as pending and, if it is unique, its fingerprint as seen, in one step.
+
+        It survives the process's death from the next commit on.
+        """
+
+    def lease(self, gate: Gate = ..., /) -> Lease | Waiting:
         """Take the next request in order.
 
-        *busy* steers the choice among slots: fewest downloads first, then round-robin by name.
+        *gate* steers the choice between slots: fewest downloads first, then round-robin by name.
 
-        ``None`` does not mean that nothing is pending: after an unclean end one of the suspects
-        waits for the other, and one that has died alone until nothing else is pending.  Ask
-        :meth:`counts`.
+        :class:`Waiting` does not mean that nothing is pending: its reason tells.
         """
 
     def note_response(self, lease: Lease) -> None:
@@ -215,17 +352,29 @@ class Frontier(Protocol):
     def release(self, lease: Lease) -> None:
         """Give a leased request back, as it was: it is pending again, at its old place."""
 
-    def bury(self, lease: Lease, why: str) -> None:
-        """The leased request can never be worked on: keep it among the dead, with the reason."""
-
-    def forget(self, fingerprint: bytes) -> bool:
-        """Remove *fingerprint* from the seen ones; whether it was there."""
+    def dead_letter(self, lease: Lease, reason: str) -> None:
+        """Keep a leased request that can never be worked on as a dead letter, with the reason."""
 
     def counts(self) -> Counts:
         """How many requests are in which state, uncommitted changes included."""
 
-    def commit(self, notes: Mapping[str, bytes] = ..., *, wait: bool = False) -> bool:
-        """Write changes, in one atomic batch of bounded size; whether none is left to write.
+    def note(self, name: str) -> bytes | None:
+        """A note as the last commit left it.
+
+        :raises StoreError: it could not be read.
+        """
+
+    def dead(self) -> Iterator[tuple[bytes, str, bytes]]:
+        """Key, reason and stored value of every dead letter, as the last commit left them.
+
+        :raises StoreError: they could not be read.
+        """
+
+    def has_changes(self, notes: Mapping[str, bytes] = ...) -> bool:
+        """Whether a commit with these notes would write anything."""
+
+    def commit(self, notes: Mapping[str, bytes] = ..., *, wait: bool = False) -> Progress:
+        """Write changes, in one atomic batch of bounded size.
 
         *notes* (name -> bytes) go into the batch that completes them.  With *wait* it blocks for
         as long as the store is busy with itself.
@@ -234,8 +383,33 @@ class Frontier(Protocol):
             by a later call.
         """
 
-    def close(self, *, finished: bool = False) -> None:
+    def sync(self) -> None:
+        """Have what was committed survive the death of the machine.  Blocks; on any thread.
+
+        :raises StoreError: it failed.
+        """
+
+    def recover(self) -> None:
+        """Connect anew to what is stored, after a commit has failed.
+
+        :raises StoreError: it cannot be opened, or is not as the last commit left it.
+        """
+
+    def close(self, *, finished: bool = False, hold: bool = False) -> None:
         """Commit all, note whether the job is *finished*, and free every resource.
 
+        :param hold: whether the job stays this process's until :meth:`end` is called.
         :raises StoreError: what was committed before is safe, what came after is not.
+        """
+
+    def end(self) -> None:
+        """Note that all that follows the end of the crawl was done; let others have the job."""
+
+    def abandon(self) -> None:
+        """Free every resource without committing; may be called at any time."""
+
+    def check_owner(self) -> None:
+        """See that this is the process that opened the frontier.
+
+        :raises ForkedError: it is a forked child.
         """

@@ -123,7 +123,7 @@ def test_what_the_check_advises_makes_the_job_good(
     frontier = open_job(path)
     pending = frontier.pending
     assert len(work_off(frontier)) == pending
-    assert frontier.damage is None
+    assert frontier.job.damage is None
     assert frontier.counts().unaccounted == 0
     frontier.close(finished=True)
 

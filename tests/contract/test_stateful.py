@@ -27,7 +27,7 @@ from scrapy_altsched.frontier.local.suspects import judge
 from scrapy_altsched.frontier.store.lease_log import Evidence
 from scrapy_altsched.frontier.store.records import Level, Suspicion
 
-from ..frontiers import DiskKind, problems_of
+from ..frontiers import DiskKind, lease_from, problems_of
 
 MAX_CRASHES = 1
 WINDOW = 4
@@ -314,7 +314,7 @@ class Machine(RuleBasedStateMachine):
 
     def lease_one(self, busy: Busy) -> Item | None:
         item = self.model.lease(busy)
-        lease = self.frontier.lease(busy)
+        lease = lease_from(self.frontier, busy)
         if item is None:
             assert lease is None
             return None
@@ -332,7 +332,7 @@ class Machine(RuleBasedStateMachine):
         lease = self.leases.pop(item)
         self.model.end(item, how)
         if how == "bury":
-            self.frontier.bury(lease, "why")
+            self.frontier.dead_letter(lease, "why")
         else:
             getattr(self.frontier, how)(lease)
 
@@ -358,14 +358,14 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def commit(self) -> None:
-        changed = self.frontier.changed()
-        while not self.frontier.commit():
+        changed = self.frontier.has_changes()
+        while not self.frontier.commit().complete:
             pass
         self.model.commit(changed)
 
     @rule()
     def check(self) -> None:
-        changed = self.frontier.changed()
+        changed = self.frontier.has_changes()
         assert problems_of(self.frontier) == []
         self.model.commit(changed)
 
@@ -388,9 +388,9 @@ class Machine(RuleBasedStateMachine):
     def reopen(self, *, resumed: bool) -> None:
         self.leases = {}
         self.frontier = self.disk.open(self.options)
-        assert self.frontier.resumed == resumed
+        assert self.frontier.job.resumed == resumed
         assert self.frontier._suspects.held_against == self.model.suspicions
-        assert self.frontier.lost_in_memory == self.model.lost
+        assert self.frontier.job.lost_in_memory == self.model.lost
         self.model.lost = 0
 
     # What must always hold
@@ -404,7 +404,7 @@ class Machine(RuleBasedStateMachine):
         assert found == (len(now.pending), len(now.leased), now.done, now.dead, memory_only)
         assert counts.unaccounted == 0
         uncommitted = self.frontier._changes
-        assert self.frontier.uncommitted == len(uncommitted)
+        assert self.frontier.pressure.changes == len(uncommitted)
         assert uncommitted.size == sum(
             len(entry.payload or b"")
             for entry in [

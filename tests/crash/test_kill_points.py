@@ -22,7 +22,7 @@ from scrapy_altsched.maintenance.opening import open_frontier
 from scrapy_altsched.maintenance.requeue import dead_requests, requeue
 
 from ..crawls import Crawl
-from ..frontiers import OWNER, DiskKind, name_of, page, problems_of, take
+from ..frontiers import OWNER, DiskKind, lease_from, name_of, page, problems_of, take
 from ..project.crashsite.killpoints import STEPS
 from ..scenarios import ALL, FIFO, OTHER, Foreign, crawl, finish, start
 from ..sites import Site, random_graph
@@ -117,8 +117,8 @@ def with_dead(tmp_path: Path) -> Path:
     frontier = open_frontier(tmp_path / "job", OWNER, FIFO)
     start(frontier)
     crawl(frontier, silent, 1)
-    while (lease := frontier.lease()) is not None:
-        frontier.bury(lease, f"{name_of(lease)} cannot be crawled")
+    while (lease := lease_from(frontier)) is not None:
+        frontier.dead_letter(lease, f"{name_of(lease)} cannot be crawled")
     frontier.close()
     return tmp_path / "job"
 

@@ -30,6 +30,7 @@ from scrapy_altsched.maintenance.opening import open_frontier
 
 from ..crawls import ONE_BY_ONE, STOCK, Crawl
 from ..engines import ONE, OURS, SLOTS, StandIn
+from ..frontiers import lease_from
 from ..sites import Page, Site, random_graph
 from .test_neighbours import Outcome, both, once, pair, run_with
 
@@ -552,7 +553,7 @@ def test_a_hundred_thousand_slots_need_no_file_each(tmp_path: Path) -> None:
                 fingerprint = f"{name}{number}{half}".encode()
                 entry = Entry(fingerprint, f"{name}{number}.example", payload=fingerprint)
                 assert frontier.add(entry) is Verdict.ADDED
-            if frontier.uncommitted >= 2_000:
+            if frontier.pressure.changes >= 2_000:
                 frontier.commit()
         frontier.commit()
 
@@ -568,7 +569,7 @@ def test_a_hundred_thousand_slots_need_no_file_each(tmp_path: Path) -> None:
     assert frontier.pending == 2 * slots
     given: set[bytes] = set()
     total = 0
-    while (lease := frontier.lease()) is not None:
+    while (lease := lease_from(frontier)) is not None:
         given.add(lease.entry.fingerprint)
         total += 1
         frontier.finish(lease)

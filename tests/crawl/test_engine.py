@@ -31,7 +31,7 @@ def own_key(stand_in: StandIn, request: Request) -> Any:
 
 def our_key(stand_in: StandIn, request: Request) -> Any:
     try:
-        return stand_in.scheduler._engine.slot_key(request)
+        return stand_in.scheduler._session._engine.slot_key(request)
     except ValueError as error:
         return str(error)
 

@@ -128,8 +128,8 @@ def test_others_do_not_wait_for_ever() -> None:
     overdue: list[tuple[int, int]] = []
     crawl = opened(OURS, url("x"))
     every_run = EveryRun(
-        crawl.scheduler._engine,
-        crawl.scheduler._start,
+        crawl.scheduler._session._engine,
+        crawl.scheduler._session._start,
         2,
         10.0,
         lambda *counts: overdue.append(counts),

@@ -17,7 +17,7 @@ from scrapy_altsched.frontier.store.records import Batch
 from scrapy_altsched.maintenance.opening import open_frontier
 
 from ..engines import OURS, StandIn
-from ..frontiers import problems_of
+from ..frontiers import lease_from, problems_of
 
 MIB = 1024 * 1024
 
@@ -38,7 +38,7 @@ def test_a_job_of_any_age_keeps_its_order(
         frontier.add(Entry(name, payload=name))
     frontier.close()
     frontier = open_frontier(tmp_path, "spider", options)
-    leased = [lease.entry.payload for _ in names if (lease := frontier.lease()) is not None]
+    leased = [lease.entry.payload for _ in names if (lease := lease_from(frontier)) is not None]
     assert leased == (names if direction == "fifo" else names[::-1])
     assert problems_of(frontier) == []
     frontier.close()
@@ -55,7 +55,7 @@ def test_ten_thousand_priorities_are_kept_apart(tmp_path: Path) -> None:
     frontier.close()
     frontier = open_frontier(tmp_path, "spider")
     leased = []
-    while (lease := frontier.lease()) is not None:
+    while (lease := lease_from(frontier)) is not None:
         leased.append(int(lease.entry.fingerprint))
         frontier.finish(lease)
     assert leased == sorted(priorities, reverse=True), f"seed {seed}"
@@ -71,7 +71,7 @@ def test_ten_thousand_slots_are_all_there_again(tmp_path: Path) -> None:
     frontier.close()
     frontier = open_frontier(tmp_path, "spider", Options(memory_requests=1_000))
     leased = set()
-    while (lease := frontier.lease()) is not None:
+    while (lease := lease_from(frontier)) is not None:
         leased.add(lease.entry.fingerprint)
         frontier.finish(lease)
     assert len(leased) == count

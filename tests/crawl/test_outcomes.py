@@ -159,7 +159,7 @@ def test_a_crawl_goes_on_as_long_as_anything_was_restored(tmp_path: Path, restor
     after = StandIn(settings)
     assert len(list(iter(after.next, None))) == restorable
     assert after.next() is None
-    counts = after.scheduler._frontier.counts()
+    counts = after.scheduler._session.frontier.counts()
     if restorable:
         assert (counts.pending, counts.dead, after.engine.closed_with) == (0, HOPELESS + 20, None)
     else:

@@ -178,7 +178,7 @@ def test_a_page_that_ends_as_another_component_downloads_something_is_found_done
         killed.scheduler.enqueue_request(page(number))
     assert killed.next() is not None
     killed.scheduler.checkpoint()
-    killed.scheduler._frontier.abandon()
+    killed.scheduler._session.frontier.abandon()
     stand_in = StandIn(settings)
     taken = []
     # Some page may have killed the process, and is to be alone until it is done.
@@ -206,10 +206,10 @@ def test_an_object_that_was_scheduled_twice_is_done_twice() -> None:
     for _ in range(2):
         stand_in.scheduler.enqueue_request(request)
     assert [stand_in.next(), stand_in.next()] == [request, request]
-    assert stand_in.scheduler._frontier.counts() == Counts(2, leased=2, memory_only=2)
+    assert stand_in.scheduler._session.frontier.counts() == Counts(2, leased=2, memory_only=2)
     stand_in.engine.end(request)
     assert stand_in.next() is None
-    assert stand_in.scheduler._frontier.counts() == Counts(2, done=2)
+    assert stand_in.scheduler._session.frontier.counts() == Counts(2, done=2)
     stand_in.scheduler.close("finished")
 
 
@@ -323,7 +323,7 @@ def test_a_store_that_is_behind_is_not_asked_again_at_each_request(
     stand_in.scheduler.enqueue_request(page(0))
     if is_parent_under_way:
         assert stand_in.next() is not None
-    frontier = stand_in.scheduler._frontier
+    frontier = stand_in.scheduler._session.frontier
     assert frontier is not None
     assert frontier._journal is not None
     with stalled(frontier._journal):
@@ -394,12 +394,12 @@ def test_a_duplicate_that_came_while_the_store_could_not_be_read_is_told_of_late
     crawl.crawler.signals.connect(note_drop, signals.request_dropped)
     assert crawl.scheduler.enqueue_request(Request("http://site.test/a"))
     assert crawl.scheduler.checkpoint()
-    crawl.scheduler.df.recent.clear()
-    crawl.scheduler._frontier._journal._close_database()
+    crawl.scheduler.df.identity.recent.clear()
+    crawl.scheduler._session.frontier._journal._close_database()
     for name in ("a", "b"):
         assert crawl.scheduler.enqueue_request(Request(f"http://site.test/{name}"))
     assert not crawl.stat("dupefilter/filtered")
-    crawl.scheduler._committer.commit()
+    crawl.scheduler._session._committer.commit()
     assert crawl.stat("dupefilter/filtered") == 1
     assert dropped == ["http://site.test/a"]
     assert len(crawl.scheduler) == 2
@@ -431,7 +431,7 @@ def test_a_crawl_that_failed_while_it_opened_can_be_closed_and_opened_again(
 
 def test_commits_that_succeed_do_not_end_an_outage_of_reads(tmp_path: Path) -> None:
     stand_in = StandIn({**OURS, "JOBDIR": str(tmp_path / "job")})
-    committer = stand_in.scheduler._committer
+    committer = stand_in.scheduler._session._committer
     committer.note_failure(StoreError("it cannot be read"), reading=True)
     stand_in.scheduler.enqueue_request(page(1))
     assert committer.commit()
@@ -446,7 +446,7 @@ def test_a_damaged_store_closes_the_spider_only_when_it_is_still_damaged_after_r
     tmp_path: Path,
 ) -> None:
     crawl = StandIn({**OURS, "JOBDIR": str(tmp_path / "job")})
-    committer = crawl.scheduler._committer
+    committer = crawl.scheduler._session._committer
     for _ in range(3):
         committer.note_failure(StoreDamagedError("damaged.", "Repair it."), reading=True)
     assert crawl.engine.closed_with is None

@@ -416,7 +416,7 @@ frontier = open_frontier(sys.argv[1], "spider")
 frontier.add(page("c"))
 attempt(frontier.commit)
 attempt(frontier.recover)
-assert frontier.commit()
+assert frontier.commit().complete
 assert frontier.counts().pending == 3
 frontier.close()
 """
@@ -456,7 +456,7 @@ def fork_by_a_library():
 frontier = open_frontier(sys.argv[1], "spider")
 frontier.add(page("c"))
 frontier.commit()
-frontier.lease()
+lease_from(frontier)
 workers, child = globals()[sys.argv[2]]()
 frontier.add(page("d"))
 frontier.commit()

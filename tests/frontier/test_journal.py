@@ -23,13 +23,26 @@ import pytest
 
 from scrapy_altsched.errors import JobdirLostError, StoreError
 from scrapy_altsched.frontier import Lease, Options, Order, Verdict
+from scrapy_altsched.frontier.contract import Committed, Event, Reason, Refused, Unreadable, Waiting
 from scrapy_altsched.frontier.local import changes
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.local.suspects import find_suspects
 from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.frontier.store.records import Batch, decode_value
+from scrapy_altsched.maintenance.opening import open_frontier
 
-from ..frontiers import OWNER, DiskKind, name_of, names, page, problems_of, take, take_all, work_off
+from ..frontiers import (
+    OWNER,
+    DiskKind,
+    lease_from,
+    name_of,
+    names,
+    page,
+    problems_of,
+    take,
+    take_all,
+    work_off,
+)
 
 FIFO = Options(order=Order("slots", "fifo"))
 
@@ -64,7 +77,7 @@ def test_everything_is_there_again_after_a_close(disk: DiskKind) -> None:
     first, second, third = take(frontier), take(frontier), take(frontier)
     frontier.finish(first)
     frontier.release(second)
-    frontier.bury(third, "why")
+    frontier.dead_letter(third, "why")
     frontier.close()
     frontier = disk.open(FIFO)
     counts = frontier.counts()
@@ -85,15 +98,15 @@ def test_a_close_commits_first(disk: DiskKind) -> None:
 
 def test_a_job_is_resumed_until_it_is_finished(disk: DiskKind) -> None:
     frontier = disk.open()
-    assert not frontier.resumed
+    assert not frontier.job.resumed
     frontier.add(page("a"))
     frontier.close()
     frontier = disk.open()
-    assert frontier.resumed
+    assert frontier.job.resumed
     work_off(frontier)
     frontier.close(finished=True)
     frontier = disk.open()
-    assert not frontier.resumed
+    assert not frontier.job.resumed
     assert frontier.add(page("a")) is Verdict.SEEN
 
 
@@ -101,7 +114,7 @@ def test_a_job_that_died_after_it_was_opened_again_is_resumed(disk: DiskKind) ->
     frontier = disk.open()
     frontier.close(finished=True)
     frontier = disk.open(FIFO)
-    assert reopen_after_crash(disk, frontier).resumed
+    assert reopen_after_crash(disk, frontier).job.resumed
 
 
 def test_the_order_of_equal_priorities_goes_on_over_runs(disk: DiskKind) -> None:
@@ -128,10 +141,10 @@ def test_commits_are_numbered_over_runs(disk: DiskKind) -> None:
 def test_notes_are_written_with_the_commit_and_only_when_they_change(disk: DiskKind) -> None:
     frontier = disk.open(FIFO)
     assert frontier.note("state") is None
-    assert frontier.changed({"state": b"1"})
+    assert frontier.has_changes({"state": b"1"})
     frontier.commit({"state": b"1"})
     number = frontier.commit_number
-    assert not frontier.changed({"state": b"1"})
+    assert not frontier.has_changes({"state": b"1"})
     frontier.commit({"state": b"1"})
     assert frontier.commit_number == number
     frontier = reopen_after_crash(disk, frontier)
@@ -191,7 +204,7 @@ def test_memory_only_requests_that_ended_with_the_process_are_counted_and_not_se
     take(frontier)
     frontier.commit()
     frontier = reopen_after_crash(disk, frontier)
-    assert frontier.lost_in_memory == 2
+    assert frontier.job.lost_in_memory == 2
     assert frontier.counts().memory_only == 0
     assert frontier.counts().accepted == 1
     assert frontier.add(page("a")) is Verdict.SEEN
@@ -199,7 +212,7 @@ def test_memory_only_requests_that_ended_with_the_process_are_counted_and_not_se
     assert frontier.add(page("c")) is Verdict.ADDED
     frontier.commit()
     frontier = reopen_after_crash(disk, frontier)
-    assert frontier.lost_in_memory == 0
+    assert frontier.job.lost_in_memory == 0
 
 
 def test_memory_only_requests_end_with_a_clean_close_too(disk: DiskKind) -> None:
@@ -207,7 +220,7 @@ def test_memory_only_requests_end_with_a_clean_close_too(disk: DiskKind) -> None
     frontier.add(page("a", stored=False))
     frontier.close()
     frontier = disk.open()
-    assert frontier.lost_in_memory == 1
+    assert frontier.job.lost_in_memory == 1
     assert frontier.add(page("a")) is Verdict.ADDED
 
 
@@ -215,11 +228,11 @@ def test_a_forgotten_fingerprint_stays_forgotten(disk: DiskKind) -> None:
     frontier = disk.open(FIFO)
     frontier.add(page("a"))
     assert frontier.forget(b"a")
-    assert frontier.commit()
+    assert frontier.commit().complete
     frontier = reopen_after_crash(disk, frontier)
     assert problems_of(frontier) == []
     assert frontier.add(page("a")) is Verdict.ADDED
-    assert frontier.commit()
+    assert frontier.commit().complete
     frontier = reopen_after_crash(disk, frontier)
     assert frontier.add(page("a")) is Verdict.SEEN
     assert work_off(frontier) == ["a", "a"]
@@ -247,9 +260,9 @@ def test_what_is_forgotten_and_added_again_while_writes_fail_is_seen_once(disk: 
     assert frontier.forget(b"a")
     assert frontier.add(page("a")) is Verdict.ADDED
     directory.rename(disk.path)
-    assert not frontier.commit(), "what failed goes first"
+    assert not frontier.commit().complete, "what failed goes first"
     assert frontier.add(page("a")) is Verdict.SEEN
-    assert frontier.commit()
+    assert frontier.commit().complete
     frontier = reopen_after_crash(disk, frontier)
     assert frontier.add(page("a")) is Verdict.SEEN
     assert work_off(frontier) == ["a", "a"]
@@ -344,7 +357,7 @@ def test_a_killed_process_leaves_what_it_had_committed(disk: DiskKind) -> None:
     died = subprocess.run([sys.executable, "-c", CRAWLER, disk.directory], check=False)
     assert died.returncode == -signal.SIGKILL
     frontier = disk.open(FIFO)
-    assert frontier.resumed
+    assert frontier.job.resumed
     counts = frontier.counts()
     assert (counts.accepted, counts.done, counts.pending) == (5, 1, 4)
     assert names(take_all(frontier)) == ["b", "c", "d", "e"]
@@ -371,21 +384,21 @@ def test_a_commit_writes_at_most_one_batch(disk: DiskKind, monkeypatch: pytest.M
         frontier.mark_seen(str(number).encode())
         frontier.add(page(f"added {number}"))
     for lease in take_all(frontier):
-        frontier.bury(lease, "why")
+        frontier.dead_letter(lease, "why")
     early = 4 + 2 + 7 + 7
-    assert frontier.uncommitted == early + 2
+    assert frontier.pressure.changes == early + 2
     notes = {"state": b"only with the last batch"}
     commits = 0
     is_last = False
     while not is_last:
-        before = frontier.uncommitted
-        is_last = frontier.commit(notes)
+        before = frontier.pressure.changes
+        is_last = frontier.commit(notes).complete
         commits += 1
         # The pages that are done are not parted, however many they are.
-        assert 0 < before - frontier.uncommitted <= 3 + 2 * is_last
+        assert 0 < before - frontier.pressure.changes <= 3 + 2 * is_last
         assert (frontier.note("state") is not None) == is_last
     assert commits == math.ceil(early / 3)
-    assert frontier.uncommitted == 0
+    assert frontier.pressure.changes == 0
 
 
 def test_what_is_added_meanwhile_never_puts_off_the_pages_that_are_done(
@@ -398,7 +411,7 @@ def test_what_is_added_meanwhile_never_puts_off_the_pages_that_are_done(
     for number in range(7):
         frontier.add(page(str(number)))
     commits = 0
-    while not frontier.commit({"state": b"done"}):
+    while not frontier.commit({"state": b"done"}).complete:
         commits += 1
         for number in range(10):
             frontier.add(page(f"{commits} {number}"))
@@ -413,20 +426,20 @@ def test_a_batch_has_few_large_requests(disk: DiskKind) -> None:
     frontier.add(page("parent"))
     frontier.commit()
     parent = take(frontier)
-    assert not frontier.is_commit_urgent
+    assert not frontier.pressure.urgent
     for number in range(10):
         entry = page(str(number))
         # The last one is more than a batch may have, and goes by itself.
         entry.payload = bytes(size if number < 9 else 5 * size)
         frontier.add(entry)
-        assert frontier.is_commit_urgent == (number >= 4)
+        assert frontier.pressure.urgent == (number >= 4)
     frontier.finish(parent)
     left = []
-    while not frontier.commit():
-        left.append(frontier.uncommitted)
+    while not frontier.commit().complete:
+        left.append(frontier.pressure.changes)
     # Nothing but adds goes into a batch before the last one of them.
     assert left == [7, 3, 2]
-    assert not frontier.is_commit_urgent
+    assert not frontier.pressure.urgent
     frontier = reopen_after_crash(disk, frontier)
     assert work_off(frontier) == [str(number) for number in range(10)]
 
@@ -440,9 +453,9 @@ def test_what_ended_before_it_was_written_makes_no_batch_small(disk: DiskKind) -
         entry.payload = bytes(changes.BATCH_BYTES // 10)
         frontier.add(entry)
         frontier.finish(take(frontier))
-        assert not frontier.is_commit_urgent
+        assert not frontier.pressure.urgent
     frontier.finish(parent)
-    assert frontier.commit()
+    assert frontier.commit().complete
 
 
 GRAPH = {
@@ -466,7 +479,7 @@ def crawl_one(frontier: LocalFrontier, lease: Lease, visited: set[str]) -> None:
 
 
 def crawl(frontier: LocalFrontier, visited: set[str]) -> None:
-    while (lease := frontier.lease()) is not None:
+    while (lease := lease_from(frontier)) is not None:
         crawl_one(frontier, lease, visited)
 
 
@@ -480,13 +493,13 @@ def test_a_death_between_any_two_partial_commits_loses_nothing(
     disk = DiskKind(tmp_path)
     frontier = disk.open(FIFO)
     frontier.add(page("root", "r"))
-    assert frontier.commit()
+    assert frontier.commit().complete
     visited: set[str] = set()
     images: list[tuple[Path, set[str]]] = []
     leases: list[Lease] = []
     while frontier.pending or leases:
         # Some pages are under way while others, their children among them, are done.
-        while (lease := frontier.lease()) is not None and len(leases) < 3:
+        while (lease := lease_from(frontier)) is not None and len(leases) < 3:
             leases.append(lease)
         if lease is not None:
             frontier.release(lease)
@@ -498,7 +511,7 @@ def test_a_death_between_any_two_partial_commits_loses_nothing(
                 images.append((disk.image(), set(visited)))
     complete = False
     while not complete:
-        complete = frontier.commit()
+        complete = frontier.commit().complete
         images.append((disk.image(), set(visited)))
     frontier.close()
     assert visited == ALL
@@ -525,7 +538,7 @@ def test_a_dead_request_is_not_lost_between_its_parents_commit_and_its_own(
     frontier.finish(parent)
     frontier.finish(take(frontier))
     frontier.finish(take(frontier))
-    frontier.bury(take(frontier), "why")
+    frontier.dead_letter(take(frontier), "why")
     monkeypatch.setattr(changes, "BATCH", 1)
     done = False
     while not done:
@@ -543,7 +556,7 @@ def test_a_dead_request_is_not_lost_between_its_parents_commit_and_its_own(
 def test_a_memory_only_request_that_is_buried_is_listed(disk: DiskKind) -> None:
     frontier = disk.open(FIFO)
     frontier.add(page("a", stored=False))
-    frontier.bury(take(frontier), "it never works")
+    frontier.dead_letter(take(frontier), "it never works")
     frontier.close()
     assert dead(disk) == {"a": "it never works"}
 
@@ -551,7 +564,7 @@ def test_a_memory_only_request_that_is_buried_is_listed(disk: DiskKind) -> None:
 def test_any_reason_can_be_stored(disk: DiskKind) -> None:
     frontier = disk.open(FIFO)
     frontier.add(page("a"))
-    frontier.bury(take(frontier), "it cannot be restored: \ud800 in a URL")
+    frontier.dead_letter(take(frontier), "it cannot be restored: \ud800 in a URL")
     frontier.close()
     assert dead(disk) == {"a": "it cannot be restored: \\ud800 in a URL"}
 
@@ -679,32 +692,38 @@ def test_a_memory_only_start_request_that_ended_with_the_process_comes_again(
 # Failures of the store
 
 
-def test_a_transition_whose_read_failed_has_not_happened(disk: DiskKind) -> None:
+def test_what_could_not_be_read_is_decided_as_soon_as_it_can_be(disk: DiskKind) -> None:
     frontier = disk.open(FIFO)
-    frontier.add(page("z"))
+    for name in ("y", "z"):
+        frontier.add(page(name))
     frontier.close()
-    frontier = disk.open(FIFO)
+    events: list[Event] = []
+    frontier = open_frontier(disk.path, OWNER, FIFO, on_event=events.append)
     assert frontier._journal is not None
     frontier._journal._close_database()
-    for unique in (True, False):
-        with pytest.raises(StoreError):
-            start(frontier, "a", unique=unique)
-    with pytest.raises(StoreError):
-        frontier.add(page("b"))
+    undecided = [page("a"), page("a", yielded=True, unique=False), page("z"), page("b")]
+    for entry in undecided:
+        assert frontier.add(entry) is Verdict.UNDECIDED
     with pytest.raises(StoreError):
         frontier.mark_seen(b"c")
-    with pytest.raises(StoreError):
-        frontier.lease()
+    assert frontier.lease() == Waiting(Reason.UNREACHABLE)
+    assert [type(event) for event in events] == [Unreadable] * 5
     counts = frontier.counts()
-    assert (counts.accepted, counts.pending, counts.leased) == (1, 1, 0)
+    assert (counts.accepted, counts.pending, counts.leased, counts.undecided) == (2, 2, 0, 4)
+    assert frontier.pending == 6
+    assert frontier.has_changes()
+    with pytest.raises(StoreError):
+        frontier.commit()
+    events.clear()
     frontier.recover()
-    assert start(frontier, "a") == [ADDED]
-    assert frontier.add(page("b")) is ADDED
+    assert frontier.commit().complete
+    assert events == [Refused(undecided[2], Verdict.SEEN), Committed(frontier.commit_number)]
     assert not frontier.mark_seen(b"c")
     frontier.commit()
     frontier = reopen_after_crash(disk, frontier)
     # One occurrence was accepted, however often it was asked for.
     assert start(frontier, "a", "a", unique=False) == [STARTED, ADDED]
+    assert work_off(frontier) == ["y", "z", "a", "a", "b", "a"]
 
 
 @contextmanager
@@ -745,9 +764,9 @@ def test_a_failed_commit_keeps_all_changes_and_can_be_made_up_for(disk: DiskKind
     frontier.recover()
     assert frontier.commit_number == committed
     # First what had failed, then what came since.
-    assert not frontier.commit({"state": b"the last"})
-    assert frontier.commit({"state": b"the last"})
-    assert frontier.uncommitted == 0
+    assert not frontier.commit({"state": b"the last"}).complete
+    assert frontier.commit({"state": b"the last"}).complete
+    assert frontier.pressure.changes == 0
     frontier = reopen_after_crash(disk, frontier)
     assert frontier.note("state") == b"the last"
     assert frontier.counts().done == 1
@@ -782,13 +801,13 @@ def test_a_batch_that_was_applied_though_its_write_failed_is_written_again(
         # What that batch has added is done before anybody knows that it is stored.
         for _ in range(3):
             frontier.finish(take(frontier))
-        frontier.bury(take(frontier), "why")
+        frontier.dead_letter(take(frontier), "why")
         frontier.add(page("f", slot="2"))
         with pytest.raises(StoreError):
             frontier.commit()
     if is_reopened:
         frontier.recover()
-    while not frontier.commit():
+    while not frontier.commit().complete:
         pass
     assert problems_of(frontier) == []
     frontier = reopen_after_crash(disk, frontier)
@@ -843,7 +862,7 @@ def test_the_check_finds_each_kind_of_disagreement(disk: DiskKind, tmp_path: Pat
     for name in "abcd":
         frontier.add(page(name, slot="s"))
     frontier.finish(take(frontier))
-    frontier.bury(take(frontier), "why")
+    frontier.dead_letter(take(frontier), "why")
     frontier.close()
     journal = Journal(disk.path, OWNER)
     counters = journal.counters()

@@ -18,7 +18,7 @@ from scrapy_altsched.frontier.store.records import Batch
 from scrapy_altsched.frontier.store.store import Store
 from scrapy_altsched.maintenance.opening import open_frontier
 
-from ..frontiers import OWNER, page, problems_of, work_off
+from ..frontiers import OWNER, lease_from, page, problems_of, work_off
 
 Step = Callable[[Store], Batch]
 
@@ -86,7 +86,7 @@ def test_an_older_format_is_brought_up_to_date_once(
     frontier = open_frontier(job, OWNER)
     assert f"is of format {newest + 1} now" in caplog.text
     assert stated_format(job) == newest + 1
-    lease = frontier.lease()
+    lease = lease_from(frontier)
     assert lease is not None
     assert lease.entry.payload is not None
     assert lease.entry.payload.isupper()

@@ -81,7 +81,7 @@ def test_they_do_so_at_a_resume(
 ) -> None:
     frontier = disk.open()
     start(frontier, COUNT)
-    assert frontier.commit()
+    assert frontier.commit().complete
     disk.crash(frontier)
     frontier = disk.open(Options(skip_started=skip))
     count_claims(frontier, lookups)

@@ -38,7 +38,18 @@ from scrapy_altsched.maintenance.opening import open_frontier
 
 from ..crash.test_crash import KILLED, assert_complete
 from ..crawls import Crawl
-from ..frontiers import OWNER, DiskKind, name_of, names, page, take, take_all, work_off
+from ..frontiers import (
+    OWNER,
+    DiskKind,
+    lease_from,
+    name_of,
+    names,
+    page,
+    suspicions_of,
+    take,
+    take_all,
+    work_off,
+)
 from ..sites import Page, Site
 
 FREE, SUSPECT, BLAMED = Level.FREE, Level.SUSPECT, Level.BLAMED
@@ -179,33 +190,33 @@ def blamed(disk: DiskKind, options: Options, others: str = "") -> LocalFrontier:
 def die_alone(disk: DiskKind, options: Options, frontier: LocalFrontier) -> LocalFrontier:
     lease = take(frontier)
     assert name_of(lease) == "!"
-    assert frontier.lease() is None
+    assert lease_from(frontier) is None
     frontier.note_response(lease)
     return reopened(disk, options, frontier)
 
 
 def test_what_was_in_flight_is_leased_as_before(disk: DiskKind, options: Options) -> None:
     frontier = resumed(disk, options, in_flight="abc", others="xyz")
-    assert frontier.suspects == (0, 0)
+    assert suspicions_of(frontier) == (0, 0)
     assert names(take_all(frontier)) == [*"abcxyz"]
 
 
 def test_suspects_are_leased_one_at_a_time_beside_others(disk: DiskKind, options: Options) -> None:
     frontier = resumed(disk, options, in_hand="abc", others="xyz")
-    assert frontier.suspects == (3, 0)
+    assert suspicions_of(frontier) == (3, 0)
     leases = list(take_all(frontier))
     assert [name_of(lease) for lease in leases] == [*"axyz"]
     assert frontier.counts().pending == 2
     for lease in leases[1:]:
         frontier.finish(lease)
-    assert frontier.lease() is None
+    assert lease_from(frontier) is None
     frontier.finish(leases[0])
     second = take(frontier)
     assert name_of(second) == "b"
-    assert frontier.lease() is None
+    assert lease_from(frontier) is None
     frontier.release(second)
     assert sorted(work_off(frontier)) == ["b", "c"]
-    assert frontier.suspects == (0, 0)
+    assert suspicions_of(frontier) == (0, 0)
     assert not frontier._suspects.matters
     assert frontier.counts().pending == 0
 
@@ -215,7 +226,7 @@ def test_a_suspect_that_is_done_is_none_any_more(disk: DiskKind, options: Option
     work_off(frontier)
     frontier.commit()
     frontier = reopened(disk, options, frontier)
-    assert frontier.suspects == (0, 0)
+    assert suspicions_of(frontier) == (0, 0)
     frontier.close()
     with_rows = Journal(disk.path, OWNER)
     assert dict(with_rows.suspects()) == {}
@@ -235,7 +246,7 @@ def test_one_that_is_over_is_not_suspected_though_that_was_not_committed(
     frontier.finish(first)
     take(frontier)
     frontier = reopened(disk, options, frontier)
-    assert frontier.suspects == (1, 0)
+    assert suspicions_of(frontier) == (1, 0)
     assert [*frontier._suspects.held_against] == [b"b", b"c"]
 
 
@@ -249,21 +260,21 @@ def test_a_log_that_began_anew_knows_who_is_in_hand(disk: DiskKind, options: Opt
     take(frontier)
     frontier = reopened(disk, options, frontier)
     assert frontier._suspects.held_against[b"a"].level is SUSPECT
-    assert frontier.suspects == (1, 0)
+    assert suspicions_of(frontier) == (1, 0)
 
 
 def test_one_that_is_blamed_is_leased_alone_behind_all_others(
     disk: DiskKind, options: Options
 ) -> None:
     frontier = blamed(disk, options, "xy")
-    assert frontier.suspects == (0, 1)
+    assert suspicions_of(frontier) == (0, 1)
     leases = list(take_all(frontier))
     assert [name_of(lease) for lease in leases] == ["x", "y"]
     frontier.add(page("later", "another slot", priority=-5))
     leases += take_all(frontier)
     assert frontier.counts().pending == 1
     for lease in leases:
-        assert frontier.lease() is None
+        assert lease_from(frontier) is None
         frontier.finish(lease)
     alone = take(frontier)
     assert name_of(alone) == "!"
@@ -283,7 +294,7 @@ def test_one_that_dies_alone_in_hand_is_a_dead_letter(
         assert frontier.counts().dead == 0
         frontier = die_alone(disk, options, frontier)
     frontier._on_event = events.append
-    assert frontier.lease() is None
+    assert lease_from(frontier) is None
     reason = f"the process died {max_crashes} times while it alone was being processed"
     assert [(type(event), event.reason) for event in events if isinstance(event, DeadLettered)] == [
         (DeadLettered, reason)
@@ -301,12 +312,12 @@ def test_one_that_dies_alone_while_downloading_has_twenty_lives(
     for _ in range(3):
         take(frontier)
         frontier = reopened(disk, options, frontier)
-    assert frontier.suspects == (0, 1)
+    assert suspicions_of(frontier) == (0, 1)
     for _ in range(20):
         assert frontier.counts().dead == 0
         take(frontier)
         frontier = reopened(disk, options, frontier)
-    assert frontier.lease() is None
+    assert lease_from(frontier) is None
     assert frontier.counts().dead == 1
 
 
@@ -317,7 +328,7 @@ def test_an_orderly_stop_blames_nobody(disk: DiskKind, options: Options) -> None
     frontier.note_closing()
     frontier.commit()
     frontier = reopened(disk, options, frontier)
-    assert frontier.suspects == (0, 1)
+    assert suspicions_of(frontier) == (0, 1)
     frontier.finish(take(frontier))
     alone = take(frontier)
     frontier.note_response(alone)
@@ -367,10 +378,10 @@ def test_a_finished_job_suspects_nobody(disk: DiskKind, options: Options) -> Non
     frontier.commit()
     frontier.note_response(take(frontier))
     frontier = reopened(disk, options, frontier)
-    assert frontier.suspects == (1, 0)
+    assert suspicions_of(frontier) == (1, 0)
     frontier.close(finished=True)
     frontier = open_frontier(disk.path, OWNER, options)
-    assert frontier.suspects == (0, 0)
+    assert suspicions_of(frontier) == (0, 0)
 
 
 def test_all_equal_requests_of_a_page_that_is_blamed_are_leased(
@@ -384,7 +395,7 @@ def test_all_equal_requests_of_a_page_that_is_blamed_are_leased(
     frontier = reopened(disk, options, frontier)
     frontier.note_response(take(frontier))
     frontier = reopened(disk, options, frontier)
-    assert frontier.suspects == (0, 1)
+    assert suspicions_of(frontier) == (0, 1)
     assert work_off(frontier) == ["!", "!", "!"]
     assert frontier.counts().pending == 0
 
@@ -421,7 +432,7 @@ def test_what_a_page_that_is_alone_has_led_to_goes_beside_it(
     alone = take(frontier)
     assert isinstance(events[-1], Isolated)
     assert frontier.add(page("!")) is Verdict.SEEN
-    assert frontier.lease() is None
+    assert lease_from(frontier) is None
     frontier.add(page("child"))
     child = take(frontier)
     assert isinstance(events[-1], Accompanied)
@@ -445,9 +456,9 @@ def test_one_that_takes_too_long_is_alone_no_more(
     alone = take(frontier)
     waiting = page("fed before")
     clock.now += 99
-    assert frontier.lease() is None
+    assert lease_from(frontier) is None
     clock.now += 1
-    assert frontier.lease() is None, "nothing is pending"
+    assert lease_from(frontier) is None, "nothing is pending"
     assert [type(event) for event in events] == [Isolated, Accompanied]
     frontier.add(waiting)
     assert name_of(take(frontier)) == "fed before"
@@ -464,9 +475,9 @@ def test_where_the_backlog_never_ends_the_crawl_pauses_for_one_every_ten_minutes
     clock.now += 599
     y = take(frontier)
     clock.now += 1
-    assert frontier.lease() is None, "what is in flight is waited for"
+    assert lease_from(frontier) is None, "what is in flight is waited for"
     clock.now += 9
-    assert frontier.lease() is None
+    assert lease_from(frontier) is None
     clock.now += 1
     z = take(frontier)
     for lease in (x, y, z):
@@ -474,11 +485,11 @@ def test_where_the_backlog_never_ends_the_crawl_pauses_for_one_every_ten_minutes
         frontier.add(page(f"after {name_of(lease)}"))
     assert name_of(take(frontier)) == "after x", "it took too long: ten minutes later"
     clock.now += 600
-    assert frontier.lease() is None
+    assert lease_from(frontier) is None
     frontier.finish(next(iter(frontier._leases.values())))
     alone = take(frontier)
     assert name_of(alone) == "!"
-    assert frontier.lease() is None
+    assert lease_from(frontier) is None
     frontier.finish(alone)
     assert names(take_all(frontier)) == ["after y", "after z"]
 
@@ -545,7 +556,7 @@ class Simulation:
         events: list[tuple[float, int, str, Lease]] = []
         while True:
             while len(frontier._leases) < self.concurrent:
-                lease = frontier.lease()
+                lease = lease_from(frontier)
                 if lease is None:
                     break
                 number = int(name_of(lease).partition(" ")[0])

@@ -18,7 +18,7 @@ from scrapy_altsched.frontier.queue.window import _LIVE, _LIVE_BYTES, _MOST_BYTE
 from scrapy_altsched.frontier.store.store import Store
 from scrapy_altsched.maintenance.opening import open_frontier
 
-from ..frontiers import DiskKind, MemoryKind, name_of, page, problems_of, take, work_off
+from ..frontiers import DiskKind, MemoryKind, lease_from, name_of, page, problems_of, take, work_off
 
 CAP = 100
 PENDING = 50 * CAP
@@ -39,7 +39,7 @@ def options(direction: str, cap: int = CAP) -> Options:
 
 def assert_small(frontier: LocalFrontier, cap: int = CAP) -> None:
     in_memory = len(frontier._window)
-    assert in_memory <= cap * 1.25 + frontier.uncommitted
+    assert in_memory <= cap * 1.25 + frontier.pressure.changes
     assert in_memory == sum(slot.in_memory for slot in frontier._slots)
 
 
@@ -63,7 +63,7 @@ def lease_in_turn(frontier: LocalFrontier, slots: int) -> dict[int, list[int]]:
         frontier.finish(lease)
         if count % 90 == 0:
             frontier.commit()
-    assert frontier.lease() is None
+    assert lease_from(frontier) is None
     return order
 
 
@@ -124,7 +124,7 @@ def test_a_large_window_drops_few_requests_at_once(
         frontier.add(page(str(number), priority=priority))
         if number % 2_000 == 0:
             frontier.commit()
-    while not frontier.commit():
+    while not frontier.commit().complete:
         pass
     assert len(frontier._window) == cap
     frontier.add(page("one more", priority=-1))
@@ -142,7 +142,7 @@ def test_few_slots_are_cut_at_once(disk: DiskKind) -> None:
         frontier.add(page(str(number), f"slot {number % slots}"))
         if number % 2_000 == 0:
             frontier.commit(wait=True)
-    while not frontier.commit(wait=True):
+    while not frontier.commit(wait=True).complete:
         pass
     frontier.add(page("one more", "slot 0"))
     lengths = [slot.in_memory for slot in frontier._slots]
@@ -164,7 +164,7 @@ def test_a_window_full_of_bytes_drops_few_requests_at_once(disk: DiskKind) -> No
         if number > 18_000:
             # Not half of them, as would be right if a few large ones were to blame.
             assert len(frontier._window) > 13_000
-    while not frontier.commit(wait=True):
+    while not frontier.commit(wait=True).complete:
         pass
     assert len(frontier._window) < 20_000
 
@@ -177,7 +177,7 @@ def test_more_slots_than_requests_that_fit_still_fit(disk: DiskKind) -> None:
         frontier.commit()
         assert_small(frontier, 10)
     done: list[str] = []
-    while (lease := frontier.lease()) is not None:
+    while (lease := lease_from(frontier)) is not None:
         assert_small(frontier, 10)
         done.append(name_of(lease))
         frontier.finish(lease)
@@ -207,7 +207,7 @@ def test_what_is_committed_makes_room_for_what_is_not(disk: DiskKind) -> None:
     assert len(frontier._window) == 20
     for number in range(15):
         frontier.add(page(f"second {number:02}"))
-        assert len(frontier._window) <= 15 + frontier.uncommitted
+        assert len(frontier._window) <= 15 + frontier.pressure.changes
     expected = [f"first {number:02}" for number in range(20)]
     assert work_off(frontier) == expected + [f"second {number:02}" for number in range(15)]
 
@@ -240,7 +240,7 @@ def test_the_memory_is_bounded_by_bytes_too(disk: DiskKind, slots: int, directio
     sizes = [LARGE, 10, 10, 3 * LARGE, 10]
 
     def commit_all() -> None:
-        while not frontier.commit(wait=True):
+        while not frontier.commit(wait=True).complete:
             pass
 
     def assert_few_bytes() -> None:
@@ -256,7 +256,7 @@ def test_the_memory_is_bounded_by_bytes_too(disk: DiskKind, slots: int, directio
         assert_few_bytes()
     commit_all()
     found = []
-    while (lease := frontier.lease()) is not None:
+    while (lease := lease_from(frontier)) is not None:
         assert_few_bytes()
         assert lease.entry.payload is not None
         assert len(lease.entry.payload) == sizes[int(name_of(lease)) % 5]
@@ -421,7 +421,7 @@ def test_a_small_window_leases_as_a_memory_frontier_does(
     number = 0
 
     def lease(busy: dict[str, int]) -> bool:
-        pair = [frontier.lease(busy) for frontier in frontiers]
+        pair = [lease_from(frontier, busy) for frontier in frontiers]
         found = [lease and name_of(lease) for lease in pair]
         assert found[0] == found[1]
         if pair[0] is not None:
@@ -500,7 +500,7 @@ def test_the_number_of_open_files_does_not_grow_with_slots(tmp_path: Path) -> No
         for number in range(2 * slots):
             frontier.add(page(str(number), f"{number % slots}.example"))
         frontier.commit()
-        assert frontier.lease() is not None
+        assert lease_from(frontier) is not None
         opened = open_files() - before
         frontier.close()
         assert open_files() == before

@@ -25,7 +25,18 @@ from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.maintenance.refingerprint import Outcome, refingerprint
 
 from ..engines import OURS, StandIn
-from ..frontiers import OWNER, DiskKind, name_of, page, problems_of, take, take_all, work_off
+from ..frontiers import (
+    OWNER,
+    DiskKind,
+    lease_from,
+    name_of,
+    page,
+    problems_of,
+    suspicions_of,
+    take,
+    take_all,
+    work_off,
+)
 
 CHUNK = 5
 ROOT = Path(__file__).parents[2]
@@ -215,7 +226,7 @@ def test_requests_that_are_not_filtered_all_stay(disk: DiskKind) -> None:
 def test_dead_requests_have_the_new_fingerprints_too(disk: DiskKind) -> None:
     frontier = disk.open()
     add(frontier, *"ab")
-    frontier.bury(take(frontier), "it is broken")
+    frontier.dead_letter(take(frontier), "it is broken")
     frontier.close()
     assert change(disk, {"a": "b", "b": "B"}) == Outcome(pending=1, dead=1, changed=2)
     frontier = disk.open()
@@ -263,11 +274,11 @@ def test_suspects_stay_suspects(disk: DiskKind) -> None:
     frontier = disk.open()
     first = take(frontier)
     assert name_of(first) == "C"
-    assert frontier.suspects == (1, 1)
+    assert suspicions_of(frontier) == (1, 1)
     others = [take(frontier), take(frontier)]
     assert [name_of(lease) for lease in others] == ["b", "A"]
     for lease in (first, *others):
-        assert frontier.lease() is None, "one that is blamed is leased alone"
+        assert lease_from(frontier) is None, "one that is blamed is leased alone"
         frontier.finish(lease)
     last = take(frontier)
     assert name_of(last) == "D"
@@ -343,7 +354,7 @@ def test_random_jobs_are_as_a_model_says(disk: DiskKind, seed: int) -> None:
         frontier.finish(lease)
     done = {name_of(lease) for lease in leases[:8]}
     seen_done = {name_of(lease) for lease in leases[:8] if lease.entry.unique}
-    frontier.bury(leases[8], "so")
+    frontier.dead_letter(leases[8], "so")
     frontier.release(leases[9])
     frontier.close()
     # Onto each other, onto pages that are done, and onto new ones.
@@ -572,7 +583,7 @@ def test_the_fingerprints_are_those_of_the_filter_in_use(project: Path) -> None:
     assert run.returncode == 0
     assert "0 requests have another fingerprint now" in run.stdout
     frontier = DiskKind(project)
-    journal = Journal(frontier.path, OWNER)
+    journal = Journal(frontier.job.path, OWNER)
     assert journal.has_seen(scrapy_fingerprint(Request("http://shop.example/1?sid=1")))
     journal.close()
 

@@ -16,7 +16,7 @@ from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.maintenance.opening import open_frontier
 from scrapy_altsched.maintenance.reorder import Locate
 
-from ..frontiers import OWNER, DiskKind, problems_of, work_off
+from ..frontiers import OWNER, DiskKind, lease_from, problems_of, suspicions_of, work_off
 
 CHUNK = 7
 #: More than two chunks, and one request over.
@@ -209,11 +209,11 @@ def test_suspects_and_counts_outlive_the_change(disk: DiskKind) -> None:
     frontier = disk.open(options(LIFO))
     fill(frontier)
     for _ in range(3):
-        lease = frontier.lease()
+        lease = lease_from(frontier)
         assert lease is not None
         frontier.finish(lease)
     frontier.commit()
-    suspect = frontier.lease()
+    suspect = lease_from(frontier)
     assert suspect is not None
     frontier.note_response(suspect)
     before = frontier.counts()
@@ -223,10 +223,10 @@ def test_suspects_and_counts_outlive_the_change(disk: DiskKind) -> None:
     assert (counts.accepted, counts.done) == (before.accepted, before.done)
     assert counts.pending == before.pending + before.leased
     assert [*frontier._suspects.held_against] == [suspect.entry.fingerprint]
-    assert frontier.suspects == (1, 0)
-    while (lease := frontier.lease()) is not None:
+    assert suspicions_of(frontier) == (1, 0)
+    while (lease := lease_from(frontier)) is not None:
         frontier.finish(lease)
-    assert frontier.suspects == (0, 0)
+    assert suspicions_of(frontier) == (0, 0)
     assert frontier.counts().pending == 0
     frontier.close()
     disk.open(options("one/lifo/fifo"))

@@ -285,9 +285,9 @@ def test_a_damaged_job_goes_on_from_a_state_it_was_in_and_says_so_or_is_refused(
                 assert f"from commit {job.last} to {commit}" in warning
                 lost = job.states[job.last].done - job.states[commit].done
                 assert f"done: {lost})" in warning
-                assert frontier.setback == job.last - commit
+                assert frontier.job.rolled_back == job.last - commit
             else:
-                assert frontier.setback == 0
+                assert frontier.job.rolled_back == 0
             frontier.abandon()
 
 
@@ -303,7 +303,7 @@ def test_a_log_that_is_cut_anywhere_leaves_a_whole_state(job: Job) -> None:
             reached.add(commit)
             assert state_of(frontier) == (job.states[commit], None)
             assert stored_problems_of(frontier) == []
-            assert frontier.setback == job.last - commit
+            assert frontier.job.rolled_back == job.last - commit
             frontier.abandon()
     assert len(reached) >= 6
 
@@ -311,7 +311,7 @@ def test_a_log_that_is_cut_anywhere_leaves_a_whole_state(job: Job) -> None:
 def test_the_log_of_a_job_without_its_note_of_the_last_commit_is_not_missed(job: Job) -> None:
     (job.path / "altsched.commit").unlink()
     frontier = open_job(job.path)
-    assert frontier.setback == 0
+    assert frontier.job.rolled_back == 0
     assert state_of(frontier) == (job.states[job.last], None)
     frontier.close()
 
@@ -320,7 +320,7 @@ def test_the_log_of_a_job_without_its_note_of_the_last_commit_is_not_missed(job:
 def test_a_damaged_note_of_the_last_commit_harms_nothing(job: Job, content: bytes) -> None:
     (job.path / "altsched.commit").write_bytes(content)
     frontier = open_job(job.path)
-    assert frontier.setback == 0
+    assert frontier.job.rolled_back == 0
     frontier.close()
     assert problems_of(job.path) == []
 
@@ -329,10 +329,10 @@ def test_a_setback_is_said_once(job: Job) -> None:
     [name] = targets(job, "log")
     remove(job.path / "frontier" / name)
     frontier = open_job(job.path)
-    assert frontier.setback
+    assert frontier.job.rolled_back
     frontier.close()
     frontier = open_job(job.path)
-    assert frontier.setback == 0
+    assert frontier.job.rolled_back == 0
     frontier.close()
 
 
@@ -340,7 +340,7 @@ def test_a_new_job_in_an_old_place_is_not_taken_for_a_setback(job: Job) -> None:
     shutil.rmtree(job.path / "frontier")
     (job.path / "altsched.json").unlink()
     frontier = open_job(job.path)
-    assert frontier.setback == 0
+    assert frontier.job.rolled_back == 0
     frontier.close()
 
 
@@ -372,7 +372,7 @@ def test_the_check_finds_every_damage_and_changes_nothing(
                 continue
             frontier = open_job(path)
             _, failure = state_of(frontier)
-            if frontier.setback or failure is not None:
+            if frontier.job.rolled_back or failure is not None:
                 assert found, name
             frontier.abandon()
 
@@ -483,16 +483,16 @@ def test_a_repair_keeps_what_can_be_read_and_says_what_it_could_not(
             # Of a fingerprint itself a bit may be flipped.
             assert len(pending - every) <= 1
             frontier = open_job(path)
-            assert frontier.setback == 0
+            assert frontier.job.rolled_back == 0
             counts = frontier.counts()
             assert counts.unaccounted >= 0
             if result.damage:
-                assert frontier.damage is not None
-                assert result.damage in frontier.damage
+                assert frontier.job.damage is not None
+                assert result.damage in frontier.job.damage
                 assert result.losses
             else:
                 assert problems == []
-                assert frontier.damage is None
+                assert frontier.job.damage is None
                 # All of a state that the job was in, and perhaps what was done since.
                 [state] = {s for s in job.states.values() if s.done == counters.done}
                 assert len(pending) == len(state.pending)
@@ -564,7 +564,7 @@ def test_what_a_repair_could_not_keep_keeps_the_job_from_being_finished(job: Job
     frontier.close()
     assert accept_loss(job.path, OWNER) == missing
     frontier = open_job(job.path)
-    assert frontier.damage is None
+    assert frontier.job.damage is None
     assert frontier.counts().unaccounted == 0
     frontier.close()
 

@@ -20,7 +20,17 @@ from scrapy_altsched.requests.codec import encode_request
 from ..command.test_command import altsched
 from ..crash.test_crash import KILLED, assert_complete
 from ..crawls import Crawl
-from ..frontiers import OWNER, DiskKind, name_of, names, problems_of, take, take_all, work_off
+from ..frontiers import (
+    OWNER,
+    DiskKind,
+    lease_from,
+    name_of,
+    names,
+    problems_of,
+    take,
+    take_all,
+    work_off,
+)
 from ..sites import Page, Site
 
 INNOCENTS = [f"/{number}" for number in range(1, 16)]
@@ -98,7 +108,7 @@ def bury(frontier: LocalFrontier, *wanted: str) -> None:
     """Bury these pages and finish all others."""
     for lease in take_all(frontier):
         if lease.entry.fingerprint.decode() in wanted:
-            frontier.bury(lease, "it cannot be crawled")
+            frontier.dead_letter(lease, "it cannot be crawled")
         else:
             frontier.finish(lease)
 
@@ -140,7 +150,7 @@ def test_requeued_requests_keep_their_priorities_and_slots(disk: DiskKind) -> No
     frontier.add(page("g", "host0.example", priority=1))
     assert problems_of(frontier) == []
     busy = {"host1.example": 1}
-    quiet = [name_of(lease) for _ in range(4) if (lease := frontier.lease(busy)) is not None]
+    quiet = [name_of(lease) for _ in range(4) if (lease := lease_from(frontier, busy)) is not None]
     assert quiet == ["e", "c", "g", "a"]
     assert names(take_all(frontier)) == ["f", "d", "b"]
     disk.verify()
@@ -153,7 +163,7 @@ def test_a_finished_job_is_unfinished_when_a_request_is_requeued(disk: DiskKind)
     frontier.close(finished=True)
     assert requeue_in(disk.path) == 1
     frontier = disk.open(FIFO)
-    assert frontier.resumed
+    assert frontier.job.resumed
     assert work_off(frontier) == ["a"]
     disk.verify()
 
@@ -185,7 +195,7 @@ def test_a_requeue_has_its_crashes_forgotten(disk: DiskKind) -> None:
         frontier.note_response(take(frontier))
         disk.crash(frontier)
         frontier = disk.open(FIFO)
-    assert frontier.lease() is None
+    assert lease_from(frontier) is None
     assert frontier.counts().dead == 1
     frontier.close()
     requeue_in(disk.path)
@@ -194,7 +204,7 @@ def test_a_requeue_has_its_crashes_forgotten(disk: DiskKind) -> None:
         frontier.note_response(take(frontier))
         disk.crash(frontier)
     frontier = disk.open(FIFO)
-    assert frontier.lease() is None
+    assert lease_from(frontier) is None
     assert frontier.counts().dead == 1
     disk.verify()
 

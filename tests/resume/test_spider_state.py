@@ -334,13 +334,13 @@ def test_the_size_of_a_large_state_is_warned_of_once(tmp_path: Path, caplog: Any
 def test_an_orderly_close_saves_a_large_state(tmp_path: Path) -> None:
     crawl = StandIn({**OURS, "JOBDIR": str(tmp_path)})
     scheduler, clock = crawl.scheduler, Clock()
-    scheduler._checkpoint._clock = clock
+    scheduler._session._checkpoint._clock = clock
     crawl.spider.state = {"large": Large(clock, 0.5), "pages": 1}  # type: ignore[attr-defined]
     assert scheduler.checkpoint()
     crawl.spider.state["pages"] = 2  # type: ignore[attr-defined]
     assert scheduler.enqueue_request(Request("http://site.test/"))
     assert scheduler.checkpoint()
-    assert pickle.loads(scheduler._frontier.note(STATE))["pages"] == 1
+    assert pickle.loads(scheduler._session.frontier.note(STATE))["pages"] == 1
     scheduler.close("shutdown")
     assert Run(tmp_path, committed(tmp_path)).state["pages"] == 2
 

@@ -138,8 +138,8 @@ def open_ours(
     **more: Any,
 ) -> StandIn:
     stand_in = StandIn({**settings, **OURS, "JOBDIR": str(path), **more}, spider)
-    assert problems_of(stand_in.scheduler._frontier) == []
-    assert stand_in.scheduler._frontier.counts().unaccounted == 0
+    assert problems_of(stand_in.scheduler._session.frontier) == []
+    assert stand_in.scheduler._session.frontier.counts().unaccounted == 0
     return stand_in
 
 
@@ -257,7 +257,7 @@ def test_what_was_seen_is_not_crawled_again_in_either_format(tmp_path: Path, for
     )
     assert again == 3 * 60 - len(prints)
     pending = ours.stat("altsched/stock/pending")
-    counts = ours.scheduler._frontier.counts()
+    counts = ours.scheduler._session.frontier.counts()
     assert counts.done == ours.stat("altsched/stock/done")
     assert counts.accepted == pending + counts.done + again
     ours.scheduler.close("shutdown")
@@ -275,7 +275,7 @@ def test_done_is_what_was_seen_and_is_not_pending(tmp_path: Path, caplog: Any) -
         stock.engine.end(request)
     stock.scheduler.close("shutdown")
     ours = open_ours(tmp_path / "job")
-    counts = ours.scheduler._frontier.counts()
+    counts = ours.scheduler._session.frontier.counts()
     # The last one in is the copy of /1: of the ten that were seen, seven are pending.
     assert (counts.pending, counts.done, counts.accepted) == (7, 3, 10)
     assert "7 requests pending (read: 7 LIFO), 0 dead" in caplog.text
@@ -540,7 +540,7 @@ def test_a_request_whose_callback_is_gone_is_dead_with_the_reason(
     assert ours.stat("altsched/stock/pending") == len(requests) - len(lost)
     assert f"{len(lost)} requests of Scrapy's own scheduler cannot be restored" in caplog.text
     assert "Method 'detail' not found" in caplog.text
-    frontier = ours.scheduler._frontier
+    frontier = ours.scheduler._session.frontier
     reasons = [why for _, why, _ in frontier._journal.dead()]
     assert len(reasons) == len(lost)
     assert all("it cannot be restored" in why and "detail" in why for why in reasons)
@@ -995,7 +995,7 @@ class Deadly:
 
 def assert_taken_over(path: Path, expected: list[dict[str, Any]]) -> None:
     ours = open_ours(path)
-    counts = ours.scheduler._frontier.counts()
+    counts = ours.scheduler._session.frontier.counts()
     assert counts.pending == len(expected)
     assert [comparable(request) for request in drain(ours)] == expected
     assert not (path / "requests.queue").exists()

@@ -14,11 +14,29 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
-from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from ...errors import ForkedError, StoreError
-from ..contract import Busy, Counts, DeadLettered, Entry, Lease, OnEvent, Verdict, ignore_events
+from ..contract import (
+    Committed,
+    Counts,
+    DeadLettered,
+    Entry,
+    Frontier,
+    Gate,
+    JobInfo,
+    Lease,
+    LeaseUnrecorded,
+    OnEvent,
+    Pressure,
+    Progress,
+    Reason,
+    Refused,
+    Unreadable,
+    Verdict,
+    Waiting,
+    ignore_events,
+)
 from ..forks import call_in_child
 from ..options import Options
 from ..queue.order import Slot, Slots
@@ -45,7 +63,19 @@ call_in_child(_note_fork)
 
 #: Name of the note of the run that finished the job.
 _FINISHED_IN = "finished in run"
-_IDLE: Busy = MappingProxyType({})
+_EMPTY = Waiting(Reason.EMPTY)
+_ISOLATING = Waiting(Reason.ISOLATING)
+_UNREACHABLE = Waiting(Reason.UNREACHABLE)
+
+
+class _Idle:
+    """A gate for a crawl that downloads nothing."""
+
+    def active(self, _: str, /) -> int:
+        return 0
+
+
+_IDLE: Gate = _Idle()
 
 
 class LocalFrontier:
@@ -78,11 +108,9 @@ class LocalFrontier:
             clock=options.clock,
             on_event=on_event,
         )
-        #: Whether the next commit should not wait: it clears a request of a suspicion, or what
-        #: waits for it takes much memory.
-        self.is_commit_urgent = False
-        #: How many changes wait for a commit.
-        self.uncommitted = 0
+        self.pressure = Pressure()
+        #: Entries of which it could not be read whether they were seen.
+        self._undecided: list[Entry] = []
         self._pending = 0
         self._live = Counters()
         self._run = Run(0, options.components)
@@ -98,15 +126,8 @@ class LocalFrontier:
             unwritten=changes.adds,
             out=(self._leases, self._suspects.aside, changes.endings, changes.deaths),
         )
-        self.resumed = False
-        #: Whether the last run finished the job, and its process died before it had ended.
-        self.died_finished = False
         self._is_held = False
-        self._damage: str | None = None
-        #: Requests that lived in memory only and ended with an earlier run.
-        self.lost_in_memory = 0
-        #: Leases that could not be recorded: a crash will not be laid at their door.
-        self.unrecorded_leases = 0
+        self.job = JobInfo()
         if journal is not None:
             self._load(journal)
 
@@ -114,17 +135,28 @@ class LocalFrontier:
         saved = journal.counters()
         was_finished = saved.finished
         # Earlier versions did not note which run it was, nor that its process ended.
-        if was_finished and journal.note(_FINISHED_IN) == str(saved.run).encode():
-            self.died_finished = not journal.jobdir.has_ended(saved.run)
-            was_finished = not self.died_finished
-        self.resumed = saved.run > 0 and not was_finished
-        self.lost_in_memory = saved.memory_only
+        died_finished = (
+            was_finished
+            and journal.note(_FINISHED_IN) == str(saved.run).encode()
+            and not journal.jobdir.has_ended(saved.run)
+        )
+        was_finished = was_finished and not died_finished
         counters = replace(saved, run=saved.run + 1, finished=False, memory_only=0)
         batch = Batch(counters, clear_started=was_finished)
         self._run = Run(batch.counters.run, self._options.components)
         batch.notes.update(begin(self._run, journal))
         damage = batch.notes.get(DAMAGE) or journal.note(DAMAGE) or b""
-        self._damage = damage.decode() or None
+        self.job = JobInfo(
+            run=counters.run,
+            resumed=saved.run > 0 and not was_finished,
+            died_finished=died_finished,
+            path=journal.path,
+            rolled_back=journal.setback,
+            lost_in_memory=saved.memory_only,
+            damage=damage.decode() or None,
+            suspects=self._suspects.count(Level.SUSPECT),
+            blamed=self._suspects.count(Level.BLAMED),
+        )
         batch.suspects += self._suspects.held_against.items()
         batch.notes["order"] = str(self._order).encode()
         journal.write(batch, wait=True)
@@ -148,10 +180,20 @@ class LocalFrontier:
     def add(self, entry: Entry) -> Verdict:
         if self._forks != _forks:
             self.check_owner()
+        try:
+            return self._decide(entry)
+        except StoreError as error:
+            # Whether it was seen cannot be known now, and it must not be lost.
+            self._undecided.append(entry)
+            self._on_event(Unreadable(error))
+            return Verdict.UNDECIDED
+
+    def _decide(self, entry: Entry) -> Verdict:
+        """Add an entry; nothing has changed if the store cannot be read."""
         fingerprint = entry.fingerprint
         journal, changes = self._journal, self._changes
         if entry.yielded and self._claims is not None and self._claims.skip(entry):
-            self.uncommitted += 1
+            self.pressure.changes += 1
             return Verdict.STARTED
         if entry.unique and self._has_seen(fingerprint):
             return Verdict.SEEN
@@ -174,12 +216,24 @@ class LocalFrontier:
             changes.adds[key] = entry
             changes.size += len(entry.payload)
             if changes.size > BATCH_BYTES:
-                self.is_commit_urgent = True
-            self.uncommitted += 1
+                self.pressure.urgent = True
+            self.pressure.changes += 1
         self._put(slot, key, entry)
         if self._suspects.matters:
             self._suspects.note_add()
         return Verdict.ADDED
+
+    def _decide_again(self) -> None:
+        """Add what could not be, in the order it came.
+
+        :raises StoreError: the store still cannot be read.
+        """
+        while self._undecided:
+            entry = self._undecided[0]
+            verdict = self._decide(entry)
+            del self._undecided[0]
+            if verdict is not Verdict.ADDED:
+                self._on_event(Refused(entry, verdict))
 
     def mark_seen(self, fingerprint: bytes) -> bool:
         self.check_owner()
@@ -188,28 +242,32 @@ class LocalFrontier:
         self._changes.seen.add(fingerprint)
         if self._journal is not None:
             self._changes.marks.append(fingerprint)
-            self.uncommitted += 1
+            self.pressure.changes += 1
         return False
 
-    def lease(self, busy: Busy = _IDLE, /) -> Lease | None:
+    def lease(self, gate: Gate = _IDLE, /) -> Lease | Waiting:
         if self._forks != _forks:
             self.check_owner()
-        if self._suspects.matters:
-            lease = self._lease_carefully(busy)
-            if lease is not None:
-                return lease
-        else:
-            while (slot := self._slots.choose(busy)) is not None:
-                lease = self._take(slot)
+        try:
+            if self._suspects.matters:
+                lease = self._lease_carefully(gate)
                 if lease is not None:
-                    return self._hand_out(lease)
-                self._give_up(slot)
+                    return lease
+            else:
+                while (slot := self._slots.choose(gate)) is not None:
+                    lease = self._take(slot)
+                    if lease is not None:
+                        return self._hand_out(lease)
+                    self._give_up(slot)
+        except StoreError as error:
+            self._on_event(Unreadable(error))
+            return _UNREACHABLE
         if self._journal is not None:
             with suppress(OSError):
                 self._journal.leases.flush()
-        return None
+        return _ISOLATING if self._pending else _EMPTY
 
-    def _lease_carefully(self, busy: Busy) -> Lease | None:
+    def _lease_carefully(self, gate: Gate) -> Lease | None:
         """Lease the next request, where some of them may have killed the process."""
         suspects = self._suspects
         in_flight = bool(self._leases)
@@ -218,7 +276,7 @@ class LocalFrontier:
             lease = suspects.next_aside(in_flight=in_flight, others=others)
             if lease is not None:
                 return self._hand_out(lease, ALONE if suspects.is_alone(lease) else LEASED)
-            slot = self._slots.choose(busy)
+            slot = self._slots.choose(gate)
             if slot is None:
                 return None
             lease = self._take(slot)
@@ -229,7 +287,7 @@ class LocalFrontier:
             elif reason := suspects.set_aside(lease):
                 self._pending -= 1
                 self._leases[lease.key] = lease
-                self.bury(lease, reason)
+                self.dead_letter(lease, reason)
                 self._on_event(DeadLettered(lease.entry, reason))
         return None
 
@@ -248,8 +306,8 @@ class LocalFrontier:
         self._end(lease)
         self._live.done += 1
 
-    def bury(self, lease: Lease, why: str) -> None:
-        self._end(lease, why)
+    def dead_letter(self, lease: Lease, reason: str) -> None:
+        self._end(lease, reason)
         self._live.dead += 1
 
     def release(self, lease: Lease) -> None:
@@ -264,99 +322,73 @@ class LocalFrontier:
             self._changes.seen.discard(fingerprint)
         else:
             self._changes.forget(fingerprint)
-            self.uncommitted = len(self._changes)
+            self.pressure.changes = len(self._changes)
         return True
 
     def counts(self) -> Counts:
         self.check_owner()
         live = self._live
         return Counts(
-            live.accepted, self._pending, len(self._leases), live.done, live.dead, live.memory_only
+            live.accepted,
+            self._pending,
+            len(self._leases),
+            live.done,
+            live.dead,
+            live.memory_only,
+            len(self._undecided),
         )
-
-    # Answers that are asked for so often that they are plain numbers
 
     @property
     def pending(self) -> int:
-        """``counts().pending``."""
-        return self._pending
-
-    @property
-    def run(self) -> int:
-        """How often the job was opened, this time included; 0 without a journal."""
-        return self._live.run
+        return self._pending + len(self._undecided)
 
     @property
     def commit_number(self) -> int:
         """Number of the last commit, over all runs of the job; 0 without a journal."""
         return self._journal.commit_number if self._journal is not None else 0
 
-    @property
-    def setback(self) -> int:
-        """How many commits the job went back when it was opened: its store had lost them."""
-        return self._journal.setback if self._journal is not None else 0
-
-    @property
-    def damage(self) -> str | None:
-        """What the job may lack, and why, in a sentence; ``None``: nothing that is known of."""
-        return self._damage
-
-    @property
-    def suspects(self) -> tuple[int, int]:
-        """How many requests are leased one at a time, and how many alone, after a death."""
-        return self._suspects.count(Level.SUSPECT), self._suspects.count(Level.BLAMED)
-
-    @property
-    def path(self) -> Path | None:
-        """The store's directory, or ``None``."""
-        return self._journal.path if self._journal is not None else None
-
     def note(self, name: str) -> bytes | None:
-        """A note as the last commit left it.
-
-        :raises StoreError: it could not be read.
-        """
         return self._journal.note(name) if self._journal is not None else None
 
     def dead(self) -> Iterator[tuple[bytes, str, bytes]]:
-        """Key, reason and stored value of every dead request, as the last commit left them.
-
-        :raises StoreError: they could not be read.
-        """
         if self._journal is not None and self._saved.dead:
             yield from self._journal.dead()
 
     # Committing
 
-    def changed(self, notes: Mapping[str, bytes] = NO_NOTES) -> bool:
-        """Whether a commit with these notes would write anything."""
+    def has_changes(self, notes: Mapping[str, bytes] = NO_NOTES) -> bool:
+        self.check_owner()
         return self._journal is not None and bool(
             self._changes
+            or self._undecided
             or self._unsaved
             or self._live.memory_only != self._saved.memory_only
             or self._changes.new_notes(notes)
         )
 
-    def commit(self, notes: Mapping[str, bytes] = NO_NOTES, *, wait: bool = False) -> bool:
+    def commit(self, notes: Mapping[str, bytes] = NO_NOTES, *, wait: bool = False) -> Progress:
         self.check_owner()
-        if self._journal is None or not self.changed(notes):
-            return True
+        self._decide_again()
+        journal = self._journal
+        if journal is None or not self.has_changes(notes):
+            return Progress(self.commit_number, complete=True)
         draft = self._unsaved or self._prepare(notes)
         self._unsaved = draft
-        self._journal.write(draft.batch, wait=wait)
+        journal.write(draft.batch, wait=wait)
         self._unsaved = None
         self._changes.settle(draft)
-        self.uncommitted = len(self._changes)
+        self.pressure.changes = len(self._changes)
         self._saved = draft.batch.counters
         is_last = draft.is_last and not self._changes
         if is_last:
-            self.is_commit_urgent = False
-            self._restart_leases(self._journal)
+            self.pressure.urgent = False
+            self._restart_leases(journal)
         for slot, count in draft.stored.items():
             if not count:
                 self._slots.drop_if_empty(slot)
         self._window.note_commit()
-        return is_last
+        self._on_event(Committed(journal.commit_number))
+        return Progress(journal.commit_number, is_last)
 
     def _prepare(self, notes: Mapping[str, bytes]) -> Draft:
         live = self._live
@@ -379,10 +411,6 @@ class LocalFrontier:
             journal.leases.restart(self._live.run, held)
 
     def sync(self) -> None:
-        """Have the operating system put what was committed onto the disk.  Blocks; any thread.
-
-        :raises StoreError: it failed.
-        """
         if self._journal is not None:
             self._journal.sync()
 
@@ -400,15 +428,11 @@ class LocalFrontier:
             self._journal.reopen()
 
     def close(self, *, finished: bool = False, hold: bool = False) -> None:
-        """See :meth:`~.contract.Frontier.close`.
-
-        :param hold: whether the job directory stays this process's until :meth:`end` is called.
-        """
         self.check_owner()
         if self._closed:
             return
         try:
-            while not self.commit(wait=True):
+            while not self.commit(wait=True).complete:
                 pass
             if self._journal is not None:
                 last = self._last_batch(finished)
@@ -425,7 +449,6 @@ class LocalFrontier:
                 self.end()
 
     def abandon(self) -> None:
-        """Free every resource without committing; may be called at any time."""
         self.check_owner()
         self._closed = True
         if self._journal is not None:
@@ -433,7 +456,6 @@ class LocalFrontier:
                 self._journal.close(hold=self._is_held)
 
     def end(self) -> None:
-        """Note that all that follows the end of the crawl was done; let others have the job."""
         if self._is_held and self._journal is not None:
             self._is_held = False
             if self._saved.finished:
@@ -497,7 +519,7 @@ class LocalFrontier:
             try:
                 self._journal.leases.note(lease.entry.fingerprint, what)
             except OSError:
-                self.unrecorded_leases += 1
+                self._on_event(LeaseUnrecorded())
         return lease
 
     def _drop_lease(self, lease: Lease) -> Slot:
@@ -507,7 +529,7 @@ class LocalFrontier:
         if self._journal is not None:
             self._journal.leases.note_over(lease.entry.fingerprint)
         if self._suspects.matters and self._suspects.note_end(lease):
-            self.is_commit_urgent = True
+            self.pressure.urgent = True
         slot: Slot = lease.origin
         slot.leased -= 1
         return slot
@@ -521,10 +543,14 @@ class LocalFrontier:
         if entry.payload is None:
             self._live.memory_only -= 1
         if self._journal is not None:
-            self.uncommitted += self._changes.end(lease.key, slot, entry, why)
+            self.pressure.changes += self._changes.end(lease.key, slot, entry, why)
         self._slots.drop_if_empty(slot)
 
     def _give_up(self, slot: Slot) -> None:
         """The store holds fewer requests of *slot* than it says: they are unaccounted for."""
         self._pending -= slot.count
         self._slots.decrease(slot, slot.count)
+
+
+if TYPE_CHECKING:
+    _conforms: type[Frontier] = LocalFrontier

@@ -17,7 +17,7 @@ from typing import Literal
 
 from sortedcontainers import SortedList
 
-from ..contract import Busy
+from ..contract import Gate
 
 Direction = Literal["lifo", "fifo"]
 Policy = Literal["slots", "one"]
@@ -220,7 +220,7 @@ class Slots:
         self._by_name.pop(slot.name, None)
         return True
 
-    def choose(self, busy: Busy) -> Slot | None:
+    def choose(self, gate: Gate) -> Slot | None:
         """The slot whose turn it is; ``None`` if nothing is pending.
 
         Walks names from the last one taken, past busy and idle ones: O(log slots + busy slots),
@@ -229,12 +229,12 @@ class Slots:
         if not self._pending:
             return None
         slot = self._peek()
-        if self._pending == 1 or not busy.get(slot.name, 0):
+        if self._pending == 1 or not gate.active(slot.name):
             return slot
         best: str | None = None
         fewest = 0
         for name in self._rotation():
-            active = busy.get(name, 0)
+            active = gate.active(name)
             if not active:
                 return self._by_name[name]
             if best is None or active < fewest:

@@ -1,0 +1,436 @@
+"""One crawl that is open: its frontier, and all that works with it.
+
+A session is made when the spider opens and is gone when it has closed: nothing is ever half open.
+What the frontier does by itself arrives in :meth:`Session.on_event`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from scrapy.signals import request_dropped, response_received
+
+from ..engine import Engine, place_spider_state
+from ..errors import AltschedError, CodecError
+from ..feeds import JobFeeds
+from ..frontier import Counts, Entry, Event, Frontier, Lease, OnEvent, Verdict
+from ..frontier.contract import (
+    Accompanied,
+    Committed,
+    DeadLettered,
+    Fetched,
+    Isolated,
+    LeaseUnrecorded,
+    Reason,
+    Refused,
+    Unreadable,
+    Waiting,
+)
+from ..frontier.store.records import CANNOT_BE_RESTORED
+from ..maintenance.requeue import dead_requests
+from ..requests.codec import decode_request, url_of
+from ..requests.entries import Entries, RequestEntry
+from ..requests.fingerprint import NOTE
+from ..requests.identity import Identity
+from ..requests.meta_keys import EVERY_RUN
+from ..resume.spider_state import FILE, STATE, SpiderStateCheckpoint
+from ..settings import Config
+from .committer import STORE_DAMAGED, Committer
+from .every_run import NOTE as EVERY_RUN_NOTE
+from .every_run import EveryRun
+from .exit_code import exit_code
+from .in_progress import InProgress
+from .outcome import HOPELESS, RESTORE_FAILED, DeadLetters, Outcome, judge
+from .reports import Reports, warn_of_other_fingerprints
+from .tally import Tally
+
+if TYPE_CHECKING:
+    from scrapy import Request, Spider
+    from scrapy.crawler import Crawler
+    from scrapy.dupefilters import BaseDupeFilter
+    from scrapy.statscollectors import StatsCollector
+
+#: Requests handed out after which the stats are told: each stat costs as much as a look-up.
+_TELL_STATS_EVERY = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a session is made with.
+
+    :ivar jobdir: the job directory, absolute; ``None``: all lives in memory.
+    :ivar fingerprint_note: what the fingerprints are made by.
+    """
+
+    crawler: Crawler
+    spider: Spider
+    engine: Engine
+    config: Config
+    jobdir: str | None
+    dupefilter: BaseDupeFilter
+    identity: Identity
+    fingerprint_note: bytes
+    entries: Entries
+    reports: Reports
+    tally: Tally
+    stats: StatsCollector
+
+
+class Session:
+    """A crawl that is open.
+
+    :param open_frontier: opens its frontier, given what to tell of events.
+    :ivar feeds: the feeds of the job; ``None``: there is no job directory.
+    :raises AltschedError: it cannot be opened; everything is closed again.
+    """
+
+    def __init__(self, setup: Setup, open_frontier: Callable[[OnEvent], Frontier]) -> None:
+        self._crawler, self._spider = setup.crawler, setup.spider
+        self._engine, self._config = setup.engine, setup.config
+        self._jobdir = setup.jobdir
+        self._df = setup.dupefilter
+        self._identity = setup.identity
+        self._fingerprint_note = setup.fingerprint_note
+        self._entries = setup.entries
+        self._reports = setup.reports
+        self._tally, self._stats = setup.tally, setup.stats
+        self._gate = setup.engine.active_downloads()
+        self._refused_starts = 0
+        self._skipped_starts = 0
+        self._unrecorded_leases = 0
+        self._outcome = Outcome.UNFINISHED
+        #: Whether the spider is being closed because none of its requests can be restored.
+        self._is_hopeless = False
+        #: Whether the frontier has just leased a request that may have killed the process, alone.
+        self._is_isolating = False
+        self._checkpoint: SpiderStateCheckpoint | None = None
+        self.feeds: JobFeeds | None = None
+        self.frontier = frontier = open_frontier(self.on_event)
+        try:
+            self._begin(frontier)
+        except BaseException:
+            frontier.abandon()
+            raise
+
+    def _begin(self, frontier: Frontier) -> None:
+        config, job = self._config, frontier.job
+        if self._jobdir is not None:
+            place_spider_state(self._crawler, self._jobdir)
+            self._checkpoint = SpiderStateCheckpoint(self._jobdir, self._spider)
+            self._checkpoint.restore(frontier.note(STATE), frontier.note(FILE))
+            self._crawler.signals.connect(self._note_response, response_received)
+            self._engine.call_when_closing(frontier.note_closing)
+        self._in_progress = InProgress(self._engine, frontier.finish)
+        self._at_open = frontier.counts()
+        self._dead_letters = DeadLetters(dead_requests(frontier))
+        self._start = self._engine.watch_start(self._note_end_of_start)
+        self._every_run = EveryRun(
+            self._engine,
+            self._start,
+            int(frontier.note(EVERY_RUN_NOTE) or 0) if job.resumed else 0,
+            config.patience,
+            self._reports.overdue,
+        )
+        self._committer = Committer(
+            self._crawler,
+            self._spider,
+            frontier,
+            self._engine,
+            config,
+            settle=self._settle,
+            notes=self._notes,
+            committed=self._note_commit,
+        )
+        if self._jobdir is None:
+            return
+        if job.run > 1:
+            stored = frontier.note(NOTE)
+            warn_of_other_fingerprints(stored, self._fingerprint_note, self._jobdir, self._spider)
+        self._reports.opening(job, self._at_open)
+        self.feeds = JobFeeds(
+            self._crawler, self._spider, frontier.note, resumed=job.resumed, sync=config.sync
+        )
+        self.feeds.open()
+        if config.exit_code:
+            exit_code.set(Outcome.UNFINISHED)
+        self._committer.start()
+
+    def close(self, reason: str) -> None:
+        """Commit everything, say in one line what state the job is in, and close.
+
+        :raises ForkedError: it was asked for in a forked child.
+        """
+        frontier = self.frontier
+        frontier.check_owner()
+        try:
+            self._close(reason)
+        except AltschedError as error:
+            self._reports.unsaved(frontier.pressure.changes, error)
+        finally:
+            if self.feeds is not None:
+                self.feeds.close()
+            if self._config.exit_code and self._jobdir is not None:
+                exit_code.set(self._outcome)
+            if self._engine.is_started:
+                self._engine.when_stopped(frontier.end)
+
+    def _close(self, reason: str) -> None:
+        frontier = self.frontier
+        damage = frontier.job.damage
+        try:
+            if self._checkpoint is not None:
+                self._checkpoint.hasten()
+            self._committer.finish()
+            counts = frontier.counts()
+            complete = (
+                reason == "finished"
+                and self._start.exhausted
+                and not counts.unaccounted
+                and damage is None
+            )
+            self._outcome = outcome = judge(
+                counts, self._dead_letters.unrestorable, complete=complete
+            )
+            # What handlers of spider_closed do still belongs to this run.
+            frontier.close(finished=outcome.is_finished, hold=self._engine.is_started)
+        finally:
+            self._committer.stop()
+            frontier.abandon()
+            if self._unrecorded_leases:
+                self._reports.unrecorded_leases(self._unrecorded_leases)
+        self._reports.end(
+            counts,
+            outcome,
+            self._dead_letters,
+            damage=damage,
+            store_damaged=reason == STORE_DAMAGED,
+        )
+        had_nothing = not self._at_open.pending and counts.accepted == self._at_open.accepted
+        is_blocked = outcome is Outcome.BLOCKED
+        if self._jobdir is not None and self._refused_starts and had_nothing and not is_blocked:
+            was_finished = not frontier.job.resumed
+            self._reports.nothing_to_do(self._refused_starts, was_finished=was_finished)
+
+    # The path of every request
+
+    def enqueue(self, request: Request) -> bool:
+        """Accept *request*, unless it is a duplicate; whether it was accepted."""
+        start = self._start
+        yielded = request is start.last and start.take(request)
+        unique = not request.dont_filter
+        identity = self._identity
+        page = identity.page_of(request)
+        if page is None:
+            if EVERY_RUN in request.meta and self._make_every_run(request, yielded):
+                return True
+            if identity.is_refused is not None:
+                if unique and identity.is_refused(request):
+                    self._refused_starts += yielded
+                    self._df.log(request, self._spider)
+                    return False
+                unique = False
+        elif unique and not yielded and identity.is_recent(page):
+            self._df.log(request, self._spider)
+            return False
+        fingerprint = identity.of(request, page)
+        verdict = self.frontier.add(
+            RequestEntry(fingerprint, request, unique, yielded, self._entries)
+        )
+        if verdict is Verdict.UNDECIDED:
+            return True
+        if page is not None and unique and verdict is not Verdict.STARTED:
+            identity.remember(page)
+        if verdict is Verdict.ADDED:
+            if self._jobdir is not None:
+                # Without a parent that would bring it back: not a second without a commit.
+                self._committer.commit_if_due(urgent=not self._in_progress.is_any_left())
+            return True
+        self._note_refusal(request, verdict, yielded)
+        return False
+
+    def _make_every_run(self, request: Request, yielded: bool) -> bool:
+        """Take a request that every run has to make; whether it is one, as its meta key says."""
+        if not request.meta[EVERY_RUN]:
+            return False
+        self._every_run.add(request, yielded=yielded)
+        self._tally["scheduler/enqueued/memory"] += 1
+        self._tally["scheduler/enqueued"] += 1
+        return True
+
+    def _note_refusal(self, request: Request, verdict: Verdict, yielded: bool) -> None:
+        self._refused_starts += yielded
+        if verdict is Verdict.SEEN:
+            self._df.log(request, self._spider)
+        else:
+            self._skipped_starts += 1
+            self._tally["altsched/start/skipped"] += 1
+
+    def next_request(self) -> Request | None:
+        """The next request, or ``None``: nothing is pending, or nothing is ready yet."""
+        in_progress, committer = self._in_progress, self._committer
+        if in_progress.has_changed():
+            in_progress.reap()
+            if self._tally.get("scheduler/dequeued", 0) >= _TELL_STATS_EVERY:
+                self._tell_stats()
+        if self._jobdir is not None:
+            committer.commit_if_due()
+        if self._every_run.matters:
+            first = self._every_run.next()
+            if first is not None:
+                self._tally["scheduler/dequeued/memory"] += 1
+                self._tally["scheduler/dequeued"] += 1
+                return first
+            if self._every_run.holds_others():
+                return None
+        lease_next, gate = self.frontier.lease, self._gate
+        while not self._is_hopeless:
+            lease = lease_next(gate)
+            if isinstance(lease, Waiting):
+                if lease.reason is Reason.UNREACHABLE or not in_progress.reap():
+                    break
+                continue
+            if self._is_isolating:
+                # If it kills the process, nothing else is to be crawled again.
+                self._is_isolating = False
+                self.checkpoint()
+            if committer.unreadable:
+                committer.note_read()
+            request = self._take(lease)
+            if request is not None:
+                return request
+        self._tell_stats()
+        return None
+
+    def _take(self, lease: Lease) -> Request | None:
+        """The request of *lease*; ``None``: it cannot be restored, and is a dead letter now."""
+        try:
+            request = self._entries.restore(lease.entry)
+        except CodecError as error:
+            self._give_up(lease, error)
+            return None
+        self._in_progress.add(request, lease)
+        return request
+
+    def _give_up(self, lease: Lease, error: CodecError) -> None:
+        """Make a dead letter of a request that cannot be restored.
+
+        If none of many can, the spider's code has changed: the rest is kept for when it is put
+        right.
+        """
+        entry = lease.entry
+        why = f"{CANNOT_BE_RESTORED}{error}"
+        self.frontier.dead_letter(lease, why)
+        self._dead_letters.note(entry.fingerprint, entry.payload or b"", why)
+        failed = self._dead_letters.failed_here
+        if failed == 1:
+            self._reports.unrestorable(url_of(entry.payload or b""), error)
+        counts = self.frontier.counts()
+        if failed >= HOPELESS and counts.done + counts.leased == self._at_open.done:
+            self._is_hopeless = True
+            self._reports.hopeless(failed, RESTORE_FAILED)
+            self._engine.close_spider(self._spider, RESTORE_FAILED)
+
+    # What others ask
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether nothing can be saved: that is tried again, and the crawl is not finished."""
+        return self._committer.failing
+
+    def __len__(self) -> int:
+        self._tell_stats()
+        return self.frontier.pending + len(self._every_run)
+
+    def count_queue(self, *, in_memory: bool) -> int:
+        """How many of the pending requests are in memory only, or are not."""
+        counts: Counts = self.frontier.counts()
+        if self._jobdir is None:
+            return counts.pending
+        memory_only = min(counts.memory_only, counts.pending)
+        return memory_only if in_memory else counts.pending - memory_only
+
+    def checkpoint(self) -> bool:
+        """Commit now; whether everything that was accepted survives the process's death.
+
+        :raises ForkedError: it was asked for in a forked child.
+        """
+        if not self._committer.commit_all():
+            return False
+        return self._jobdir is not None and not self.frontier.counts().undecided
+
+    # What the frontier and the committer tell, and ask for
+
+    def on_event(self, event: Event) -> None:
+        """The frontier did what nobody asked for, or knows what it did not know before."""
+        if isinstance(event, Committed):
+            self._committer.note_committed(event.number)
+        elif isinstance(event, Refused):
+            request: Request = event.entry.request
+            self._note_refusal(request, event.verdict, event.entry.yielded)
+            self._crawler.signals.send_catch_log(
+                request_dropped, request=request, spider=self._spider
+            )
+        elif isinstance(event, Unreadable):
+            self._committer.note_failure(event.error, reading=True)
+        elif isinstance(event, Fetched):
+            self._engine.wake()
+        elif isinstance(event, LeaseUnrecorded):
+            self._unrecorded_leases += 1
+        else:
+            self._report(event)
+
+    def _report(self, event: DeadLettered | Isolated | Accompanied) -> None:
+        entry: Entry = event.entry
+        url: str | None = None
+        if entry.payload is not None:
+            with suppress(CodecError):
+                url = decode_request(entry.payload, self._spider).url
+        name = url or f"with fingerprint {entry.fingerprint.hex()}"
+        if isinstance(event, DeadLettered):
+            self._dead_letters.note(entry.fingerprint, entry.payload or b"", event.reason)
+            self._reports.dead_lettered(name, event.reason)
+        elif isinstance(event, Isolated):
+            self._is_isolating = True
+            self._reports.isolated(name, event.deaths)
+        else:
+            self._reports.accompanied(name, event.why)
+
+    def _settle(self) -> None:
+        """Have the frontier and the stats know all that happened until now."""
+        self._in_progress.reap()
+        self._tell_stats()
+
+    def _tell_stats(self) -> None:
+        if self._tally:
+            self._tally.flush(self._stats)
+
+    def _notes(self) -> dict[str, bytes]:
+        if self._checkpoint is None or self.feeds is None:
+            return {}
+        return {
+            NOTE: self._fingerprint_note,
+            EVERY_RUN_NOTE: self._every_run.note,
+            **self._checkpoint.notes(),
+            **self.feeds.notes(),
+        }
+
+    def _note_end_of_start(self) -> None:
+        if self._skipped_starts:
+            self._reports.skipped_starts(self._skipped_starts)
+        self._engine.wake()
+
+    def _note_commit(self) -> None:
+        if self._checkpoint is not None:
+            self._checkpoint.note_commit()
+
+    def _note_response(self, request: Request) -> None:
+        """A response was received: callbacks and pipelines come next."""
+        lease = self._in_progress.lease_of(request)
+        if lease is not None:
+            if self._in_progress.has_changed():
+                # Who is over by now is not to be found in hand.
+                self._in_progress.reap()
+            self.frontier.note_response(lease)

@@ -1,0 +1,51 @@
+"""The one door to the question which page a request is.
+
+Behind it are the rules for URLs, the project's fingerprinter, what was seen a moment ago, and a
+filter of another package, if the project has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from .fingerprint import fingerprint_page
+from .recent import RecentURLs
+
+if TYPE_CHECKING:
+    from scrapy import Request
+
+
+class Identity:
+    """Tells which page a request is, and most of those that were seen.
+
+    :param fingerprint: request -> its fingerprint, of at most 255 bytes.
+    :param recent: what was seen a moment ago, where the URL alone tells pages apart.
+    :param is_refused: asked of another package's filter, which keeps a record of its own: whether
+        it refuses a request; ``None``: the frontier keeps the record.
+    :ivar page_of: request -> the URL that alone tells it from others; ``None``: more does.
+    :ivar is_recent: whether such a URL was seen a moment ago.
+    :ivar remember: notes that such a URL was seen.
+    """
+
+    def __init__(
+        self,
+        fingerprint: Callable[[Request], bytes],
+        recent: RecentURLs | None = None,
+        is_refused: Callable[[Request], bool] | None = None,
+    ) -> None:
+        self.recent = recent or RecentURLs(no_page)
+        self.is_refused = is_refused
+        self.page_of = self.recent.page_of
+        self.is_recent = self.recent.has
+        self.remember = self.recent.add
+        self._fingerprint = fingerprint
+
+    def of(self, request: Request, page: str | None = None) -> bytes:
+        """The fingerprint of *request*; *page*: what :attr:`page_of` says of it."""
+        return (page is not None and fingerprint_page(page)) or self._fingerprint(request)
+
+
+def no_page(_: Request) -> str | None:
+    """For fingerprints of more than the URL: no URL alone tells pages apart."""
+    return None
