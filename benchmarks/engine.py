@@ -13,18 +13,20 @@ from __future__ import annotations
 
 import gc
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from time import perf_counter, thread_time
 from typing import Any
 
 from scrapy import Request, Spider
-from scrapy.core.downloader import Downloader, Slot
+from scrapy.core.downloader import Slot
 from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy.utils.reactor import install_reactor, is_reactor_installed
 from scrapy.utils.test import get_crawler
+
+from tests.engines import Engine
 
 from .process import resident
 
@@ -105,33 +107,7 @@ def collections_timed(clock: Clock) -> Iterator[None]:
         gc.callbacks.remove(on_collection)
 
 
-class _Slot:
-    """As far as it is looked at: ``engine._slot``."""
-
-    close_if_idle = True
-
-    def __init__(self, in_progress: set[Request]) -> None:
-        self.inprogress = in_progress
-
-
-class _Downloader:
-    """Scrapy's downloader as a scheduler sees it."""
-
-    ip_concurrency = 0
-    DOWNLOAD_SLOT = Downloader.DOWNLOAD_SLOT
-    get_slot_key: Any = Downloader.get_slot_key
-
-    def __init__(self) -> None:
-        self.slots: dict[str, Slot] = {}
-        self.active: set[Request] = set()
-
-
-class _Engine:
-    def __init__(self, in_progress: set[Request]) -> None:
-        self._slot = _Slot(in_progress)
-        self._start: AsyncIterator[Any] | None = None
-        self.downloader = _Downloader()
-
+class _Engine(Engine):
     def close_spider(self, spider: Spider, reason: str) -> None:
         raise RuntimeError(f"the scheduler wanted the spider {spider.name} closed: {reason}")
 
@@ -159,8 +135,8 @@ class Crawl:
         if not is_reactor_installed():  # wanted by crawlers of Scrapy 2.13, though none runs
             install_reactor("twisted.internet.asyncioreactor.AsyncioSelectorReactor")
         self.crawler = get_crawler(Spider, settings)
-        self._in_progress: set[Request] = set()
-        self._engine = _Engine(self._in_progress)
+        self._engine = _Engine()
+        self._in_progress = self._engine.in_progress
         self.crawler.engine = self._engine  # type: ignore[assignment]
         self.spider = Spider.from_crawler(self.crawler, name="benchmark")
         self.crawler.spider = self.spider

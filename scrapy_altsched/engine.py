@@ -4,7 +4,7 @@ What is private here and there in every Scrapy from 2.13 to 2.19: ``engine._slot
 ``inprogress``, ``nextcall``, ``close_if_idle`` and ``close``, and ``engine._start``.  All of it is
 looked for when a crawl opens, so that a Scrapy without it fails then, with a sentence.
 
-A stand-in for the engine, as tests and benchmarks use, may lack any of it: what it lends out then
+A crawler without an open spider, as somebody's tests may have, has none of it: what it is handed
 counts as done when the next request is asked for.
 """
 
@@ -79,8 +79,6 @@ def reader_of(*parts: str) -> Callable[[Request], tuple[Any, ...]]:
 
 _place_of = reader_of("meta", "url")
 
-_NOTHING: frozenset[Request] = frozenset()
-
 
 class StartWatch:
     """``Spider.start()``'s output on its way to the engine: what it yields, and how it ends.
@@ -145,6 +143,23 @@ class ActiveDownloads:
         return 0 if found is None else len(found.active)
 
 
+class _NextCall:
+    def schedule(self) -> None:
+        """There is nobody to ask for the next request."""
+
+
+class _NoSpider:
+    """What the engine has of an open spider, where none is open."""
+
+    inprogress: Set[Request] = frozenset()
+    nextcall = _NextCall()
+    close_if_idle = True
+    scheduler = None
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
 class Engine:
     """A crawler's engine, as a scheduler needs it.
 
@@ -161,6 +176,8 @@ class Engine:
             _require(self._engine, "_start", "engine")
             for name in ("inprogress", "nextcall", "close_if_idle", "close"):
                 _require(self._slot, name, "engine._slot")
+        elif not hasattr(self._slot, "nextcall"):
+            self._slot = _NoSpider()
 
     @property
     def in_progress(self) -> Set[Request]:
@@ -169,9 +186,8 @@ class Engine:
         One has left when its callback's whole output was scheduled and its items went through the
         pipelines.
         """
-        requests = getattr(self._slot, "inprogress", _NOTHING)
-        # Most often it is a plain set; to ask an abstract class takes ten times as long.
-        return requests if type(requests) is set or isinstance(requests, Set) else _NOTHING
+        requests: Set[Request] = self._slot.inprogress
+        return requests
 
     @property
     def interactive(self) -> bool:
@@ -182,7 +198,7 @@ class Engine:
         """
         start = getattr(getattr(self._crawler, "spidercls", None), "start", None)
         is_replaced = str(getattr(start, "__module__", "")).startswith("scrapy.commands.")
-        return is_replaced or not getattr(self._slot, "close_if_idle", True)
+        return is_replaced or not self._slot.close_if_idle
 
     def watch_start(self, on_end: Callable[[], object]) -> StartWatch:
         """Put a watch between ``Spider.start()`` and the engine.
@@ -219,18 +235,14 @@ class Engine:
 
     def wake(self) -> None:
         """Have the engine ask for the next request soon."""
-        nextcall = getattr(self._slot, "nextcall", None)
-        if nextcall is not None:
-            nextcall.schedule()
+        self._slot.nextcall.schedule()
 
     def call_when_closing(self, call: Callable[[], object]) -> None:
         """Have *call* called when the engine begins to close its spider.
 
         Scrapy sends no signal then, and closes the scheduler only when nothing is in progress.
         """
-        close = getattr(self._slot, "close", None)
-        if close is None:
-            return
+        close = self._slot.close
 
         def close_and_tell() -> Any:
             call()

@@ -3,7 +3,7 @@
 ::
 
     AltschedError
-    ├── ConfigError (also a ValueError)      a setting has a value that cannot be meant
+    ├── ConfigError (also a ValueError)      a setting has an invalid value
     ├── UnsupportedScrapyError               this Scrapy lacks something we stand on
     ├── JobdirError                          the job directory cannot be used
     │   ├── JobdirLockedError                another crawl holds it
@@ -29,7 +29,7 @@ class AltschedError(Exception):
 
 
 class ConfigError(AltschedError, ValueError):
-    """A setting has a value that cannot be meant."""
+    """A setting has an invalid value."""
 
 
 class UnsupportedScrapyError(AltschedError):

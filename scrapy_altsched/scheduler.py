@@ -28,7 +28,7 @@ from .requests.fingerprint import NOTE, describe, shorten
 from .requests.identity import Identity
 from .settings import Config
 from .stock.job import StockJob
-from .stock.report import report_taking_over
+from .stock.report import report_import
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -209,11 +209,11 @@ class Scheduler(BaseScheduler):
                 jobdir, name, options, locate=locate, source=stock, on_event=on_event
             )
             try:
-                place = stock.put_aside()
+                place = stock.move_away()
             except BaseException:
                 frontier.close()
                 raise
-            report_taking_over(stock, place, setup.spider, self.stats)
+            report_import(stock, place, setup.spider, self.stats)
         if isinstance(self.df, DupeFilter):
             self.df.share(frontier, setup.tally)
         return frontier

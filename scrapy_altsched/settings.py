@@ -104,7 +104,7 @@ class Config:
     def rules_of(self, spider: Spider | type[Spider] | None) -> Rules:
         """The rules for URLs: those of the setting, then those of a spider's ``url_rules``.
 
-        :raises ConfigError: one of the spider's rules cannot be meant.
+        :raises ConfigError: one of the spider's rules is invalid.
         """
         rules = self.url_rules or Rules()
         more = getattr(spider, "url_rules", None)
@@ -120,7 +120,7 @@ class Config:
         :param disk: whether the queue is kept on disk: which of the queue settings count;
             ``None``: none of them does, the queue is somebody else's.
         :param given: queue classes, by name of their setting, that stand for the setting's value.
-        :raises ConfigError: a value cannot be meant, or no setting has that name.
+        :raises ConfigError: a value is invalid, or no setting has that name.
         """
         checks = {
             PREFIX + item.name.upper(): item for item in fields(cls) if "check" in item.metadata

@@ -12,11 +12,28 @@ from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy.utils.test import get_crawler
 
 
+class _NextCall:
+    """Counts how often the engine was to ask for the next request."""
+
+    def __init__(self) -> None:
+        self.scheduled = 0
+
+    def schedule(self) -> None:
+        self.scheduled += 1
+
+
 class _EngineSlot:
+    """What Scrapy's engine has of an open spider."""
+
     close_if_idle = True
 
     def __init__(self) -> None:
         self.inprogress: set[Request] = set()
+        self.nextcall = _NextCall()
+        self.is_closing = False
+
+    def close(self) -> None:
+        self.is_closing = True
 
 
 class _Downloader:
@@ -37,8 +54,14 @@ class Engine:
     def __init__(self) -> None:
         self._slot = _EngineSlot()
         self._start: AsyncIterator[Any] | None = None
+        self.start_time: float | None = None
         self.downloader = _Downloader()
         self.closed_with: str | None = None
+
+    @property
+    def in_progress(self) -> set[Request]:
+        """What was handed out and is not over."""
+        return self._slot.inprogress
 
     def begin(self, request: Request) -> None:
         """The engine's part right after ``next_request``."""

@@ -118,7 +118,7 @@ def second_chance(path: Path, phase: Phase) -> None:
     journal.close()
 
 
-def take_over(path: Path, phase: Phase) -> None:
+def import_job(path: Path, phase: Phase) -> None:
     """A directory with requests of another scheduler is opened."""
     have_small_batches()
     phase("import")

@@ -15,7 +15,7 @@ _MEMO_LIMIT = 10_000  # names
 
 
 def check_glob(glob: str) -> None:
-    """Raise ValueError, with the reason, if a glob cannot be meant."""
+    """Raise ValueError, with the reason, if a glob is invalid."""
     if not glob:
         raise ValueError("an empty name matches nothing")
     _to_regex(glob)

@@ -49,7 +49,7 @@ def join(scheme: str, netloc: str, path: str, query: str = "", fragment: str = "
 def compile_patterns(include: tuple[str, ...], exclude: tuple[str, ...]) -> PatternsMatcher:
     """A matcher for canonical URLs.
 
-    :raises ValueError: a pattern cannot be meant, or all of them together never match.
+    :raises ValueError: a pattern is invalid, or all of them together never match.
     """
     included = [_normalize(pattern, "include") for pattern in include]
     excluded = [_normalize(pattern, "exclude") for pattern in exclude]

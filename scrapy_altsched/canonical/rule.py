@@ -162,7 +162,7 @@ class Rule:
         :param place: where it stands, for messages.
         :param effect: fields with what the rule does, if *data* does not say that; they were
             checked, and may be none.
-        :raises ConfigError: it cannot be meant.
+        :raises ConfigError: it is invalid.
         """
         values: dict[str, Any] = {}
         for key, value in data.items():

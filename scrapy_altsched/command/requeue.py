@@ -1,4 +1,4 @@
-"""List the requests that were put aside as dead, or have them crawled again.
+"""List the requests that are dead letters, or have them crawled again.
 
 Without URLs, fingerprints or ``--all`` they are listed. A crawl must not be running when they are
 put back: it holds the job directory.

@@ -368,5 +368,5 @@ class _Syncer:
         return number
 
     def stop(self) -> None:
-        """Wait for what is under way."""
+        """Wait for the one that is running."""
         self._thread.shutdown(wait=True)

@@ -68,7 +68,7 @@ _SEEN = {
     "why": "seen by earlier runs, which finished the job",
     "or": ", or yield start requests with dont_filter=True.",
 }
-_STARTED = {"why": "accepted by earlier runs, which crawled all there was", "or": "."}
+_STARTED = {"why": "accepted by earlier runs, which crawled everything there was", "or": "."}
 
 
 def name_of(component: object) -> str:
@@ -108,7 +108,7 @@ class Reports:
     def _resumption(self, pending: int, job: JobInfo) -> None:
         lost_in_memory = job.lost_in_memory
         if job.rolled_back:
-            self._stats.set_value("altsched/setback", job.rolled_back)
+            self._stats.set_value("altsched/rolled_back", job.rolled_back)
         if pending:
             _scrapy_logger.info(
                 "Resuming crawl (%(queuesize)d requests scheduled)",

@@ -370,6 +370,7 @@ class Session:
         elif isinstance(event, Refused):
             request: Request = event.entry.request
             self._note_refusal(request, event.verdict, event.entry.yielded)
+            self._tell_stats()
             self._crawler.signals.send_catch_log(
                 request_dropped, request=request, spider=self._spider
             )

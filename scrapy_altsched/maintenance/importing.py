@@ -1,10 +1,10 @@
-"""Taking over requests that another scheduler has stored, in one go or not at all.
+"""Importing requests that another scheduler has stored, in one go or not at all.
 
 A new store gets them before it has its name (see :class:`~.journal.Journal`): it is there with all
 of them, or not there.  A store that is there already gets them under ids of new slots; until the
 batch that names these slots, no reader knows the rows, and the next open deletes them.
 
-The batch that makes it true notes what was taken over, so that nothing is taken over twice.
+The batch that makes it true notes what was imported, so that nothing is imported twice.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NOTE = "imported"
 
 @dataclass(slots=True)
 class Imported:
-    """How much was taken over.
+    """How much was imported.
 
     :ivar pending: requests.
     :ivar dead: requests that are kept among the dead.
@@ -60,7 +60,7 @@ class Source(Protocol):
     """What another scheduler has stored.
 
     :ivar notes: what a new store is to note, besides.
-    :ivar imported: what was taken over of it; ``None``: nothing.
+    :ivar imported: what was imported of it; ``None``: nothing.
     """
 
     notes: Mapping[str, bytes]
@@ -91,10 +91,10 @@ class Source(Protocol):
         """All fingerprints that were seen, whether or not a request with it is pending."""
 
 
-def take_over(
+def import_job(
     store: Store, source: Source, order: Order, components: Components, *, is_new: bool
 ) -> None:
-    """Write into *store* what *source* holds and was not taken over before.
+    """Write into *store* what *source* holds and was not imported before.
 
     What *store* itself has seen beside a queue of *source* is believed only if *source* is.
 
@@ -113,10 +113,10 @@ def take_over(
         raise JobdirError(
             f"JOBDIR {store.path.parent} holds a job of scrapy_altsched (frontier) and requests"
             f" of Scrapy's own scheduler ({', '.join(sorted(parts))}) that came later. They cannot"
-            " be made one. To resume the former, move the latter away; to take over the latter,"
+            " be made one. To resume the former, move the latter away; to import the latter,"
             " move frontier and altsched.json away."
         )
-    taking = _TakingOver(store, order, is_new=is_new)
+    taking = _Import(store, order, is_new=is_new)
     if runs.has_marks and not source.is_trusted:
         taking.drop(runs.marks())
     for entry, why in source.requests():
@@ -137,8 +137,8 @@ def take_over(
     source.imported = taking.imported
 
 
-class _TakingOver:
-    """The batches of one take-over."""
+class _Import:
+    """The batches of one import."""
 
     def __init__(self, store: Store, order: Order, *, is_new: bool) -> None:
         self.imported = Imported()

@@ -12,7 +12,7 @@ from ..frontier.local.frontier import LocalFrontier
 from ..frontier.options import Options
 from ..frontier.store.journal import Journal
 from ..frontier.store.store import Store
-from .importing import Source, take_over
+from .importing import Source, import_job
 from .reorder import reorder
 
 
@@ -31,9 +31,9 @@ def open_frontier(
     :param owner: the spider's name.
     :param locate: payload -> (download slot, whether a start request); asked when a job is
         resumed in another order than it was stored in.
-    :param source: what another scheduler has stored in the directory, to be taken over.
+    :param source: what another scheduler has stored in the directory, to be imported.
     :param on_event: told of what nobody asked for, from within calls to the frontier.
-    :raises JobdirError: the directory cannot be used, or *source* not be taken over; nothing in it
+    :raises JobdirError: the directory cannot be used, or *source* not be imported; nothing in it
         was changed.
     :raises StoreError: the store in it does not open.
     """
@@ -43,7 +43,7 @@ def open_frontier(
 
     def fill(store: Store, is_new: bool = True) -> None:
         if source is not None:
-            take_over(store, source, options.order, options.components, is_new=is_new)
+            import_job(store, source, options.order, options.components, is_new=is_new)
 
     journal = Journal(path, owner, fill)
     try:

@@ -21,7 +21,7 @@ class HasDead(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DeadRequest:
-    """A request that was put aside.
+    """A dead letter.
 
     :ivar key: the key it was pending under.
     :ivar payload: the encoded request; empty for one that lived in memory only.
@@ -48,7 +48,7 @@ def dead_requests(rows: HasDead) -> Iterator[DeadRequest]:
 def requeue(journal: Journal, chosen: Iterable[DeadRequest], locate: Locate) -> int:
     """Make dead requests pending again, all of them or none.
 
-    Their crashes are forgotten already: the record of them went when they were buried.
+    Their crashes are forgotten already: the record of them went when they became dead letters.
 
     :param locate: payload -> (download slot, whether a start request).
     :return: how many there were.

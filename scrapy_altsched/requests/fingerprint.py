@@ -168,7 +168,7 @@ class RequestFingerprinter:
     def from_crawler(cls, crawler: Crawler) -> Self:
         """Make one with the rules of the crawler's settings and spider.
 
-        :raises ConfigError: a rule cannot be meant.
+        :raises ConfigError: a rule is invalid.
         """
         ScrapyFingerprinter.from_crawler(crawler)  # warns of settings that mean nothing any more
         try:

@@ -52,7 +52,7 @@ def _readable(path: Path) -> Iterator[None]:
     except (OSError, sqlite3.OperationalError) as error:
         raise JobdirError(
             f"{path}, of a crawl of Scrapy's own scheduler, cannot be read"
-            f" ({getattr(error, 'strerror', None) or error}), so that crawl is not taken over;"
+            f" ({getattr(error, 'strerror', None) or error}), so that crawl is not imported;"
             " nothing was changed. Make it readable to this user, end whoever uses it, or move"
             " requests.queue and requests.seen away to begin anew."
         ) from error

@@ -1,4 +1,4 @@
-"""A crawl of Scrapy's own scheduler, taken over with its job directory.
+"""A crawl of Scrapy's own scheduler, imported with its job directory.
 
 Its files (:mod:`.stockfiles`) are read, never written.  The queue is what lies in the directory,
 not what ``active.json`` names: a process that dies does not write that.  When all is in the store,
@@ -49,13 +49,13 @@ class StockJob:
     :param fingerprint: a request's fingerprint.
     :param slot_key: the name of a request's download slot.
     :param notes: what a store that is made for it is to note.
-    :param takes_seen: whether requests.seen is taken over; it is not if another filter is in use,
+    :param takes_seen: whether requests.seen is imported; it is not if another filter is in use,
         which may be Scrapy's own and go on with it.
     :param trusts_seen: whether what was seen is believed after an unclean end, too.
 
     Once the frontier is open:
 
-    :ivar imported: how much was taken over; ``None``: nothing.
+    :ivar imported: how much was imported; ``None``: nothing.
     :ivar unclean: how many signs there are that Scrapy's scheduler did not end cleanly.
     :ivar signs: the first of them.
     :ivar seen: how many fingerprints are in requests.seen.
@@ -172,7 +172,7 @@ class StockJob:
         return self._trusts_seen or not self.unclean
 
     def requests(self) -> Iterator[tuple[Entry, str | None]]:
-        title = "Taking over requests of Scrapy's own scheduler"
+        title = "Importing requests of Scrapy's own scheduler"
         with progress(title, sum(self.kinds.values())) as step:
             for queue in self._queues:
                 for record in queue.records():
@@ -186,7 +186,7 @@ class StockJob:
     def fingerprints(self) -> Iterator[bytes]:
         if SEEN not in self._parts or not self.believes_seen:
             return
-        with progress("Taking over fingerprints of Scrapy's own filter", self.seen) as step:
+        with progress("Importing fingerprints of Scrapy's own filter", self.seen) as step:
             for fingerprint in SeenFile(self.path / SEEN):
                 yield shorten(fingerprint)
                 step()
@@ -195,12 +195,12 @@ class StockJob:
 
     @property
     def believes_seen(self) -> bool:
-        """Whether requests.seen was taken over, if it was there."""
+        """Whether requests.seen was imported, if it was there."""
         return self.takes_seen and self.is_trusted
 
     @property
     def leaves_seen_out(self) -> bool:
-        """Whether requests.seen was there and was not taken over."""
+        """Whether requests.seen was there and was not imported."""
         return SEEN in self._parts and not self.believes_seen
 
     @property
@@ -208,8 +208,8 @@ class StockJob:
         """Whether the job directory holds requests of this package's as well."""
         return self._has_job
 
-    def put_aside(self) -> Path | None:
-        """Move the files that were taken over out of the way; where they are now, if there are any.
+    def move_away(self) -> Path | None:
+        """Move the files that were imported out of the way; where they are now, if there are any.
 
         :raises JobdirError: they cannot be moved.
         """
@@ -227,7 +227,7 @@ class StockJob:
                 (self.path / name).rename(place / name)
             except OSError as error:
                 raise JobdirError(
-                    f"The crawl of Scrapy's own scheduler in {self.path} was taken over, but its"
+                    f"The crawl of Scrapy's own scheduler in {self.path} was imported, but its"
                     f" {name} cannot be moved to {place}: {error.strerror}. Move it away yourself,"
                     " and start this crawl again."
                 ) from error
@@ -249,7 +249,7 @@ class StockJob:
         except OSError as error:
             raise JobdirError(
                 f"The crawl of Scrapy's own scheduler in {self.path} cannot be read"
-                f" ({error.filename}: {error.strerror}), so it is not taken over; nothing was"
+                f" ({error.filename}: {error.strerror}), so it is not imported; nothing was"
                 f" changed. Make it readable to this user, or move {QUEUE} and {SEEN} away to begin"
                 " anew."
             ) from error

@@ -1,4 +1,4 @@
-"""What is said of a crawl of Scrapy's own scheduler that was taken over: log lines and stats."""
+"""What is said of a crawl of Scrapy's own scheduler that was imported: log lines and stats."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _TAKEN_OVER = (
-    "Took over the crawl of Scrapy's own scheduler in %(jobdir)s: %(pending)d %(requests)s pending"
+    "Imported the crawl of Scrapy's own scheduler in %(jobdir)s: %(pending)d %(requests)s pending"
     " (read: %(kinds)s), %(dead)d dead, %(duplicates)d left out as duplicates; fingerprints in"
-    " requests.seen: %(seen)d (%(formats)s), %(done)d of them taken over as done. Its files"
+    " requests.seen: %(seen)d (%(formats)s), %(done)d of them imported as done. Its files"
     " are kept in %(place)s; spider.state stays where it is"
 )
-_MOVED = "Files of Scrapy's own scheduler that were taken over before are kept in %(place)s"
+_MOVED = "Files of Scrapy's own scheduler that were imported before are kept in %(place)s"
 _UNCLEAN = (
     "An earlier run did not end cleanly (%(count)d %(noun)s: %(signs)s): requests that it had"
     " in hand are lost from its queue, and what was seen does not tell which. %(what)s"
 )
 _SEEN_LEFT_OUT = "So %(left_out)s: what was crawled before is crawled again, and nothing is missed."
 _HOW_TO_TRUST = (
-    " With ALTSCHED_TRUST_STOCK_SEEN = True it is taken over all the same, and what was lost is"
+    " With ALTSCHED_TRUST_STOCK_SEEN = True it is imported all the same, and what was lost is"
     " missed. To have it so, move the files back and delete frontier and altsched.json."
 )
 _SEEN_BELIEVED = (
@@ -57,10 +57,8 @@ _UNMATCHED = (
 )
 
 
-def report_taking_over(
-    job: StockJob, place: Path | None, spider: Spider, stats: StatsCollector
-) -> None:
-    """Say what was taken over of *job*.
+def report_import(job: StockJob, place: Path | None, spider: Spider, stats: StatsCollector) -> None:
+    """Say what was imported of *job*.
 
     :param place: where its files are now, if there were any.
     """

@@ -725,7 +725,7 @@ def test_a_preset_is_a_rule_by_itself(name: str) -> None:
         ({"processor": "queryRemoval", "args": ["a"]}, "the rule has no 'urlPattern'"),
     ],
 )
-def test_a_rule_that_cannot_be_meant_is_refused(rule: dict[Any, Any], message: str) -> None:
+def test_a_rule_that_is_invalid_is_refused(rule: dict[Any, Any], message: str) -> None:
     if not any(key in rule for key in ("ignore_params", "preset", "ignore_www", "processor")):
         rule = {"count_headers": "a", **rule} if "include" in rule or "exclude" in rule else rule
         if rule.get("include") == "a.com" and "order" in rule:
@@ -824,16 +824,25 @@ def test_rules_are_read_from_files(tmp_path: Path) -> None:
 # The documentation
 
 
-def readme_rules(tmp_path: Path) -> Rules:
+def test_the_rules_in_the_readme_can_be_loaded(tmp_path: Path) -> None:
     (code,) = code_blocks("README.rst", "toml")
     path = tmp_path / "rules.toml"
     path.write_text(code)
-    return Rules.load(path)
+    rules = Rules.load(path)
+    assert len(rules) == 2
+    first, second = [
+        rules.canonicalize(f"https://shop.example/item?id=1{more}").url
+        for more in ("", "&utm_source=mail&callback=f&_=123")
+    ]
+    assert first == second
 
 
-def test_the_examples_in_the_readme_are_true(tmp_path: Path) -> None:
-    rules = readme_rules(tmp_path)
-    table = rows(section("README.rst", "Pages that have several URLs"))
+def test_the_examples_of_pages_with_several_urls_are_true(tmp_path: Path) -> None:
+    (code,) = [code for code in code_blocks("fingerprints.rst", "toml") if "old.example" in code]
+    path = tmp_path / "rules.toml"
+    path.write_text(code)
+    rules = Rules.load(path)
+    table = rows(section("fingerprints.rst", "Pages that have several URLs"))
     assert len(table) >= 9
     used = set()
     for one, other, same in table:

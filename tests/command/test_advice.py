@@ -18,7 +18,13 @@ from scrapy_altsched.frontier.store.view import View
 from scrapy_altsched.maintenance.audit import audit
 
 from ..frontiers import OWNER, work_off
-from ..maintenance.test_repair import Job, open_job, overwrite_middle
+from ..maintenance.test_repair import (
+    Job,
+    died,  # noqa: F401  (a fixture)
+    job,  # noqa: F401  (a fixture)
+    open_job,
+    overwrite_middle,
+)
 from .test_command import altsched
 
 RESUME = "run the crawl again"
@@ -112,7 +118,7 @@ ACCEPT = [*REPAIR, "--accept-loss"]
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_what_the_check_advises_makes_the_job_good(
-    job: Job,
+    job: Job,  # noqa: F811
     damage: Callable[[Path], None],
     trail: list[str],
 ) -> None:
@@ -128,7 +134,7 @@ def test_what_the_check_advises_makes_the_job_good(
     frontier.close(finished=True)
 
 
-def test_the_advice_goes_on_with_the_name_of_the_spider(job: Job) -> None:
+def test_the_advice_goes_on_with_the_name_of_the_spider(job: Job) -> None:  # noqa: F811
     without_current(job.path)
     (job.path / "altsched.json").unlink()
     assert "--spider NAME" in altsched("check", job.path).stderr
@@ -137,7 +143,7 @@ def test_the_advice_goes_on_with_the_name_of_the_spider(job: Job) -> None:
 
 
 def test_a_repair_that_does_not_help_is_not_made_and_does_not_advise_itself(
-    job: Job,
+    job: Job,  # noqa: F811
 ) -> None:
     with_damaged_requests(job.path)
     altsched("check", "--repair", job.path)
@@ -149,7 +155,7 @@ def test_a_repair_that_does_not_help_is_not_made_and_does_not_advise_itself(
 
 @pytest.mark.parametrize("subcommand", ["check", "requeue", "refingerprint"])
 def test_what_is_no_job_directory_is_said_to_be_none(
-    job: Job,
+    job: Job,  # noqa: F811
     subcommand: str,
     tmp_path: Path,
 ) -> None:

@@ -6,6 +6,7 @@ import copy
 import shutil
 import tempfile
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from scrapy_altsched.frontier import Busy, Entry, Lease, Options, Order, Verdict
+from scrapy_altsched.frontier import Entry, Lease, Options, Order, Verdict
 from scrapy_altsched.frontier.local import changes
 from scrapy_altsched.frontier.local.suspects import judge
 from scrapy_altsched.frontier.store.lease_log import Evidence
@@ -183,7 +184,7 @@ class Model:
     def slot(self, item: Item) -> str:
         return item.slot if self.order.policy == "slots" else ""
 
-    def choose(self, candidates: list[Item], busy: Busy) -> Item:
+    def choose(self, candidates: list[Item], busy: Mapping[str, int]) -> Item:
         names = sorted({self.slot(item) for item in candidates})
         fewest = min(busy.get(name, 0) for name in names) if len(names) > 1 else None
         free = [name for name in names if fewest is None or busy.get(name, 0) == fewest]
@@ -194,13 +195,13 @@ class Model:
     def level(self, item: Item) -> Level:
         return self.suspicions.get(item.name.encode(), Suspicion()).level
 
-    def lease(self, busy: Busy) -> Item | None:
+    def lease(self, busy: Mapping[str, int]) -> Item | None:
         item = self.lease_next(busy)
         if item is None:
             self.log.flush()
         return item
 
-    def lease_next(self, busy: Busy) -> Item | None:
+    def lease_next(self, busy: Mapping[str, int]) -> Item | None:
         now = self.now
         while self.alone is None or self.company:
             aside = [*self.waiting, *self.blamed]
@@ -312,7 +313,7 @@ class Machine(RuleBasedStateMachine):
         for _ in range(times):
             self.lease_one(busy)
 
-    def lease_one(self, busy: Busy) -> Item | None:
+    def lease_one(self, busy: Mapping[str, int]) -> Item | None:
         item = self.model.lease(busy)
         lease = lease_from(self.frontier, busy)
         if item is None:

@@ -45,8 +45,8 @@ def test_a_crawl_whose_log_was_lost_goes_back_and_completes(tmp_path: Path) -> N
         for log in (crawl.jobdir / "frontier").glob("*.log"):
             log.unlink()
         assert crawl.run() == 0
-        assert "the job goes back from commit" in crawl.log
-        assert crawl.stat("altsched/setback") > 0
+        assert "the job is rolled back from commit" in crawl.log
+        assert crawl.stat("altsched/rolled_back") > 0
         assert_complete(crawl, site, set(graph))
 
 
@@ -364,7 +364,7 @@ def test_a_log_that_is_deleted_under_the_crawl_is_missed_by_the_next_run(tmp_pat
         crawl.kill(process)
         gates.open()
         assert crawl.run() == 0
-        assert "the job goes back from commit" in crawl.log
+        assert "the job is rolled back from commit" in crawl.log
         assert_complete(crawl, site, set(gates.graph))
 
 

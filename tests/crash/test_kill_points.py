@@ -196,7 +196,7 @@ def points(phase: str, *steps: list[tuple[str, str]]) -> set[tuple[str, str, str
             points("requeue", OPENING, COMMITTING) | points("close", CLOSING),
         ),
         (
-            "take_over",
+            "import_job",
             nothing,
             take_over_again,
             points("import", OPENING, COMMITTING, [("rename", "frontier.partial")])

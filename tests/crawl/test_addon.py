@@ -168,7 +168,7 @@ def test_custom_settings_of_a_spider_win_and_are_reported(
         {"SCHEDULER": Scheduler, "DUPEFILTER_CLASS": DupeFilter},
         {"SCHEDULER": "scrapy_altsched.scheduler.Scheduler", "FEED_STORAGES": {"": FileStorage}},
         {"SCHEDULER": OwnScheduler},
-        {"SCHEDULER": "tests.test_addon.OwnScheduler"},
+        {"SCHEDULER": "tests.crawl.test_addon.OwnScheduler"},
     ],
 )
 def test_our_own_classes_given_by_hand_are_kept_and_not_reported(

@@ -114,7 +114,7 @@ def test_rules_are_those_of_the_setting_and_then_those_of_the_spider() -> None:
     assert len(config.rules_of(Spider("plain"))) == 1
 
 
-def test_a_rule_that_cannot_be_meant_is_refused_with_its_place() -> None:
+def test_a_rule_that_is_invalid_is_refused_with_its_place() -> None:
     message = refusal(ALTSCHED_URL_RULES=[{"ignore_params": "a"}, {"ignore_parms": "a"}])
     assert "ALTSCHED_URL_RULES" in message
     assert "'ignore_params'" in message
@@ -297,8 +297,8 @@ class SubclassedMemoryQueue(squeues.FifoMemoryQueue):  # type: ignore[misc,valid
         CustomQueue,
         SubclassedDiskQueue,
         SubclassedMemoryQueue,
-        "tests.test_settings.CustomQueue",
-        "tests.test_settings.SubclassedDiskQueue",
+        "tests.crawl.test_settings.CustomQueue",
+        "tests.crawl.test_settings.SubclassedDiskQueue",
         queuelib_queue.FifoMemoryQueue,
         "scrapy.squeues.request_from_dict",
         "scrapy.squeues.pickle",
@@ -317,7 +317,7 @@ class SubclassedMemoryQueue(squeues.FifoMemoryQueue):  # type: ignore[misc,valid
         "SCHEDULER_START_MEMORY_QUEUE",
     ],
 )
-def test_a_queue_that_cannot_be_meant_is_refused(name: str, value: Any) -> None:
+def test_a_queue_that_is_invalid_is_refused(name: str, value: Any) -> None:
     disk = "DISK" in name
     message = refusal(disk, **{name: value})
     assert message.startswith(f"{name} = {value!r} cannot be honoured")
@@ -374,7 +374,7 @@ class SubclassedPriorityQueue(pqueues.ScrapyPriorityQueue):
 
 
 @pytest.mark.parametrize("value", [CustomQueue, SubclassedPriorityQueue, None, "", len])
-def test_a_priority_queue_that_cannot_be_meant_is_refused(value: Any) -> None:
+def test_a_priority_queue_that_is_invalid_is_refused(value: Any) -> None:
     message = refusal(SCHEDULER_PRIORITY_QUEUE=value)
     assert message.startswith(f"SCHEDULER_PRIORITY_QUEUE = {value!r} cannot be honoured")
     assert SLOTS in message

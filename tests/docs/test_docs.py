@@ -29,15 +29,19 @@ from scrapy.utils.test import get_crawler
 import benchmarks.__main__ as benchmarks
 import scrapy_altsched
 from scrapy_altsched import DupeFilter, Scheduler, signals
+from scrapy_altsched.canonical.rules import Rules
 from scrapy_altsched.command import SUBCOMMANDS
 from scrapy_altsched.errors import AltschedError
 from scrapy_altsched.feeds import FileStorage
 from scrapy_altsched.settings import PREFIX, Config
 
+from .test_imports import LAYERS
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "scrapy_altsched"
 README = ROOT / "README.rst"
-PAGES = {path.name: path for path in [README, *sorted((ROOT / "docs").glob("*.rst"))]}
+CONTRIBUTING = ROOT / "CONTRIBUTING.rst"
+PAGES = {path.name: path for path in [README, CONTRIBUTING, *sorted((ROOT / "docs").glob("*.rst"))]}
 TEXTS = {name: path.read_text(encoding="utf-8") for name, path in PAGES.items()}
 ALL_TEXT = "\n".join(TEXTS.values())
 SOURCES = {
@@ -223,7 +227,7 @@ def stats_in_code() -> set[str]:
     """Every key that the package counts or sets."""
     found: set[str] = set()
     for name, tree in SOURCES.items():
-        if name == "tally.py":  # hands on what others count
+        if name == "crawl/tally.py":  # hands on what others count
             continue
         loops: dict[str, list[str]] = {}
         for node in ast.walk(tree):
@@ -289,38 +293,13 @@ def test_every_error_is_named_and_the_other_way_round() -> None:
     assert {name for name in named if not hasattr(builtins, name)} == error_classes()
 
 
-def test_every_module_is_in_the_internals_and_the_other_way_round() -> None:
-    assert sorted(first_column("internals.rst", "The house")) == sorted(SOURCES)
+def test_every_module_is_in_the_architecture_and_the_other_way_round() -> None:
+    assert sorted(first_column("architecture.rst", "The rooms")) == sorted(SOURCES)
 
 
-def test_imports_run_down_the_table_of_modules() -> None:
-    table = first_column("internals.rst", "The house")
-    for importer, tree in SOURCES.items():
-        for imported in _imported_modules(importer, tree):
-            # A package's own __init__ is imported with each of its modules, whatever it holds.
-            assert table.index(imported) > table.index(importer), (importer, imported)
-
-
-def _imported_modules(importer: str, tree: ast.AST) -> Iterator[str]:
-    """The modules of the package that a module imports, as paths; types do not count."""
-    for node in _run(tree):
-        if not isinstance(node, ast.ImportFrom) or not node.level:
-            continue
-        folder = Path(importer).parent
-        for _ in range(node.level - 1):
-            folder = folder.parent
-        base = folder.joinpath(*(node.module or "").split("."))
-        for path in (base.with_suffix(".py"), base / "__init__.py"):
-            if str(path) in SOURCES:
-                yield str(path)
-
-
-def _run(tree: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of a module, without what is there for type checkers."""
-    for node in ast.iter_child_nodes(tree):
-        if not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)):
-            yield node
-            yield from _run(node)
+def test_the_layers_in_the_architecture_are_those_that_imports_keep() -> None:
+    layers = [tuple(literals(row[1])) for row in rows(section("architecture.rst", "Layers"))]
+    assert layers == list(LAYERS)
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -333,7 +312,7 @@ def test_every_file_of_the_project_that_is_named_exists(name: str) -> None:
 
 
 def test_every_test_that_is_named_exists() -> None:
-    named = re.findall(r"(tests/test_\w+\.py)::(\w+)", ALL_TEXT)
+    named = re.findall(r"(tests/(?:\w+/)*test_\w+\.py)::(\w+)", ALL_TEXT)
     assert named
     missing = [f"{path}::{name}" for path, name in named if name not in functions_of(ROOT / path)]
     assert missing == []
@@ -373,13 +352,16 @@ REQUIREMENTS = dict(
 
 
 def test_every_dependency_is_accounted_for() -> None:
-    items = section("README.rst", "What it needs").findall(nodes.list_item)
+    items = section("dependencies.rst", "Python packages").findall(nodes.list_item)
     named = [text for item in items for text in literals(item)]
     assert set(REQUIREMENTS) <= set(named)
 
 
-def test_the_supported_versions_are_those_of_the_package() -> None:
-    text = section("README.rst", "What it needs").astext()
+@pytest.mark.parametrize(
+    ("name", "title"), [("README.rst", "Requirements"), ("dependencies.rst", "Platform")]
+)
+def test_the_supported_versions_are_those_of_the_package(name: str, title: str) -> None:
+    text = section(name, title).astext()
     assert f"Scrapy {REQUIREMENTS['scrapy']} or newer" in text
     python = SETUP["options"]["python_requires"].removeprefix(">=")
     assert f"Python {python} or newer" in text
@@ -403,6 +385,10 @@ def test_each_settings_example_turns_everything_on(code: str) -> None:
     assert load_object(storages["file"]) is FileStorage
     # What is not local is Scrapy's own still.
     assert storages["stdout"] == Settings()["FEED_STORAGES_BASE"]["stdout"]
+
+
+def test_the_readme_is_read_in_two_minutes() -> None:
+    assert len(TEXTS["README.rst"].splitlines()) <= 150
 
 
 def test_the_readme_has_both_settings_examples() -> None:
@@ -448,6 +434,29 @@ def test_every_command_exists() -> None:
 def test_every_example_is_python_that_runs(name: str) -> None:
     for code in code_blocks(name, "python"):
         exec(compile(code, name, "exec"), {})
+
+
+def test_the_examples_of_urls_are_true(tmp_path: Path) -> None:
+    (code,) = (code for code in code_blocks("fingerprints.rst", "toml") if "old.example" in code)
+    path = tmp_path / "rules.toml"
+    path.write_text(code)
+    rules = Rules.load(path)
+    table = rows(section("fingerprints.rst", "Pages that have several URLs"))
+    assert len(table) >= 9
+    used = set()
+    for one, other, same in table:
+        found = [rules.canonicalize(literals(cell)[0]) for cell in (one, other)]
+        assert (found[0].url == found[1].url) is (same.astext() == "yes"), one.astext()
+        used |= {rule for item in found for rule in item.rules}
+    # The last one is for bodies and headers.
+    assert used == set(range(len(rules) - 1))
+
+
+def test_the_rules_in_the_readme_load(tmp_path: Path) -> None:
+    (code,) = code_blocks("README.rst", "toml")
+    path = tmp_path / "rules.toml"
+    path.write_text(code)
+    assert len(Rules.load(path)) == 2
 
 
 def test_the_example_of_a_pipeline_writes_before_each_commit(

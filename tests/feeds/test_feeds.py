@@ -425,7 +425,7 @@ def test_rows_that_cannot_be_told_apart_are_not_cut(tmp_path: Path) -> None:
 
 
 def test_rows_of_an_exporter_of_the_projects_own_are_as_scrapy_has_it(tmp_path: Path) -> None:
-    values = {"FEED_EXPORTERS": {"csv": "tests.test_feeds.OwnCsvExporter"}}
+    values = {"FEED_EXPORTERS": {"csv": "tests.feeds.test_feeds.OwnCsvExporter"}}
     stop_in_the_middle(tmp_path, CSV, {"a": 1, "b": 2}, **values)
     stop_in_the_middle(tmp_path, CSV, {"a": 3, "b": 4}, **values)
     assert (tmp_path / "items.csv").read_bytes() == b"a;b\r\n1;2\r\na;b\r\n3;4\r\n"

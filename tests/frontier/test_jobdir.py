@@ -374,7 +374,7 @@ def test_a_commit_into_a_deleted_directory_is_refused(jobdir: Path, crawl: Local
     with pytest.raises(JobdirLostError):
         crawl.recover()
     assert not jobdir.exists()
-    assert crawl.uncommitted == 1
+    assert crawl.pressure.changes == 1
 
 
 def test_a_commit_into_a_replaced_directory_is_refused(jobdir: Path, crawl: LocalFrontier) -> None:
@@ -456,7 +456,7 @@ def fork_by_a_library():
 frontier = open_frontier(sys.argv[1], "spider")
 frontier.add(page("c"))
 frontier.commit()
-lease_from(frontier)
+frontier.lease()
 workers, child = globals()[sys.argv[2]]()
 frontier.add(page("d"))
 frontier.commit()

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from scrapy_altsched.frontier.queue.order import Order, Slots, decode_int, encode_int
 
+from ..frontiers import Downloads
+
 QUICK = settings(deadline=None, print_blob=True)
 
 #: Ints of any size, many of them near the limits where the encoding changes its length.
@@ -162,7 +164,7 @@ def test_slots_are_chosen_as_the_rule_says(data: st.DataObject) -> None:
             slots.drop_if_empty(slots.get(name))
         busy = data.draw(st.dictionaries(name_of_slot, st.integers(0, 3)))
         names = {name for name, pending in count.items() if pending}
-        chosen = slots.choose(busy)
+        chosen = slots.choose(Downloads(busy))
         expected = choose_naively(names, busy, last)
         assert (chosen.name if chosen else None) == expected
         if chosen is not None and data.draw(st.booleans()):
@@ -183,7 +185,7 @@ def test_a_thousand_slots_are_chosen_as_the_rule_says() -> None:
         if len(names) < 30:
             busy.update(dict.fromkeys(names, 2))
         expected = choose_naively(names, busy, last)
-        slot = slots.choose(busy)
+        slot = slots.choose(Downloads(busy))
         assert slot is not None
         assert slot.name == expected
         slots.take(slot)

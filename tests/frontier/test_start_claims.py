@@ -14,7 +14,7 @@ from scrapy_altsched.frontier.store.jobdir import Identity
 from scrapy_altsched.frontier.store.rows import Rows
 from scrapy_altsched.frontier.store.runs import SCRAPY_ALTSCHED
 from scrapy_altsched.frontier.store.store import Store
-from scrapy_altsched.maintenance.importing import take_over
+from scrapy_altsched.maintenance.importing import import_job
 
 from ..frontiers import DiskKind, page
 
@@ -137,7 +137,7 @@ def test_equal_start_requests_of_scrapys_scheduler_cost_the_same_each(
     store = Store(tmp_path / "frontier")
     store.create(Identity.new("spider"))
     source: Any = EqualStartRequests()
-    take_over(store, source, Order(), SCRAPY_ALTSCHED, is_new=True)
+    import_job(store, source, Order(), SCRAPY_ALTSCHED, is_new=True)
     assert len(lookups) <= COUNT * MOST
     assert sum(1 for _ in store.started()) == COUNT
     store.close()

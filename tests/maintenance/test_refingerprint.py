@@ -20,8 +20,10 @@ from scrapy.utils.request import fingerprint as scrapy_fingerprint
 from scrapy_altsched import DupeFilter
 from scrapy_altsched.errors import CodecError
 from scrapy_altsched.frontier import Counts, Entry, Options, Order, Verdict
+from scrapy_altsched.frontier.contract import Event, LeaseUnrecorded
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.store.journal import Journal
+from scrapy_altsched.maintenance.opening import open_frontier
 from scrapy_altsched.maintenance.refingerprint import Outcome, refingerprint
 
 from ..engines import OURS, StandIn
@@ -114,9 +116,10 @@ def test_a_log_of_leases_that_cannot_be_begun_anew_is_no_reason_to_fail(disk: Di
         (disk.path / name).unlink(missing_ok=True)
         (disk.path / name).mkdir()
     assert change(disk, {"a": "A"}) == Outcome(pending=1, changed=1)
-    frontier = disk.open()
+    events: list[Event] = []
+    frontier = open_frontier(disk.path, OWNER, on_event=events.append)
     assert work_off(frontier) == ["A"]
-    assert frontier.unrecorded_leases == 1
+    assert events.count(LeaseUnrecorded()) == 1
     frontier.close()
 
 
@@ -398,7 +401,7 @@ def test_random_jobs_are_as_a_model_says(disk: DiskKind, seed: int) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from scrapy_altsched.frontier import refingerprint as module
+from scrapy_altsched.maintenance import refingerprint as module
 from scrapy_altsched.frontier.store.journal import Journal
 
 module._CHUNK = int(sys.argv[3])
@@ -582,8 +585,7 @@ def test_the_fingerprints_are_those_of_the_filter_in_use(project: Path) -> None:
     run = altsched(project, "job", "-a", "needed=x", "-s", f"DUPEFILTER_CLASS={name}")
     assert run.returncode == 0
     assert "0 requests have another fingerprint now" in run.stdout
-    frontier = DiskKind(project)
-    journal = Journal(frontier.job.path, OWNER)
+    journal = Journal(DiskKind(project).path, OWNER)
     assert journal.has_seen(scrapy_fingerprint(Request("http://shop.example/1?sid=1")))
     journal.close()
 

@@ -281,7 +281,7 @@ def test_a_damaged_job_goes_on_from_a_state_it_was_in_and_says_so_or_is_refused(
                 assert str(path / "frontier" / name) in failure
                 assert frontier.counts().unaccounted == 0
             if commit < job.last:
-                [warning] = [text for text in caplog.messages if "goes back" in text]
+                [warning] = [text for text in caplog.messages if "is rolled back" in text]
                 assert f"from commit {job.last} to {commit}" in warning
                 lost = job.states[job.last].done - job.states[commit].done
                 assert f"done: {lost})" in warning
@@ -386,8 +386,7 @@ def test_a_good_job_is_good(job: Job) -> None:
 CRAWLER = """
 import sys
 from pathlib import Path
-from tests.test_repair import Builder, open_job
-from scrapy_altsched.frontier import changes
+from tests.maintenance.test_repair import Builder, open_job
 
 frontier = open_job(Path(sys.argv[1]))
 print("open", flush=True)

@@ -225,7 +225,7 @@ def test_all_that_a_dead_stock_has_on_its_disk_is_recovered(
     assert {url for url in pending if not url.endswith("/99")} <= recovered
 
 
-def test_the_priority_policy_may_change_with_the_take_over(tmp_path: Path) -> None:
+def test_the_priority_policy_may_change_with_the_import_job(tmp_path: Path) -> None:
     path = closed_job(tmp_path / "job", queues("PickleFifoDiskQueue", "slots"))
     shutil.copytree(path, tmp_path / "copy")
     ours = open_ours(path, queues("PickleLifoDiskQueue", "one", None))
@@ -280,7 +280,7 @@ def test_done_is_what_was_seen_and_is_not_pending(tmp_path: Path, caplog: Any) -
     assert (counts.pending, counts.done, counts.accepted) == (7, 3, 10)
     assert "7 requests pending (read: 7 LIFO), 0 dead" in caplog.text
     assert "fingerprints in requests.seen: 10" in caplog.text
-    assert "3 of them taken over as done" in caplog.text
+    assert "3 of them imported as done" in caplog.text
     assert "Resuming crawl (7 requests scheduled)" in caplog.text
     assert ours.scheduler.resumed
     ours.scheduler.close("shutdown")
@@ -656,7 +656,7 @@ def test_a_failure_in_the_middle_leaves_stock_as_it_was(tmp_path: Path) -> None:
     assert not (path / "frontier.partial").exists()
 
 
-def test_an_empty_directory_of_stock_is_nothing_to_take_over(tmp_path: Path, caplog: Any) -> None:
+def test_an_empty_directory_of_stock_is_nothing_to_import_job(tmp_path: Path, caplog: Any) -> None:
     caplog.set_level(logging.INFO)
     path = tmp_path / "job"
     (path / "requests.queue").mkdir(parents=True)
@@ -928,7 +928,7 @@ class Nursery:
 
     def __enter__(self) -> Nursery:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", "from tests.test_stockjob import serve; serve()"],
+            [sys.executable, "-c", "from tests.stock.test_job import serve; serve()"],
             cwd=Path(__file__).parents[2],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -1079,15 +1079,15 @@ def test_log_lines_tell_how_far_it_is(tmp_path: Path, monkeypatch: Any, caplog: 
     monkeypatch.setattr(progress, "_STRIDE", 10)
     path = closed_job(tmp_path / "job")
     open_ours(path).scheduler.close("shutdown")
-    assert re.search(r"Taking over requests of Scrapy's own scheduler: 10 of \d\d\n", caplog.text)
-    assert re.search(r"Taking over fingerprints .*: 20 of \d\d\n", caplog.text)
+    assert re.search(r"Importing requests of Scrapy's own scheduler: 10 of \d\d\n", caplog.text)
+    assert re.search(r"Importing fingerprints .*: 20 of \d\d\n", caplog.text)
 
 
 def test_a_terminal_shows_a_bar(tmp_path: Path) -> None:
     closed_job(tmp_path / "job")
     master, terminal = pty.openpty()
     script = (
-        "import sys, tests.conftest; from tests.test_stockjob import *;"
+        "import sys, tests.conftest; from tests.stock.test_job import *;"
         "StandIn({**DEFAULT, **OURS, 'JOBDIR': sys.argv[1]}, Pages).scheduler.close('shutdown')"
     )
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
@@ -1107,5 +1107,5 @@ def test_a_terminal_shows_a_bar(tmp_path: Path) -> None:
     os.close(master)
     assert process.returncode == 0
     text = shown.decode()
-    assert "Taking over requests of Scrapy's own scheduler" in text
+    assert "Importing requests of Scrapy's own scheduler" in text
     assert "━" in text

@@ -151,7 +151,7 @@ class LocalFrontier:
             resumed=saved.run > 0 and not was_finished,
             died_finished=died_finished,
             path=journal.path,
-            rolled_back=journal.setback,
+            rolled_back=journal.rolled_back,
             lost_in_memory=saved.memory_only,
             damage=damage.decode() or None,
             suspects=self._suspects.count(Level.SUSPECT),

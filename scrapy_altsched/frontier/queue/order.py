@@ -2,7 +2,7 @@
 
 The order is that of Scrapy's own ``ScrapyPriorityQueue`` and ``DownloaderAwarePriorityQueue``
 (scrapy/pqueues.py): inside a slot the highest priority first, then other requests before start
-requests, then LIFO or FIFO; between slots the one with the fewest downloads under way, ties
+requests, then LIFO or FIFO; between slots the one with the fewest downloads in flight, ties
 round-robin by name.
 """
 
@@ -191,7 +191,7 @@ class Slots:
         return slot
 
     def load(self, slot: Slot) -> None:
-        """Take over a stored slot."""
+        """Load a stored slot."""
         self._by_name[slot.name] = slot
         if slot.count:
             self._join(slot)

@@ -30,8 +30,8 @@ class Journal(Store):
 
     :param fill: called with a store that is new, before it gets its name: the store is then there
         with all that this wrote, or it is not there.
-    :ivar setback: how many commits the job went back when it was opened; what is known of them is
-        logged as a warning.
+    :ivar rolled_back: by how many commits the job was rolled back when it was opened; what is known
+        of them is logged as a warning.
     :raises JobdirError: the directory cannot be used; nothing in it was changed.
     :raises StoreError: RocksDB does not open.
     """
@@ -44,7 +44,7 @@ class Journal(Store):
     ) -> None:
         self.jobdir = Jobdir(path, owner)
         super().__init__(self.jobdir.store)
-        self.setback = 0
+        self.rolled_back = 0
         try:
             if find(self.path) is None:
                 self._create(fill)
@@ -138,18 +138,18 @@ class Journal(Store):
         """Warn if the store does not hold all that was once committed to it."""
         known, identity = self.jobdir.last_commit, self.jobdir.identity
         if known is not None and identity is not None and known.store_id == identity.store_id:
-            self.setback = max(0, known.number - self.commit_number)
+            self.rolled_back = max(0, known.number - self.commit_number)
         if damage is not None:
             logger.warning(
                 "%(damage)s It was opened as it was before that: the job goes on from commit"
                 " %(commit)d.",
                 {"damage": damage, "commit": self.commit_number},
             )
-        if known is None or not self.setback:
+        if known is None or not self.rolled_back:
             return
         counters = self.counters()
         logger.warning(
-            "The store %(path)s has lost the end of its log: the job goes back from commit"
+            "The store %(path)s has lost the end of its log: the job is rolled back from commit"
             " %(last)d to %(commit)d, a state that it once was in. What happened since then is not"
             " known any more (requests accepted: %(accepted)d, done: %(done)d): it is crawled again"
             " as it is found again; what was fed to the crawl from outside is not.",

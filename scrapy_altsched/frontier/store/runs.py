@@ -5,7 +5,7 @@ step.  Where either of the two is another package's, a fingerprint may have been
 that nobody has any more.
 
 - A seen set of ours under another *scheduler*: each of its rows has the number of its run, so that
-  the marks of such runs can be taken back (:func:`~.importing.take_over`).
+  the marks of such runs can be taken back when that scheduler's requests are imported.
 - A queue of ours beside another *filter*: what that filter has a record of cannot be taken back, so
   that the job may lack requests.
 """

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import wraps
 
 from scrapy_altsched.crawl.committer import Committer
+from scrapy_altsched.crawl.session import Session
 from scrapy_altsched.feeds import FileStorage
 from scrapy_altsched.feeds.open_files import OpenFiles
 from scrapy_altsched.frontier.local.changes import Changes
@@ -50,11 +51,11 @@ STEPS = {
     "a lease": Step(LocalFrontier, "lease"),
     "recording a lease": Step(LeaseLog, "note"),
     "a response": Step(LocalFrontier, "note_response"),
-    "handing out a request": Step(Scheduler, "_take"),
+    "handing out a request": Step(Session, "_take"),
     "the end of a request": Step(LocalFrontier, "finish"),
     # At a commit
     "a commit": Step(Committer, "_commit"),
-    "settling what has happened": Step(Scheduler, "_settle"),
+    "settling what has happened": Step(Session, "_settle"),
     "asking others to write": Step(Committer, "_prepare_others"),
     "flushing a feed": Step(OpenFiles, "write_out"),
     "preparing a batch": Step(Changes, "prepare"),
