@@ -13,7 +13,7 @@ from scrapy_altsched.frontier import Options, Order, Verdict
 from scrapy_altsched.frontier.local import changes
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.store.journal import Journal
-from scrapy_altsched.maintenance import importing, reorder
+from scrapy_altsched.maintenance import importing, rewriter
 from scrapy_altsched.maintenance.opening import open_frontier
 from scrapy_altsched.maintenance.requeue import dead_requests, requeue
 
@@ -39,8 +39,7 @@ def have_small_batches() -> None:
     """Have batches in several parts even in a job of few pages; for processes of their own."""
     for module, constant in (
         (changes, "BATCH"),
-        (reorder, "_CHUNK"),
-        (importing, "_CHUNK"),
+        (rewriter, "_CHUNK"),
     ):
         assert hasattr(module, constant)
         setattr(module, constant, 3)

@@ -1,8 +1,8 @@
 """Importing requests that another scheduler has stored, in one go or not at all.
 
-A new store gets them before it has its name (see :class:`~.journal.Journal`): it is there with all
-of them, or not there.  A store that is there already gets them under ids of new slots; until the
-batch that names these slots, no reader knows the rows, and the next open deletes them.
+A new store gets them before it has its name (see
+:class:`~scrapy_altsched.frontier.store.journal.Journal`): it is there with all of them, or not
+there.  A store that is there already gets them beside what it has (see :mod:`.rewriter`).
 
 The batch that makes it true notes what was imported, so that nothing is imported twice.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from ..errors import JobdirError
@@ -19,7 +19,6 @@ from ..frontier.contract import Entry
 from ..frontier.queue.order import Order
 from ..frontier.store.records import (
     DAMAGE,
-    Batch,
     add_damage,
     encode_claim,
     encode_dead,
@@ -27,9 +26,8 @@ from ..frontier.store.records import (
 )
 from ..frontier.store.runs import Components, Runs
 from ..frontier.store.store import Store
+from .rewriter import Rewriter
 
-#: Rows written at once.
-_CHUNK = 5_000
 #: Name of the note.
 _NOTE = "imported"
 
@@ -82,7 +80,7 @@ class Source(Protocol):
 
     @property
     def is_trusted(self) -> bool:
-        """Whether what was seen, and is not pending, is taken for done."""
+        """Whether what was seen, and is not pending, is taken as done."""
 
     def requests(self) -> Iterator[tuple[Entry, str | None]]:
         """Requests, those of one queue in the order they were pushed; if dead, why."""
@@ -116,13 +114,13 @@ def import_job(
             " be made one. To resume the former, move the latter away; to import the latter,"
             " move frontier and altsched.json away."
         )
-    taking = _Import(store, order, is_new=is_new)
+    running = _Import(store, order, is_new=is_new)
     if runs.has_marks and not source.is_trusted:
-        taking.drop(runs.marks())
+        running.drop(runs.marks())
     for entry, why in source.requests():
-        taking.add(entry, why)
+        running.add(entry, why)
     for fingerprint in source.fingerprints():
-        taking.see(fingerprint)
+        running.see(fingerprint)
     # Reading may have changed what a part looks like: a database ends what was begun.
     looks = source.parts()
     taken.update((name, looks[name]) for name in parts)
@@ -133,90 +131,71 @@ def import_job(
             "Scrapy's own scheduler died, and DUPEFILTER_CLASS"
             f" {components.dupefilter} may have a record of requests that were lost.",
         )
-    taking.finish(notes, is_finished=source.ended)
-    source.imported = taking.imported
+    running.finish(notes, is_finished=source.ended)
+    source.imported = running.imported
 
 
 class _Import:
-    """The batches of one import."""
+    """The rows of one import."""
 
     def __init__(self, store: Store, order: Order, *, is_new: bool) -> None:
         self.imported = Imported()
         self._store = store
         self._order = order
         self._is_new = is_new
-        self._counters = store.counters()
-        self._sequence = self._counters.next_sequence
-        #: Name -> id and number of requests.
-        self._slots: dict[str, tuple[int, int]] = {}
+        self._rewriter = Rewriter(store)
+        self._counters = self._rewriter.final.counters
         self._unique = 0
         self._known = 0
-        #: Fingerprint of a start request -> how many of it there are, if it is more than one.
-        self._repeated: dict[bytes, int] = {}
-        store.remove_orphans(self._counters.next_slot)
-        self._begin()
-
-    def _begin(self) -> None:
-        # The counters of before: what these rows say is not true yet.
-        self._batch = Batch(self._counters)
+        #: Of the rows that are not in the store yet.
         self._seen: set[bytes] = set()
         self._claims: set[bytes] = set()
-        self._rows = 0
-
-    def _count_row(self) -> None:
-        self._rows += 1
-        if self._rows >= _CHUNK:
-            self._store.write(self._batch, wait=True)
-            self._begin()
+        #: Fingerprint of a start request -> how many of it there are, if it is more than one.
+        self._repeated: dict[bytes, int] = {}
 
     def add(self, entry: Entry, why: str | None) -> None:
         if entry.unique and self._mark(entry.fingerprint) and self._is_new:
             self.imported.duplicates += 1
             return
         name = self._order.slot_of(entry.slot)
-        slot_id, count = self._slots.get(name) or (
-            self._counters.next_slot + len(self._slots),
-            0,
-        )
-        order_key = self._order.encode(entry.priority, entry.start, self._sequence)
-        key = slot_id.to_bytes(8, "big") + order_key
-        self._sequence += 1
+        sequence = self._counters.next_sequence
+        order_key = self._order.encode(entry.priority, entry.start, sequence)
+        self._counters.next_sequence += 1
         self._unique += entry.unique
+        value = encode_value(entry)
         if why is None:
-            self._slots[name] = slot_id, count + 1
-            self._batch.pending.append((key, encode_value(entry)))
+            self._rewriter.add(name, order_key, value)
             self.imported.pending += 1
             if entry.yielded and self._is_new:
                 self._claim(entry.fingerprint)
         else:
-            self._slots.setdefault(name, (slot_id, count))
-            self._batch.dead.append((key, encode_dead(why, encode_value(entry))))
+            key = self._rewriter.key(name, order_key)
+            self._rewriter.rows.dead.append((key, encode_dead(why, value)))
             self.imported.dead += 1
-        self._count_row()
+        self._flush_if_full()
 
     def drop(self, fingerprints: Iterable[bytes]) -> None:
         """Have these not be seen."""
         for fingerprint in fingerprints:
             self.imported.dropped += 1
-            self._batch.forgotten.append(fingerprint)
-            self._count_row()
+            self._rewriter.rows.forgotten.append(fingerprint)
+            self._flush_if_full()
         # What follows asks the store what was seen.
-        self._store.write(self._batch, wait=True)
-        self._begin()
+        self._rewriter.flush()
 
     def see(self, fingerprint: bytes) -> None:
         if self._mark(fingerprint):
             self._known += 1
         else:
             self.imported.done += 1
-            self._count_row()
+            self._flush_if_full()
 
     def _mark(self, fingerprint: bytes) -> bool:
         """Note that *fingerprint* was seen; whether it was before."""
         if fingerprint in self._seen or self._store.has_seen(fingerprint):
             return True
         self._seen.add(fingerprint)
-        self._batch.seen.append(fingerprint)
+        self._rewriter.rows.seen.append(fingerprint)
         return False
 
     def _claim(self, fingerprint: bytes) -> None:
@@ -229,18 +208,21 @@ class _Import:
         if occurrence:
             self._repeated[fingerprint] = occurrence + 1
         self._claims.add(claim)
-        self._batch.started.append((claim, 1))
+        self._rewriter.rows.started.append((claim, 1))
+
+    def _flush_if_full(self) -> None:
+        if self._rewriter.flush_if_full():
+            self._seen.clear()
+            self._claims.clear()
 
     def finish(self, notes: Mapping[str, bytes], *, is_finished: bool) -> None:
         """Make it all true."""
-        imported = self.imported
-        counters = replace(
-            self._counters,
-            next_sequence=self._sequence,
-            next_slot=self._counters.next_slot + len(self._slots),
-            accepted=self._counters.accepted + imported.pending + imported.dead,
-            dead=self._counters.dead + imported.dead,
-        )
+        final, imported, counters = self._rewriter.final, self.imported, self._counters
+        final.notes.update(notes)
+        if not counters.accepted:
+            final.notes["order"] = str(self._order).encode()
+        counters.accepted += imported.pending + imported.dead
+        counters.dead += imported.dead
         if self._is_new:
             counters.accepted += imported.done
             counters.done += imported.done
@@ -250,11 +232,4 @@ class _Import:
                 imported.unmatched = max(0, self._unique - self._known)
         elif imported.pending:
             counters.finished = False
-        self._batch.counters = counters
-        for name, (slot_id, count) in self._slots.items():
-            if count:
-                self._batch.slots.append((slot_id.to_bytes(8, "big"), count, name))
-        self._batch.notes.update(notes)
-        if not self._counters.accepted:
-            self._batch.notes["order"] = str(self._order).encode()
-        self._store.write(self._batch, wait=True)
+        self._rewriter.finish()

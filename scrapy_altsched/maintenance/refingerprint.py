@@ -1,8 +1,7 @@
 """Making the fingerprints of stored requests anew, in one go or not at all.
 
-The technique is that of :mod:`.reorder`: every request is written again under the id of a new
-slot, and one batch makes all of it true.  That batch also holds what goes by fingerprints: the
-seen set, the suspects, and the start requests that were accepted.
+Every request is written again (see :mod:`.rewriter`).  The batch that makes this true also holds
+what goes by fingerprints: the seen set, the suspects, and the start requests that were accepted.
 
 Of a request that is done only its fingerprint is stored, of which nothing can be made.
 """
@@ -12,7 +11,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..errors import CodecError
 from ..frontier.contract import Entry
@@ -26,9 +25,7 @@ from ..frontier.store.records import (
     encode_dead,
     encode_value,
 )
-
-#: Requests written at once.
-_CHUNK = 5_000
+from .rewriter import Rewriter
 
 #: Payload -> fingerprint, of at most 255 bytes; raises CodecError if it cannot be decoded.
 Make = Callable[[bytes], bytes]
@@ -71,8 +68,6 @@ def refingerprint(
     :param progress: called twice for each pending request.
     :raises StoreError: a read or write failed; the job is as it was.
     """
-    # Rows of an attempt that was cut short.
-    journal.remove_orphans(journal.counters().next_slot)
     return _Refingerprinting(journal, make, progress).run(notes)
 
 
@@ -81,6 +76,7 @@ class _Refingerprinting:
         self._journal = journal
         self._make = make
         self._progress = progress
+        self._rewriter = Rewriter(journal)
         self._names = {slot_id: name for slot_id, _, name in journal.slots()}
         self._suspects = find_suspects(journal)
         self._outcome = Outcome(done=journal.counters().done)
@@ -96,15 +92,16 @@ class _Refingerprinting:
         self._others_moved: dict[bytes, bytes] = {}
 
     def run(self, notes: dict[str, bytes]) -> Outcome:
-        final = Batch(replace(self._journal.counters()), notes=dict(notes))
+        final = self._rewriter.final
+        final.notes.update(notes)
         self._read_pending()
         self._read_dead(final)
         if self._outcome.changed:
-            self._write_pending(final)
+            self._write_pending()
             self._move_seen(final)
             self._move_suspects(final)
             self._move_claims(final)
-        self._journal.write(final, wait=True)
+        self._rewriter.finish()
         if self._outcome.changed:
             # A log that stays has old fingerprints in it: suspects that nobody will meet.
             with suppress(OSError):
@@ -157,31 +154,17 @@ class _Refingerprinting:
             if entry.unique:
                 final.seen.append(new)
 
-    def _write_pending(self, final: Batch) -> None:
-        """Write all pending requests anew, and into *final* what makes that true."""
-        moved: dict[str, tuple[int, int]] = {}
-        # The rows go out before the final batch, with counters that say nothing new.
-        rows = Batch(self._journal.counters())
+    def _write_pending(self) -> None:
+        rewriter = self._rewriter
         for (key, name, entry), new in zip(self._pending(), self._made, strict=True):
             if entry.unique and not self._stays(key, entry.fingerprint, new):
-                final.counters.done += 1
+                rewriter.final.counters.done += 1
                 continue
             entry.fingerprint = new
-            slot_id, count = moved.get(name) or (final.counters.next_slot + len(moved), 0)
-            moved[name] = slot_id, count + 1
-            rows.pending.append((slot_id.to_bytes(8, "big") + key[8:], encode_value(entry)))
-            if len(rows.pending) == _CHUNK:
-                self._journal.write(rows, wait=True)
-                rows.pending.clear()
-        if rows.pending:
-            self._journal.write(rows, wait=True)
-        for slot_id in self._names:
-            prefix = slot_id.to_bytes(8, "big")
-            final.removed_slots.append(prefix)
-            final.slots.append((prefix, 0, ""))
-        for name, (slot_id, count) in moved.items():
-            final.slots.append((slot_id.to_bytes(8, "big"), count, name))
-        final.counters.next_slot += len(moved)
+            rewriter.add(name, key[8:], encode_value(entry))
+            rewriter.flush_if_full()
+        rewriter.flush()
+        rewriter.replace_queue()
 
     def _stays(self, key: bytes, old: bytes, new: bytes) -> bool:
         """Whether a unique request is still to be crawled; counted if not."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from ..frontier.queue.order import DEFAULT_ORDER, Order
 from ..frontier.store.journal import Journal
-from ..frontier.store.records import Batch, decode_value
+from ..frontier.store.records import decode_value
 from .reorder import Locate
+from .rewriter import Rewriter
 
 
 class HasDead(Protocol):
@@ -55,31 +56,18 @@ def requeue(journal: Journal, chosen: Iterable[DeadRequest], locate: Locate) -> 
     :raises StoreError: it could not be read or written.
     :raises CodecError: a payload cannot be decoded.
     """
-    counters = replace(journal.counters(), finished=False)
-    # The ids of slots to come must not have rows yet.
-    journal.remove_orphans(counters.next_slot)
     stored = journal.note("order")
     order = Order.parse(stored.decode()) if stored is not None else DEFAULT_ORDER
-    slots = {name: (slot_id, count) for slot_id, count, name in journal.slots()}
-    batch = Batch(counters)
-    touched = set()
+    rewriter = Rewriter(journal, extends=True)
+    final, counters = rewriter.final, rewriter.final.counters
+    counters.finished = False
     for request in chosen:
         download_slot, start = locate(request.payload)
-        name = order.slot_of(download_slot)
-        if name not in slots:
-            slots[name] = counters.next_slot, 0
-            counters.next_slot += 1
-        slot_id, count = slots[name]
-        slots[name] = slot_id, count + 1
-        touched.add(name)
         priority, _, _ = order.decode(request.key[8:])
         order_key = order.encode(priority, start, counters.next_sequence)
         counters.next_sequence += 1
         counters.dead -= 1
-        batch.pending.append((slot_id.to_bytes(8, "big") + order_key, request.value))
-        batch.revived.append(request.key)
-    for name in touched:
-        slot_id, count = slots[name]
-        batch.slots.append((slot_id.to_bytes(8, "big"), count, name))
-    journal.write(batch, wait=True)
-    return len(batch.revived)
+        rewriter.add(order.slot_of(download_slot), order_key, request.value)
+        final.revived.append(request.key)
+    rewriter.finish()
+    return len(final.revived)

@@ -20,25 +20,12 @@ from scrapy.utils.request import fingerprint as scrapy_fingerprint
 from scrapy_altsched import DupeFilter
 from scrapy_altsched.errors import CodecError
 from scrapy_altsched.frontier import Counts, Entry, Options, Order, Verdict
-from scrapy_altsched.frontier.contract import Event, LeaseUnrecorded
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.store.journal import Journal
-from scrapy_altsched.maintenance.opening import open_frontier
 from scrapy_altsched.maintenance.refingerprint import Outcome, refingerprint
 
 from ..engines import OURS, StandIn
-from ..frontiers import (
-    OWNER,
-    DiskKind,
-    lease_from,
-    name_of,
-    page,
-    problems_of,
-    suspicions_of,
-    take,
-    take_all,
-    work_off,
-)
+from ..frontiers import OWNER, DiskKind, name_of, page, problems_of, take, take_all, work_off
 
 CHUNK = 5
 ROOT = Path(__file__).parents[2]
@@ -46,7 +33,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_module("scrapy_altsched.maintenance.refingerprint"), "_CHUNK", CHUNK)
+    monkeypatch.setattr(import_module("scrapy_altsched.maintenance.rewriter"), "_CHUNK", CHUNK)
 
 
 @pytest.fixture
@@ -116,10 +103,9 @@ def test_a_log_of_leases_that_cannot_be_begun_anew_is_no_reason_to_fail(disk: Di
         (disk.path / name).unlink(missing_ok=True)
         (disk.path / name).mkdir()
     assert change(disk, {"a": "A"}) == Outcome(pending=1, changed=1)
-    events: list[Event] = []
-    frontier = open_frontier(disk.path, OWNER, on_event=events.append)
+    frontier = disk.open()
     assert work_off(frontier) == ["A"]
-    assert events.count(LeaseUnrecorded()) == 1
+    assert frontier.unrecorded_leases == 1
     frontier.close()
 
 
@@ -229,7 +215,7 @@ def test_requests_that_are_not_filtered_all_stay(disk: DiskKind) -> None:
 def test_dead_requests_have_the_new_fingerprints_too(disk: DiskKind) -> None:
     frontier = disk.open()
     add(frontier, *"ab")
-    frontier.dead_letter(take(frontier), "it is broken")
+    frontier.bury(take(frontier), "it is broken")
     frontier.close()
     assert change(disk, {"a": "b", "b": "B"}) == Outcome(pending=1, dead=1, changed=2)
     frontier = disk.open()
@@ -277,11 +263,11 @@ def test_suspects_stay_suspects(disk: DiskKind) -> None:
     frontier = disk.open()
     first = take(frontier)
     assert name_of(first) == "C"
-    assert suspicions_of(frontier) == (1, 1)
+    assert frontier.suspects == (1, 1)
     others = [take(frontier), take(frontier)]
     assert [name_of(lease) for lease in others] == ["b", "A"]
     for lease in (first, *others):
-        assert lease_from(frontier) is None, "one that is blamed is leased alone"
+        assert frontier.lease() is None, "one that is blamed is leased alone"
         frontier.finish(lease)
     last = take(frontier)
     assert name_of(last) == "D"
@@ -357,7 +343,7 @@ def test_random_jobs_are_as_a_model_says(disk: DiskKind, seed: int) -> None:
         frontier.finish(lease)
     done = {name_of(lease) for lease in leases[:8]}
     seen_done = {name_of(lease) for lease in leases[:8] if lease.entry.unique}
-    frontier.dead_letter(leases[8], "so")
+    frontier.bury(leases[8], "so")
     frontier.release(leases[9])
     frontier.close()
     # Onto each other, onto pages that are done, and onto new ones.
@@ -401,10 +387,11 @@ def test_random_jobs_are_as_a_model_says(disk: DiskKind, seed: int) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from scrapy_altsched.maintenance import refingerprint as module
 from scrapy_altsched.frontier.store.journal import Journal
+from scrapy_altsched.maintenance import rewriter
+from scrapy_altsched.maintenance.refingerprint import refingerprint
 
-module._CHUNK = int(sys.argv[3])
+rewriter._CHUNK = int(sys.argv[3])
 left = int(sys.argv[2])
 
 def progress():
@@ -417,7 +404,7 @@ def make(payload):
     return b"new " + payload.removeprefix(b"payload of ")
 
 journal = Journal(Path(sys.argv[1]), sys.argv[4])
-module.refingerprint(journal, make, {"fingerprints": b"new"}, progress)
+refingerprint(journal, make, {"fingerprints": b"new"}, progress)
 if left == 0:  # all is written, and nothing closed
     os.kill(os.getpid(), signal.SIGKILL)
 journal.close()
@@ -585,7 +572,8 @@ def test_the_fingerprints_are_those_of_the_filter_in_use(project: Path) -> None:
     run = altsched(project, "job", "-a", "needed=x", "-s", f"DUPEFILTER_CLASS={name}")
     assert run.returncode == 0
     assert "0 requests have another fingerprint now" in run.stdout
-    journal = Journal(DiskKind(project).path, OWNER)
+    frontier = DiskKind(project)
+    journal = Journal(frontier.path, OWNER)
     assert journal.has_seen(scrapy_fingerprint(Request("http://shop.example/1?sid=1")))
     journal.close()
 
