@@ -18,12 +18,12 @@ from .runner import FailedError, Task, run
 from .summary import Results, Summary, disagreements
 from .workloads import WORKLOADS, Case
 
-#: Seconds after which one run is taken to hang.
+#: Seconds after which one run counts as hung.
 TIMEOUT = 3_600.0
 
 
 def main() -> str | None:
-    """Measure; what went wrong, in one sentence, or ``None``."""
+    """Measure; what went wrong, or ``None``."""
     options = parser().parse_args()
     console = Console()
     contenders = _present(options.contenders, console)
@@ -37,7 +37,7 @@ def main() -> str | None:
     try:
         _measure(plan, results, options.directory, console)
     except KeyboardInterrupt:
-        console.print("Stopped; this is what there is:")
+        console.print("Stopped; the results so far:")
     report.show(console, results, description)
     if options.output is not None:
         report.write(options.output, results, description, options.rounds)
@@ -52,9 +52,9 @@ def main() -> str | None:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Of the command line."""
+    """The parser of the command line."""
     found = argparse.ArgumentParser(
-        prog="python -m benchmarks", description="Measure schedulers beside each other."
+        prog="python -m benchmarks", description="Compare the costs of schedulers."
     )
     found.add_argument("--only", nargs="+", choices=WORKLOADS, default=WORKLOADS)
     found.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
@@ -127,7 +127,7 @@ def _measure(plan: list[_Step], results: Results, directory: Path | None, consol
         bar = progress.add_task("", total=total)
         for workload, case, names, rounds in plan:
             for number in range(rounds):
-                # Each begins in another round: what comes first may find a cooler machine.
+                # Each comes first in another round: the first one may find a cooler machine.
                 turn = number % len(names)
                 for name in names[turn:] + names[:turn]:
                     if number >= CONTENDERS[name].rounds:

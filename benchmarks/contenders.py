@@ -1,4 +1,4 @@
-"""Who is measured: Scrapy's own queues, scrapy-redis, and scrapy_altsched."""
+"""What is measured: Scrapy's own queues, scrapy-redis, and scrapy_altsched."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _ALTSCHED: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Contender:
-    """A scheduler as its users would set it up.
+    """A scheduler as its users would configure it.
 
     :ivar title: its name in tables and plots.
-    :ivar settings: what chooses it.
+    :ivar settings: what selects it.
     :ivar on_disk: whether it gets a JOBDIR.
     :ivar needs_redis: whether it gets the URL of a Redis server.
-    :ivar rounds: how often it is measured at most; less for one that takes very long.
+    :ivar rounds: how often it is measured at most; fewer for a very slow one.
     :ivar missing: why it cannot be measured here; empty if it can.
     """
 
@@ -72,7 +72,7 @@ def _missing_redis() -> str:
 
 
 def _queue_of_queuelib(base: type) -> type:
-    """What users of a Scrapy without SQLite queues have: queuelib's, taught to keep requests."""
+    """What users of a Scrapy without SQLite queues have: queuelib's, extended to keep requests."""
 
     class SQLiteQueue(base):  # type: ignore[misc]
         def __init__(self, crawler: Crawler, key: str) -> None:
@@ -99,7 +99,7 @@ def _sqlite(direction: str) -> type:
     return own or _queue_of_queuelib(getattr(queue, f"{direction}SQLiteQueue"))
 
 
-#: By the name under which ``--contenders`` knows them, in the order of tables.
+#: By their names for ``--contenders``, in the order of tables.
 CONTENDERS = {
     "stock-memory": Contender("Scrapy, memory", _STOCK),
     "stock-disk": Contender("Scrapy, disk", _STOCK, on_disk=True),
@@ -130,7 +130,7 @@ CONTENDERS = {
     "altsched-memory": Contender("scrapy_altsched, memory", _ALTSCHED),
     "altsched-disk": Contender("scrapy_altsched, disk", _ALTSCHED, on_disk=True),
 }
-#: What is to be fast; its commits are on.
+#: The one with goals to reach; it commits.
 OURS = "altsched-disk"
 
 

@@ -1,10 +1,10 @@
 """A stand-in for Scrapy's engine: it calls a scheduler as the real one does, without a network.
 
-What a scheduler is called with, and what it finds when it looks around, is that of a real crawl of
-the example site: ``tests/docs/test_benchmarks.py`` holds both calls against each other.  In it,
-``next_request`` was called in rows of four or five, 33 requests were under way on average when it
-was (up to 16 in the downloader, the rest waiting for their callbacks), and each request came with
-``depth`` and ``Referer``, its URL already parsed by the offsite middleware.
+What a scheduler is called with, and what it finds in the engine, is that of a real crawl of the
+example site: ``tests/docs/test_benchmarks.py`` compares both.  In it, ``next_request`` was called
+four or five times in a row, 33 requests were in flight on average when it was (up to 16 in the
+downloader, the rest waiting for their callbacks), and each request came with ``depth`` and
+``Referer``, its URL already parsed by the offsite middleware.
 
 Only the scheduler's own calls are timed.
 """
@@ -47,7 +47,7 @@ Scrape = Callable[[Request], list[Request]]
 
 
 class BudgetExceeded(Exception):  # noqa: N818  (it is no error)
-    """The scheduler has taken all the seconds it was given."""
+    """The scheduler has used up its seconds."""
 
 
 class Clock:
@@ -57,10 +57,10 @@ class Clock:
     :ivar taking: in ``next_request``.
     :ivar processor: of processor time, in both, in the thread that called.
     :ivar longest: in the longest single call of those that were timed one by one.
-    :ivar longest_processor: the same of processor time: a process that is made to wait does not
-        count.
-    :ivar longest_own: the same without garbage collections, which come when they like and also
-        walk through all that belongs to others.
+    :ivar longest_processor: the same of processor time: time in which the process
+        waits does not count.
+    :ivar longest_own: the same without garbage collections, which come at any time and also
+        visit the objects of others.
     :ivar collecting: of processor time in garbage collections, while :func:`collections_timed`.
     :ivar longest_collection: in the longest of these.
     :ivar each: whether ``enqueue_request`` is timed call by call, which itself takes 0.5 us.
@@ -80,7 +80,7 @@ class Clock:
         return self.enqueueing + self.taking
 
     def note(self, seconds: float, processor: float, collecting: float) -> None:
-        """Take a single call into account, by all three measures."""
+        """Count a single call, by all three measures."""
         self.longest = max(self.longest, seconds)
         self.longest_processor = max(self.longest_processor, processor)
         self.longest_own = max(self.longest_own, processor - collecting)
@@ -88,7 +88,7 @@ class Clock:
 
 @contextmanager
 def collections_timed(clock: Clock) -> Iterator[None]:
-    """Have *clock* also count the time of garbage collections."""
+    """Let *clock* also count the time of garbage collections."""
     start = 0.0
 
     def on_collection(phase: str, _: dict[str, int]) -> None:
@@ -109,18 +109,18 @@ def collections_timed(clock: Clock) -> Iterator[None]:
 
 class _Engine(Engine):
     def close_spider(self, spider: Spider, reason: str) -> None:
-        raise RuntimeError(f"the scheduler wanted the spider {spider.name} closed: {reason}")
+        raise RuntimeError(f"the scheduler closed the spider {spider.name}: {reason}")
 
 
 class Crawl:
-    """A crawl whose pages are made up.
+    """A crawl of made-up pages.
 
     :param settings: of the crawl; they choose the scheduler.
     :param clock: gets the time of the scheduler's calls.
     :param budget: seconds that the scheduler may take before :class:`BudgetExceeded` is raised.
     :ivar accepted: requests that the scheduler took.
     :ivar refused: requests that it did not.
-    :ivar taken: requests that came out of it.
+    :ivar taken: requests that it handed out.
     :ivar digest: of the URLs of these, whatever their order; hashes are the same in all processes
         where PYTHONHASHSEED is.
     :ivar opened_in: seconds that opening the scheduler took.
@@ -144,7 +144,7 @@ class Crawl:
         #: Names of slots in which the last download has ended, the one used last at the end.
         self._idle: OrderedDict[str, None] = OrderedDict()
         self._scraping: deque[Request] = deque()
-        #: Requests that are over.  To free one is work that somebody always does: outside the time.
+        #: Requests that are done.  Freeing one is not the scheduler's work: done outside the time.
         self._over: list[Request] = []
         self.accepted = self.refused = self.taken = self.digest = 0
         scheduler_class = load_object(self.crawler.settings["SCHEDULER"])
@@ -156,7 +156,7 @@ class Crawl:
         self.opened_with = resident() - before
 
     def run(self, scrape: Scrape) -> None:
-        """Go on until nothing is pending and no callback yields anything.
+        """Run until nothing is pending and no callback yields anything.
 
         :raises BudgetExceeded: the scheduler took more than its budget.
         """
@@ -214,7 +214,7 @@ class Crawl:
         known = len(active)
         is_full = self._fill(active)
         self._over.clear()
-        # Middlewares come between: requests reach their slots only in the next turn.
+        # Middlewares come in between: requests reach their slots only in the next turn.
         for request in islice(self._downloading, known, None):
             self._reach_slot(request)
         return is_full

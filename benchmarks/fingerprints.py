@@ -1,10 +1,10 @@
-"""What a fingerprint costs, beside Scrapy's own: ``python -m benchmarks.fingerprints``.
+"""What a fingerprint costs, compared with Scrapy's own: ``python -m benchmarks.fingerprints``.
 
 The URLs are the recorded links of a documentation site, each of them once.  In each round every
-contender in turn fingerprints the same URLs, in requests of its own that were made before, and the
-processor's time for them is taken; medians over all rounds are shown.  A round has so many requests
-that w3lib's cache of the last 128 URLs, filled when they were made, helps nobody, and that it does
-not matter whose code the processor has in its caches when it begins.
+contender in turn fingerprints the same URLs, in requests of its own that were created before, and
+the processor time is measured; medians over all rounds are shown.  A round has so many requests
+that w3lib's cache of the last 128 URLs, filled when they were created, helps none of them, and
+that it does not matter whose code is in the processor's caches at the beginning.
 
 No rule matches any of these URLs; a rule costs nothing where it does not.
 """
@@ -52,7 +52,7 @@ def recorded_urls() -> dict[str, list[str]]:
 
 
 def rules(number: int) -> Rules:
-    """That many rules, each for another host."""
+    """*number* rules, each for another host."""
     return Rules.load(
         [
             {"include": f"shop-{at}.example/c/*", "ignore_params": ["view", "utm_*"]}

@@ -1,4 +1,4 @@
-"""What is to be shown, as ratios of medians of one run."""
+"""The goals, as ratios of medians of one run."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .summary import Results
 
 @dataclass(frozen=True)
 class Goal:
-    """Something to be shown, and what was.
+    """A goal, and the value that was measured.
 
     :ivar what: in words.
     :ivar bound: what it has to be.
     :ivar value: what it is.
-    :ivar at_least: whether *bound* is the least it may be, and not the most.
+    :ivar at_least: whether *bound* is a minimum, and not a maximum.
     """
 
     what: str
@@ -27,12 +27,12 @@ class Goal:
 
     @property
     def is_reached(self) -> bool:
-        """Whether it was shown."""
+        """Whether the value is within the bound."""
         return self.value >= self.bound if self.at_least else self.value <= self.bound
 
 
 def goals(results: Results) -> list[Goal]:
-    """All goals of whose figures there are any."""
+    """All goals whose figures were measured."""
     return [
         *_times_faster(results, "stream", "python-docs", "cost", "stock-disk", 8),
         *_times_faster(results, "stream", "python-docs", "cost", "stock-memory", 7),
@@ -64,7 +64,7 @@ def _times_faster(
 def _hosts(results: Results) -> Iterator[Goal]:
     what = "hosts: taking one at 100,000 hosts, against 100"
     yield from _growth(results, "100 hosts", "take", what, 1.5)
-    # With as many requests in both, as many tables are open, and as much is read from them.
+    # With as many requests in both, the same number of tables is open, and read from.
     few = "100 hosts, 100,000 requests"
     yield from _growth(results, few, "take", f"{what} with as many requests", 1.5)
     yield from _growth(results, few, "files", "hosts: open files at 100,000 hosts, against 100", 1)

@@ -35,7 +35,7 @@ _PLOTS = {
 
 
 def draw(directory: Path, results: Results) -> list[Path]:
-    """Draw what there is to draw; the files that were written."""
+    """Draw all series; the files that were written."""
     mpl.rcParams["svg.hashsalt"] = "scrapy_altsched"  # the same figures make the same file
     directory.mkdir(parents=True, exist_ok=True)
     written = []
@@ -74,7 +74,7 @@ def draw(directory: Path, results: Results) -> list[Path]:
 
 
 def _series(results: Results, workload: str) -> dict[str, list[dict[str, float]]]:
-    """By contender: the figures at growing sizes; of a size that two cases have, the first."""
+    """By contender: the figures at growing sizes; if two cases have a size, the first."""
     found: dict[str, list[dict[str, float]]] = {}
     for summaries in results.get(workload, {}).values():
         for name, summary in summaries.items():

@@ -1,4 +1,4 @@
-"""What this process takes of the machine."""
+"""What this process uses of the machine."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def bytes_on_disk(directory: Path) -> int:
     for path in directory.rglob("*"):
         try:
             total += path.lstat().st_blocks * 512
-        except FileNotFoundError:  # a compaction took it away meanwhile
+        except FileNotFoundError:  # deleted by a compaction meanwhile
             continue
     return total
 
@@ -50,6 +50,6 @@ def other_threads_seconds() -> float:
 
 
 def allow_open_files() -> None:
-    """Allow as many open files as the system does: Scrapy's disk queues need one a host."""
+    """Allow as many open files as the system does: Scrapy's disk queues need one per host."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -26,7 +26,7 @@ class Sheet:
     :ivar about: what was done.
     :ivar headings: of columns; the first one or two are text, the others numbers.
     :ivar texts: how many are text.
-    :ivar notes: what is to be said below it.
+    :ivar notes: printed below it.
     """
 
     title: str
@@ -38,7 +38,7 @@ class Sheet:
 
 
 def sheets(results: Results) -> list[Sheet]:
-    """The table of what was to be shown, then one a workload."""
+    """The table of goals, then one for each workload."""
     found = []
     reached = goals(results)
     if reached:
@@ -72,7 +72,7 @@ def _goal_rows(found: Iterable[Goal]) -> list[list[str]]:
 def _case_rows(
     case: str, summaries: dict[str, Summary], names: Sequence[str], metrics: Sequence[Metric]
 ) -> list[list[str]]:
-    """A row a figure, a column a contender; first the ratios to ours."""
+    """A row for each figure, a column for each contender; first the ratios to ours."""
     figures = {name: summaries[name].figures if name in summaries else {} for name in names}
     main = next(metric.name for metric in metrics if metric.is_main)
     rows = []

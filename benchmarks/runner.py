@@ -1,6 +1,6 @@
-"""One run of one workload by one contender, in a process of its own.
+"""One run of one workload by one contender, in its own process.
 
-Its own, so that memory, caches and open files are its own.
+So memory, caches and open files are its own, too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 class FailedError(Exception):
-    """A run that came to nothing; the message is its last words."""
+    """A run that failed; the message is the last line that it printed."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Task:
 
 
 def run(task: Task, parent: Path | None, timeout: float) -> Outcome:
-    """Run *task* in a process of its own.
+    """Run *task* in its own process.
 
     :param parent: where its directory is made; ``None``: where temporary files go.
     :param timeout: seconds after which it is killed.

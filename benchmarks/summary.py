@@ -10,7 +10,7 @@ from .workloads import Outcome
 
 @dataclass
 class Summary:
-    """What one contender came to in one case.
+    """The results of one contender in one case.
 
     :ivar outcomes: of the rounds that succeeded.
     :ivar failure: why others did not; empty if none failed.
@@ -27,12 +27,12 @@ class Summary:
 
     @property
     def note(self) -> str:
-        """What is to be known beside the figures."""
+        """Remarks on the figures."""
         notes = {outcome.note for outcome in self.outcomes if outcome.note}
         return "; ".join(sorted(notes | ({f"failed: {self.failure}"} if self.failure else set())))
 
 
-#: Workload -> case's title -> contender's name -> what it came to.
+#: Workload -> case's title -> contender's name -> its results.
 Results = dict[str, dict[str, dict[str, Summary]]]
 
 

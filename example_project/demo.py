@@ -2,9 +2,9 @@
 
 Run as `python demo.py`. The same crawl of the same recorded site is done with scrapy_altsched and
 with Scrapy's own scheduler: killed with SIGKILL once so many pages have been served, resumed with
-the very same command, until it ends by itself. What was visited is what the site has served.
+the same command, until it ends by itself. What was visited is what the site has served.
 
-Fails, with one sentence, if scrapy_altsched lost a page or an item or was not killed as planned.
+Fails with a clear error if scrapy_altsched lost a page or an item or was not killed as planned.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ PROJECT = Path(__file__).resolve().parent
 KILL_POINTS = (60, 200, 350)
 """When to kill by default: pages served since the crawl was first started."""
 ROOM_AT_THE_END = 0.15
-"""The share of the site's pages in which no random kill is drawn: a crawl must still be at work."""
+"""The share of the site's pages in which no random kill is drawn: a crawl must still be running."""
 RUN_TIMEOUT = 300.0
-"""Seconds after which a run is taken to hang; a whole crawl takes one minute on a slow core."""
+"""Seconds after which a run counts as hung; a whole crawl takes one minute on a slow core."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ CONTENDERS = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one crawl; all figures but `kills` and `dead` are pages."""
+    """The result of one crawl; all figures but `kills` and `dead` are pages."""
 
     contender: Contender
     reachable: int
@@ -97,7 +97,7 @@ def run(
 ) -> int:
     """Run the command until it ends, or kill it once the site has served `kill_at` pages in total.
 
-    `served` counts them, if not in total; the kill is `delay` seconds later. Calls `report`
+    `served` counts them, by default in total; the kill is `delay` seconds later. Calls `report`
     whenever a page was served. Returns the exit code, -SIGKILL after a kill.
     """
     with log.open("wb") as output:
@@ -159,7 +159,7 @@ def crawl(
         while True:
             log = folder / f"run-{kills + 1}.log"
             # Requests in flight at a kill are served again, which may be enough to reach the next
-            # point: it is still the resumed crawl that is to be killed, not its start.
+            # point: what is to be killed is the resumed crawl, not its start.
             kill_at = max(remaining.pop(0), site.hits.total() + 1) if remaining else None
             code = run(command, log, site, kill_at, report)
             if not site.wait_for_disconnect(RUN_TIMEOUT):
@@ -234,7 +234,7 @@ def failure_of(outcome: Outcome, planned: int) -> str | None:
 
 
 def main() -> str | None:
-    """Run the demonstration; return what went wrong in one sentence, or None."""
+    """Run the demonstration; return what went wrong, or None."""
     parser = argparse.ArgumentParser(
         description="Kill a crawl again and again, resume it, and count what it lost."
     )
@@ -260,8 +260,8 @@ def main() -> str | None:
     outcomes = {}
     failure = None
     try:
-        # One after the other: Scrapy's own ends at once after its first kill, so that little is
-        # gained by a crawl beside it.
+        # One after the other: Scrapy's own ends soon after its first kill, so running both at once
+        # would gain little.
         with progress_on(console) as progress:
             for key in [options.only] if options.only else CONTENDERS:
                 (folder / key).mkdir()
@@ -285,7 +285,7 @@ def main() -> str | None:
 
 
 def progress_on(console: Console) -> Progress:
-    """Return the progress line, which stays away where it could not be redrawn."""
+    """Return the progress line, which is hidden where it cannot be redrawn."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),

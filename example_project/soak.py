@@ -2,10 +2,11 @@
 
 Run as `python soak.py`. The crawl of the recorded site is killed with SIGKILL after so many
 different pages have been served, spread at random over the whole crawl, and then a random moment
-later; it is resumed with the very same command each time, and at last left alone until it ends by
-itself. It must have visited every page, with an item of each in the feed, and no page may be dead.
+later; it is resumed with the same command each time, and finally left alone until it ends by
+itself. It must have visited every page, with an item of each in the feed, and no request may be
+dead.
 
-Fails with one sentence, and keeps the logs, if anything was lost. The random moments follow from
+Fails with a clear error, and keeps the logs, if anything was lost. The random moments follow from
 the seed, which is printed; what the processes make of them does not.
 """
 
@@ -80,7 +81,7 @@ class Soak:
         ]
 
     def _kill(self, site: Site, point: int) -> bool:
-        """Resume the crawl and kill it; return whether it was there to be killed."""
+        """Resume the crawl and kill it; return whether it was still running."""
         code = run(
             self._command(site),
             self._log,
@@ -114,7 +115,7 @@ class Soak:
 
 
 def main() -> str | None:
-    """Run the soak; return what went wrong in one sentence, or None."""
+    """Run the soak; return what went wrong, or None."""
     parser = argparse.ArgumentParser(
         description="Kill one crawl hundreds of times at random moments; nothing may be lost."
     )

@@ -5,7 +5,7 @@
     ADDONS = {"scrapy_altsched.Addon": 500}
 
 The names below are what settings refer to, and what spiders and extensions may use.  Each is
-imported when it is first asked for, so that naming one in a settings module costs nothing.
+imported on first use, so that naming one in a settings module costs nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
     "current_scheduler",
 ]
 
-_HOMES = {
+_MODULES = {
     "Addon": "addon",
     "AltschedError": "errors",
     "DupeFilter": "dupefilter",
@@ -43,7 +43,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
+    module = _MODULES.get(name)
+    if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{home}", __name__), name)
+    return getattr(import_module(f".{module}", __name__), name)

@@ -33,7 +33,7 @@ _COMMAND = SETTINGS_PRIORITIES["command"]
 
 
 class Addon:
-    """Sets scheduler, dupefilter and feed storage, where nobody sets their own."""
+    """Sets scheduler, dupefilter and feed storage, unless the project sets its own."""
 
     def __repr__(self) -> str:
         return "<scrapy_altsched.Addon>"
@@ -41,14 +41,14 @@ class Addon:
     def update_settings(self, settings: BaseSettings) -> None:
         """Change *settings*, as Scrapy asks every addon to.
 
-        :raises JobdirError: JOBDIR cannot be made.  Scrapy's own extensions would meet that
-            before the scheduler opens, with an error that names no setting.
+        :raises JobdirError: JOBDIR cannot be created.  Scrapy's own extensions would fail on
+            it before the scheduler opens, with an error that names no setting.
         """
         for name, path in SETTINGS.items():
             priority = settings.getpriority(name) or 0
             if priority == _COMMAND:
-                # `scrapy shell` brings a filter of its own.  Our scheduler it can have: that leaves
-                # JOBDIR alone there, while with Scrapy's own 2.19 a shell with JOBDIR hangs.
+                # `scrapy shell` sets its own filter.  It still gets our scheduler, which leaves
+                # JOBDIR alone there; with the scheduler of Scrapy 2.19, a shell with JOBDIR hangs.
                 continue
             if priority > _ADDON:
                 self._report_override(name, settings[name], path)
@@ -59,7 +59,7 @@ class Addon:
                 self._report_override(f"FEED_STORAGES[{scheme!r}]", storages[scheme], path)
             storages.set(scheme, path, priority="addon")
         if settings["JOBDIR"]:
-            # For all that use it: the spider may change the working directory.
+            # Absolute for all components: the spider may change the working directory.
             jobdir = Path(settings["JOBDIR"]).absolute()
             settings.set("JOBDIR", str(jobdir), priority=settings.getpriority("JOBDIR") or 0)
             try:
@@ -71,13 +71,13 @@ class Addon:
     @staticmethod
     def _report_override(name: str, value: object, path: str) -> None:
         try:
-            # Not issubclass(): whatever has a scheduler's methods passes for one there.
+            # Not issubclass(): it accepts any class that has a scheduler's methods.
             if load_object(path) in load_object(value).__mro__:  # type: ignore[arg-type]
                 return
         except (ImportError, AttributeError, ValueError, TypeError, NameError):
             pass
         logger.warning(
-            "%(name)s = %(value)r of the project's settings is used, not %(path)s of the"
-            " scrapy_altsched addon. Remove it to have all of scrapy_altsched.",
+            "%(name)s = %(value)r of the project's settings is used instead of %(path)s of the"
+            " scrapy_altsched addon. Remove it to use all of scrapy_altsched.",
             {"name": name, "value": value, "path": path},
         )

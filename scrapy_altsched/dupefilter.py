@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from typing import TYPE_CHECKING
 
 from scrapy.dupefilters import BaseDupeFilter
@@ -19,10 +18,11 @@ from .crawl.tally import Tally
 from .engine import Engine, current_scheduler
 from .errors import AltschedError, StoreStalledError
 from .frontier import Components, Frontier, Options
+from .frontier.options import SYSTEM_CLOCK
 from .inflection import inflect
 from .maintenance.opening import open_frontier
 from .requests.fingerprint import NOTE, apply_rules, describe, makes_scrapys_own, shorten
-from .requests.identity import Identity, no_page
+from .requests.identity import PageIdentity, no_page
 from .requests.recent import RecentURLs, page_of
 from .settings import Config
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 logger = logging.getLogger(__name__)
-#: For messages in Scrapy's own words, so that what filters them by name goes on to.
+#: For messages that Scrapy logs as well, so that filters on the logger's name still match.
 _scrapy_logger = logging.getLogger("scrapy.dupefilters")
 
-#: Seconds until a failed commit is tried, and reported, again.
+#: Seconds until a failed commit is retried, and reported if it fails again.
 _RETRY_AFTER = 60.0
 
 
@@ -44,7 +44,7 @@ class DupeFilter(BaseDupeFilter):
     """Refuses a request whose fingerprint was seen.
 
     Under this package's scheduler it shares the scheduler's frontier, and a request becomes seen
-    and pending in one step.  Under any other it is a plain, exact filter, on disk if JOBDIR is set.
+    and pending atomically.  Under any other it is a plain, exact filter, on disk if JOBDIR is set.
 
     :param path: the job directory, or ``None``.
     :param debug: whether every refused request is logged (``DUPEFILTER_DEBUG``).
@@ -81,10 +81,10 @@ class DupeFilter(BaseDupeFilter):
         )
 
     def use_rules(self, rules: Rules) -> None:
-        """Have *rules* say which URLs mean the same page."""
+        """Let *rules* decide which URLs mean the same page."""
         stats = self._crawler.stats if self._crawler is not None else None
         self._make = apply_rules(self.fingerprinter, rules, stats).fingerprint
-        #: What makes the fingerprints, for the job's note of it.
+        #: What makes the fingerprints, for the job's note about it.
         self.fingerprint_note = describe(self.fingerprinter, rules)
         is_by_url = (
             type(self).fingerprint is DupeFilter.fingerprint
@@ -93,7 +93,7 @@ class DupeFilter(BaseDupeFilter):
             and makes_scrapys_own(self.fingerprinter)
         )
         #: Which page a request is, for a scheduler that shares its frontier.
-        self.identity = Identity(
+        self.identity = PageIdentity(
             self.fingerprint,
             RecentURLs(page_of if is_by_url else no_page),
             None if self.is_exact else self.request_seen,
@@ -101,7 +101,7 @@ class DupeFilter(BaseDupeFilter):
 
     @property
     def is_exact(self) -> bool:
-        """Whether to look and to mark may be one step with the rest of an add."""
+        """Whether the look-up and the mark may be one atomic step with the rest of an add."""
         return type(self).request_seen is DupeFilter.request_seen
 
     def share(self, frontier: Frontier, tally: Tally) -> None:
@@ -138,9 +138,9 @@ class DupeFilter(BaseDupeFilter):
         if path is not None and self._crawler is not None:
             logger.warning(
                 "JOBDIR is set, and SCHEDULER is %(scheduler)s, not 'scrapy_altsched.Scheduler':"
-                " requests that it loses when the process dies stay among those that were seen. Set"
+                " requests that it loses when the process dies remain marked as seen. Set"
                 " SCHEDULER = 'scrapy_altsched.Scheduler' to lose none. If an addon sets the other"
-                " one, have 'scrapy_altsched.Addon' come after it in ADDONS.",
+                " one, put 'scrapy_altsched.Addon' after it in ADDONS.",
                 {"scheduler": components.scheduler},
                 extra={"spider": spider},
             )
@@ -150,7 +150,7 @@ class DupeFilter(BaseDupeFilter):
         if self._frontier.pending:
             logger.warning(
                 "%(count)d pending %(requests)s in JOBDIR %(jobdir)s will not be crawled: set"
-                " SCHEDULER = 'scrapy_altsched.Scheduler' to have that done.",
+                " SCHEDULER = 'scrapy_altsched.Scheduler' to crawl them.",
                 {
                     "count": self._frontier.pending,
                     "requests": inflect(self._frontier.pending, "request"),
@@ -172,7 +172,7 @@ class DupeFilter(BaseDupeFilter):
         return shorten(self._make(request))
 
     def request_seen(self, request: Request) -> bool:
-        """Whether the like of *request* was seen; it is from now on.
+        """Whether the page of *request* was seen; it is marked as seen now.
 
         :raises StoreError: the store could not be read.
         """
@@ -180,14 +180,14 @@ class DupeFilter(BaseDupeFilter):
             self.open()
         assert self._frontier is not None
         seen = self._frontier.mark_seen(self.fingerprint(request))
-        if self._is_owner and time.monotonic() >= self._due_at:
-            self._due_at = time.monotonic() + self._commit(self._frontier)
+        if self._is_owner and SYSTEM_CLOCK.monotonic() >= self._due_at:
+            self._due_at = SYSTEM_CLOCK.monotonic() + self._commit(self._frontier)
         return seen
 
     def forget(self, request: Request) -> bool:
-        """Have *request*, and all that are the same page, not be seen; whether it was.
+        """Forget that the page of *request* was seen; whether it was.
 
-        The next one is crawled again.  One that is pending stays so.
+        The next request for it is crawled again.  A pending one stays pending.
 
         :raises StoreError: the store could not be read or written.
         """
@@ -201,15 +201,15 @@ class DupeFilter(BaseDupeFilter):
         return was_seen
 
     def _commit(self, frontier: Frontier) -> float:
-        """Commit; the number of seconds until the next time."""
+        """Commit; the number of seconds until the next commit."""
         try:
             complete = frontier.commit({NOTE: self.fingerprint_note}).complete
         except StoreStalledError:
             return 0.1
         except AltschedError as error:
-            # The request is marked by now: an error instead of an answer would lose it.
+            # The request is already marked: to raise now would lose it.
             logger.error(
-                "%(error)s What was seen since is kept in memory; saving it is tried again in"
+                "%(error)s What was seen since then is kept in memory; saving it is retried in"
                 " %(seconds)g s and when the crawl ends.",
                 {"error": error, "seconds": _RETRY_AFTER},
             )

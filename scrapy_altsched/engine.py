@@ -1,11 +1,11 @@
-"""The one room that touches Scrapy's private parts.
+"""The only module that uses Scrapy's private attributes.
 
-What is private here and there in every Scrapy from 2.13 to 2.19: ``engine._slot`` with
-``inprogress``, ``nextcall``, ``close_if_idle`` and ``close``, and ``engine._start``.  All of it is
-looked for when a crawl opens, so that a Scrapy without it fails then, with a sentence.
+These exist in every Scrapy from 2.13 to 2.19: ``engine._slot`` with ``inprogress``, ``nextcall``,
+``close_if_idle`` and ``close``, and ``engine._start``.  They are checked when a crawl opens, so
+that a Scrapy without them fails then, with a clear error.
 
-A crawler without an open spider, as somebody's tests may have, has none of it: what it is handed
-counts as done when the next request is asked for.
+A crawler without an open spider, as in some projects' tests, has none of them: a request handed out
+then counts as done when the next one is asked for.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _scrapy_asyncio: Any = None
 with suppress(ImportError):  # its call_later is new in Scrapy 2.14
     _scrapy_asyncio = import_module("scrapy.utils.asyncio")
 
-#: The host of a URL that urllib need not be asked about, which takes twenty times as long.
+#: The host of a simple URL: urllib takes twenty times as long.
 _match_host = re.compile(r"https?://([a-z0-9._-]+)(?::[0-9]*)?(?:[/?#]|$)").match
 
 #: What a plain request is made of.
@@ -63,16 +63,16 @@ REQUEST_PARTS = (
 
 
 def _name_of(part: str) -> str:
-    """Where a request keeps *part*: a property takes longer, and makes what is not there."""
+    """The attribute that holds *part*: a property is slower, and creates missing values."""
     private = f"_{part}"
     is_property = isinstance(getattr(Request, part, None), property)
     return private if is_property and hasattr(Request("http://site.test/"), private) else part
 
 
 def reader_of(*parts: str) -> Callable[[Request], tuple[Any, ...]]:
-    """A function: a plain request -> two or more of its parts, ``None`` or empty if it has none.
+    """A function: plain request -> two or more of its parts, ``None`` or empty if missing.
 
-    For requests of Scrapy's own class alone: in a child of it, a property may say something else.
+    Only for requests of Scrapy's own class: a subclass may override the properties.
     """
     return cast("Callable[[Request], tuple[Any, ...]]", attrgetter(*map(_name_of, parts)))
 
@@ -83,10 +83,10 @@ _place_of = reader_of("meta", "url")
 class StartWatch:
     """``Spider.start()``'s output on its way to the engine: what it yields, and how it ends.
 
-    :param on_end: called when nothing more is to come.
+    :param on_end: called when nothing more will come.
 
-    A start request is told by identity, never by ``meta["is_start_request"]``, which retries and
-    redirects inherit.
+    A start request is recognized by identity, never by ``meta["is_start_request"]``, which retries
+    and redirects inherit.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class StartWatch:
         self.last: object = None
         #: Whether ``start()`` ran to its end, without an exception.
         self.exhausted = source is None
-        #: Whether nothing more is to come, for whatever reason.
+        #: Whether nothing more will come, for whatever reason.
         self.ended = source is None
 
     def __aiter__(self) -> StartWatch:
@@ -120,7 +120,7 @@ class StartWatch:
         return getattr(self._source, name)
 
     def take(self, request: Request) -> bool:
-        """Whether *request* is what ``start()`` yielded last; true once for each that it yields."""
+        """Whether *request* is what ``start()`` yielded last; true once for each request."""
         if request is not self.last:
             return False
         self.last = None
@@ -128,10 +128,9 @@ class StartWatch:
 
 
 class ActiveDownloads:
-    """Slot -> number of requests in it, from what the downloader holds when it is asked.
+    """Slot -> number of requests in it, read from the downloader at the time of the call.
 
-    As Scrapy's own queue has it (scrapy/pqueues.py); its signals tell another number at one call
-    in seven.
+    Like Scrapy's own queue (scrapy/pqueues.py); to count by signals is off at one call in seven.
     """
 
     def __init__(self, engine: Any) -> None:
@@ -145,11 +144,11 @@ class ActiveDownloads:
 
 class _NextCall:
     def schedule(self) -> None:
-        """There is nobody to ask for the next request."""
+        """Do nothing: no engine asks for the next request."""
 
 
 class _NoSpider:
-    """What the engine has of an open spider, where none is open."""
+    """Stands in for the engine's slot when no spider is open."""
 
     inprogress: Set[Request] = frozenset()
     nextcall = _NextCall()
@@ -157,7 +156,7 @@ class _NoSpider:
     scheduler = None
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing."""
 
 
 class Engine:
@@ -183,7 +182,7 @@ class Engine:
     def in_progress(self) -> Set[Request]:
         """The requests that were handed out and are not done.
 
-        One has left when its callback's whole output was scheduled and its items went through the
+        One is done when all output of its callback was scheduled and its items went through the
         pipelines.
         """
         requests: Set[Request] = self._slot.inprogress
@@ -191,19 +190,19 @@ class Engine:
 
     @property
     def interactive(self) -> bool:
-        """Whether this is a look at some pages and no crawl to resume, whatever JOBDIR says.
+        """Whether this only looks at some pages and is no crawl to resume, whatever JOBDIR says.
 
         ``scrapy shell`` does not close when it is idle; ``parse``, ``fetch``, ``view`` and
-        ``check`` put a ``start()`` of their own in place of the spider's.
+        ``check`` replace the spider's ``start()`` with their own.
         """
         start = getattr(getattr(self._crawler, "spidercls", None), "start", None)
         is_replaced = str(getattr(start, "__module__", "")).startswith("scrapy.commands.")
         return is_replaced or not self._slot.close_if_idle
 
     def watch_start(self, on_end: Callable[[], object]) -> StartWatch:
-        """Put a watch between ``Spider.start()`` and the engine.
+        """Wrap ``Spider.start()``, to see what it yields to the engine.
 
-        :param on_end: called when ``start()`` has ended, however.
+        :param on_end: called when ``start()`` has ended, for whatever reason.
         """
         start = getattr(self._engine, "_start", None)
         watch = StartWatch(start if hasattr(start, "__anext__") else None, on_end)
@@ -230,95 +229,62 @@ class Engine:
         return key
 
     def active_downloads(self) -> ActiveDownloads:
-        """How many requests are in each download slot, at the time of asking."""
+        """How many requests are in each download slot, at the time of the call."""
         return ActiveDownloads(self._engine)
 
     def wake(self) -> None:
-        """Have the engine ask for the next request soon."""
+        """Make the engine ask for the next request soon."""
         self._slot.nextcall.schedule()
 
     def call_when_closing(self, call: Callable[[], object]) -> None:
-        """Have *call* called when the engine begins to close its spider.
+        """Call *call* when the engine begins to close its spider.
 
         Scrapy sends no signal then, and closes the scheduler only when nothing is in progress.
         """
         close = self._slot.close
 
-        def close_and_tell() -> Any:
+        def call_and_close() -> Any:
             call()
             return close()
 
-        self._slot.close = close_and_tell
+        self._slot.close = call_and_close
 
     @property
     def is_started(self) -> bool:
-        """Whether the engine was started, so that ``engine_stopped`` comes, after all else."""
+        """Whether the engine was started, so that ``engine_stopped`` will be sent, last of all."""
         return getattr(self._engine, "start_time", None) is not None
 
-    def when_stopped(self, call: Callable[[], object]) -> None:
-        """Have *call* be called when the engine has stopped, before ``crawl()`` is over."""
+    def call_when_stopped(self, call: Callable[[], object]) -> None:
+        """Call *call* when the engine has stopped, before ``crawl()`` returns."""
         manager = self._crawler.signals
 
         def stopped() -> None:
             manager.disconnect(stopped, signals.engine_stopped)
             call()
 
-        # Nobody holds the scheduler any more by then.
+        # Nothing else refers to the scheduler by then.
         manager.connect(stopped, signals.engine_stopped, weak=False)
 
     def close_spider(self, spider: Spider, reason: str) -> None:
-        """Close the spider in an orderly way; returns before it is closed."""
+        """Close the spider cleanly; returns before it is closed."""
         if hasattr(self._engine, "close_spider_async"):  # new in Scrapy 2.14
             deferred_from_coro(self._engine.close_spider_async(reason=reason))
         else:
             self._engine.close_spider(spider, reason=reason)
 
 
-class Timer:
-    """Calls a function every so often, where a reactor or an event loop is there to do it.
-
-    :param interval: seconds.
-    """
-
-    def __init__(self, interval: float, call: Callable[[], object]) -> None:
-        self._interval = interval
-        self._call = call
-        self._next: Any = None
-
-    def start(self) -> None:
-        """Start; without a reactor and a loop, nothing happens."""
-        if _can_call_later():
-            self._next = _call_later(self._interval, self._fire)
-
-    def stop(self) -> None:
-        """Stop; may be called at any time."""
-        pending, self._next = self._next, None
-        if pending is not None and (not hasattr(pending, "active") or pending.active()):
-            pending.cancel()
-
-    def _fire(self) -> None:
-        if self._next is None:
-            return
-        try:
-            self._call()
-        except Exception:
-            logger.exception("Error in a timed call of scrapy_altsched")
-        if self._next is not None:
-            self._next = _call_later(self._interval, self._fire)
-
-
 def keep_spider_state(crawler: Crawler) -> None:
-    """Have Scrapy's SpiderState leave its file alone, where the job in JOBDIR was not opened.
+    """Keep Scrapy's SpiderState from writing its file if the job in JOBDIR was not opened.
 
-    It would take the file's place for newer than what was committed, or truncate it: it opens it
-    for writing before it finds that there is no state.
+    The file would look newer than what was committed, or be truncated: the extension opens it for
+    writing before it notices that there is no state.
     """
     for extension in _spider_states(crawler):
         crawler.signals.disconnect(extension.spider_closed, signals.spider_closed)
 
 
 def place_spider_state(crawler: Crawler, jobdir: str) -> None:
-    """Have Scrapy's SpiderState find its file whatever the working directory is later.
+    """Let Scrapy's SpiderState find its file even if the working directory changes.
 
     :param jobdir: the absolute path of JOBDIR.
     """
@@ -334,9 +300,9 @@ def _spider_states(crawler: Crawler) -> list[SpiderState]:
 
 
 def prepare_crawler(spider_class: type[Spider], settings: Settings) -> Crawler:
-    """A crawler that shall not crawl, with its addons, fingerprinter and every setting in place.
+    """A crawler that is not run, with its addons, fingerprinter and every setting in place.
 
-    Scrapy does this at the beginning of ``Crawler.crawl()``, and offers no other way to have it.
+    Scrapy does this at the beginning of ``Crawler.crawl()``, and offers no other way to do it.
     """
     crawler = Crawler(spider_class, settings, init_reactor=True)
     crawler._apply_settings()
@@ -344,7 +310,7 @@ def prepare_crawler(spider_class: type[Spider], settings: Settings) -> Crawler:
 
 
 def current_scheduler(crawler: Crawler) -> Any:
-    """The scheduler of a running crawl; ``None``: there is none."""
+    """The scheduler of a running crawl, or ``None``."""
     return getattr(getattr(_find(crawler), "_slot", None), "scheduler", None)
 
 
@@ -372,19 +338,36 @@ def _require(owner: object, name: str, path: str) -> None:
         )
 
 
-def _can_call_later() -> bool:
-    if _scrapy_asyncio is None:
-        return is_reactor_installed()
-    try:
-        _scrapy_asyncio.is_asyncio_available()
-    except RuntimeError:
-        return False
-    return True
+class _NeverCalled:
+    def cancel(self) -> None:
+        pass
 
 
-def _call_later(delay: float, call: Callable[[], object]) -> Any:
+def call_later(delay: float, call: Callable[[], object]) -> Any:
+    """Have *call* be called by the event loop or reactor that Scrapy runs on, if there is one.
+
+    :param delay: seconds.
+    :return: its ``cancel()`` may be called at any time.
+    """
     if _scrapy_asyncio is not None:
-        return _scrapy_asyncio.call_later(delay, call)
+        try:
+            _scrapy_asyncio.is_asyncio_available()
+        except RuntimeError:  # neither is there
+            return _NeverCalled()
+        return _Delayed(_scrapy_asyncio.call_later(delay, call))
+    if not is_reactor_installed():
+        return _NeverCalled()
     from twisted.internet import reactor
 
-    return cast("Any", reactor).callLater(delay, call)
+    return _Delayed(cast("Any", reactor).callLater(delay, call))
+
+
+class _Delayed:
+    """A call of asyncio or Twisted; the latter's may be cancelled only while it is to come."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+
+    def cancel(self) -> None:
+        if not hasattr(self._call, "active") or self._call.active():
+            self._call.cancel()

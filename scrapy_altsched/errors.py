@@ -4,18 +4,18 @@
 
     AltschedError
     ├── ConfigError (also a ValueError)      a setting has an invalid value
-    ├── UnsupportedScrapyError               this Scrapy lacks something we stand on
+    ├── UnsupportedScrapyError               this Scrapy lacks something we depend on
     ├── JobdirError                          the job directory cannot be used
     │   ├── JobdirLockedError                another crawl holds it
     │   ├── UnsupportedSystemError           this operating system cannot lock it
     │   ├── JobdirMismatchError              newer format, or another spider's
-    │   └── JobdirLostError                  it was deleted or replaced under the crawl
+    │   └── JobdirLostError                  it was deleted or replaced during the crawl
     ├── StoreError                           a read or write of the store failed
     │   ├── StoreStalledError                the store asks to write later
     │   └── StoreDamagedError                its files are damaged or missing
-    ├── CommitPostponedError                 a component could not write out what it holds
-    ├── CodecError (also a ValueError)       a request cannot be stored, or not be restored
-    ├── InputError                           a file that a command was given cannot be used
+    ├── CommitPostponedError                 a component could not flush its data
+    ├── CodecError (also a ValueError)       a request cannot be stored or restored
+    ├── InputError                           a file given to a command cannot be used
     └── ForkedError                          used from a forked child process
 
 A message says what happened, to which setting, file or URL, and what to do.
@@ -33,7 +33,7 @@ class ConfigError(AltschedError, ValueError):
 
 
 class UnsupportedScrapyError(AltschedError):
-    """The installed Scrapy lacks something that crash safety stands on."""
+    """The installed Scrapy lacks something that crash safety depends on."""
 
 
 class JobdirError(AltschedError):
@@ -45,7 +45,7 @@ class JobdirLockedError(JobdirError):
 
 
 class UnsupportedSystemError(JobdirError):
-    """The operating system lacks what a job directory is locked by."""
+    """The operating system lacks the file locks that a job directory needs."""
 
 
 class JobdirMismatchError(JobdirError):
@@ -69,12 +69,12 @@ class StoreDamagedError(StoreError):
 
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(f"{problem} {remedy}")
-        #: What is damaged, as a sentence, without what to do about it.
+        #: What is damaged, as a sentence, without the remedy.
         self.problem = problem
 
 
 class CommitPostponedError(AltschedError):
-    """A handler of ``frontier_committing`` could not write out what its component holds."""
+    """A handler of ``frontier_committing`` could not flush its component's data."""
 
 
 class CodecError(AltschedError, ValueError):
@@ -82,7 +82,7 @@ class CodecError(AltschedError, ValueError):
 
 
 class InputError(AltschedError):
-    """A file that a command was given cannot be read, or its content not be meant."""
+    """A file given to a command cannot be read, or its content is invalid."""
 
 
 class ForkedError(AltschedError):

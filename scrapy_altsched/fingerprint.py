@@ -1,4 +1,4 @@
-"""Where settings may still look for the fingerprinter, which is in :mod:`.requests.fingerprint`."""
+"""Kept for settings that name this path: the fingerprinter is in :mod:`.requests.fingerprint`."""
 
 from __future__ import annotations
 

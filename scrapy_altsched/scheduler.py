@@ -1,4 +1,4 @@
-"""Scrapy's scheduler interface, onto a crawl that is open."""
+"""Scrapy's scheduler interface to an open crawl."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.misc import build_from_crawler, load_object
 
 from .canonical import Rules
+from .crawl.clock import CrawlClock
 from .crawl.garbage import freeze, thaw
 from .crawl.reports import Reports, name_of
 from .crawl.session import Session, Setup
@@ -25,7 +26,7 @@ from .frontier import Components, Frontier, OnEvent
 from .maintenance.opening import open_frontier
 from .requests.entries import Entries
 from .requests.fingerprint import NOTE, describe, shorten
-from .requests.identity import Identity
+from .requests.identity import PageIdentity
 from .settings import Config
 from .stock.job import StockJob
 from .stock.report import report_import
@@ -41,10 +42,10 @@ logger = logging.getLogger(__name__)
 
 
 class _Queue:
-    """What other code finds where Scrapy's scheduler has a queue.
+    """Stands in for a queue of Scrapy's scheduler, for other code that looks at it.
 
-    :param length: asked for the number of its requests.
-    :param pop: asked for the scheduler's next request.
+    :param length: returns the number of its requests.
+    :param pop: returns the scheduler's next request.
     """
 
     def __init__(self, length: Callable[[], int], pop: Callable[[], Request | None]) -> None:
@@ -62,7 +63,7 @@ class Scheduler(BaseScheduler):
     """Scrapy's scheduler: what it accepted survives any death of the process, if JOBDIR is set.
 
     The parameters are those of :class:`scrapy.core.scheduler.Scheduler`; of the queue classes only
-    the order they stand for is taken.  ``None`` stands for the setting's value.
+    their order is used.  ``None`` means the setting's value.
     """
 
     @classmethod
@@ -96,13 +97,13 @@ class Scheduler(BaseScheduler):
         self.stats: StatsCollector = stats  # type: ignore[assignment]
         self.crawler: Crawler = crawler  # type: ignore[assignment]
         self._session: Session | None = None
-        #: What other code finds where Scrapy's scheduler has its queues.
+        #: Stand-ins for the queues of Scrapy's scheduler.
         self.mqs = _Queue(lambda: self._count_queue(in_memory=True), self.next_request)
         self.dqs: _Queue | None = None
         self.dqdir: str | None = None
-        #: Whether this crawl goes on with a job that earlier runs left unfinished.
+        #: Whether this crawl continues a job that earlier runs left unfinished.
         self.resumed = False
-        #: The feeds of the job in JOBDIR; also when the scheduler is closed, as they close later.
+        #: The feeds of the job in JOBDIR; kept after the scheduler has closed, as they close later.
         self.feeds: JobFeeds | None = None
 
     # Opening and closing
@@ -111,7 +112,7 @@ class Scheduler(BaseScheduler):
         """Open the frontier, resuming the job in JOBDIR if there is one.
 
         :raises AltschedError: a setting or the job directory cannot be used; the reason has been
-            logged, and nothing in the job directory changed.
+            logged, and nothing in the job directory was changed.
         """
         self.spider = spider
         try:
@@ -147,13 +148,14 @@ class Scheduler(BaseScheduler):
         if jobdir is not None:
             warn_of_unsafe_feeds(settings, spider)
             if identity.is_refused is not None and type(self.df) is not BaseDupeFilter:
-                reports.foreign_filter(self.df)
+                reports.log_foreign_filter(self.df)
         tally = Tally()
         setup = Setup(
             crawler=self.crawler,
             spider=spider,
             engine=engine,
             config=config,
+            clock=CrawlClock(),
             jobdir=jobdir,
             dupefilter=self.df,
             identity=identity,
@@ -161,7 +163,7 @@ class Scheduler(BaseScheduler):
             entries=Entries(
                 spider,
                 engine,
-                reports.unserializable,
+                reports.log_unserializable,
                 tally,
                 by_slot=config.order.policy == "slots",
                 on_disk=jobdir is not None,
@@ -175,20 +177,21 @@ class Scheduler(BaseScheduler):
             freeze()
         return session
 
-    def _identify(self, config: Config, spider: Spider) -> tuple[Identity, bytes]:
-        """Which page a request is, and what the fingerprints are made by."""
+    def _identify(self, config: Config, spider: Spider) -> tuple[PageIdentity, bytes]:
+        """What decides which page a request is, and the note about how fingerprints are made."""
         if isinstance(self.df, DupeFilter):
             self.df.use_rules(config.rules_of(spider))
             return self.df.identity, self.df.fingerprint_note
         fingerprinter = fingerprinter_of(self.crawler)
-        identity = Identity(
+        identity = PageIdentity(
             lambda request: shorten(fingerprinter.fingerprint(request)),
             is_refused=self.df.request_seen,
         )
         return identity, describe(fingerprinter, Rules())
 
     def _open_frontier(self, setup: Setup, on_event: OnEvent) -> Frontier:
-        name, options, jobdir = setup.spider.name, setup.config.frontier, setup.jobdir
+        name, jobdir = setup.spider.name, setup.jobdir
+        options = replace(setup.config.frontier, clock=setup.clock)
         if not isinstance(self.df, DupeFilter) and type(self.df) is not BaseDupeFilter:
             options = replace(options, components=Components(dupefilter=name_of(self.df)))
         frontier: Frontier
@@ -219,7 +222,7 @@ class Scheduler(BaseScheduler):
         return frontier
 
     def close(self, reason: str) -> Deferred[None] | None:
-        """Commit everything, say in one line what state the job is in, and close."""
+        """Commit everything, log the state of the job in one line, and close."""
         session = self._session
         if session is not None:
             session.frontier.check_owner()
@@ -246,10 +249,10 @@ class Scheduler(BaseScheduler):
         return self._session.next_request()
 
     def has_pending_requests(self) -> bool:
-        """Whether any request waits; those handed out are the engine's to count.
+        """Whether any request is pending; the engine itself counts those handed out.
 
-        Also true while nothing can be saved: a crawl is not finished as long as that may be tried
-        again.
+        Also true while nothing can be saved: a crawl is not finished while that is still being
+        retried.
         """
         return len(self) > 0 or (self._session is not None and self._session.is_failing)
 
@@ -260,9 +263,9 @@ class Scheduler(BaseScheduler):
         """Commit now; whether everything that was accepted survives the process's death.
 
         For feeders: acknowledge what you fed after this is true, or on ``frontier_committed``.
-        Requests that cannot be serialized never survive it and are not asked about.
+        Requests that cannot be serialized never survive it and do not count.
 
-        :raises ForkedError: it was asked for in a forked child.
+        :raises ForkedError: called in a forked child process.
         """
         return self._session is not None and self._session.checkpoint()
 

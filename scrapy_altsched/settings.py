@@ -58,7 +58,7 @@ class Config:
     """The settings ``ALTSCHED_...``, by their names in lower case without the prefix.
 
     :ivar commit_interval: seconds between two commits.
-    :ivar commit_every: changes (requests added or done) that make a commit due before that.
+    :ivar commit_every: changes (requests added or done) that make a commit due sooner.
     :ivar commit_timeout: seconds of failing commits after which the spider is closed.
     :ivar sync: whether each commit is also forced to the disk, against power cuts.
     :ivar max_crashes: deaths of the process while a request is leased alone, with its response in
@@ -67,11 +67,11 @@ class Config:
     :ivar skip_started: whether a resumed unfinished job skips start requests that earlier runs
         accepted; stock does not.
     :ivar url_rules: which URLs mean the same page, without the spider's own rules.
-    :ivar trust_stock_seen: whether requests.seen of Scrapy's own filter is believed though its
+    :ivar trust_stock_seen: whether requests.seen of Scrapy's own filter is trusted even if its
         scheduler did not end cleanly.
-    :ivar gc_freeze: whether garbage collections leave out what stood when the crawl opened.
+    :ivar gc_freeze: whether garbage collections skip objects from before the crawl opened.
     :ivar exit_code: whether the process's exit code says whether the job is finished.
-    :ivar order: who is next, from Scrapy's own settings.
+    :ivar order: which request is next, from Scrapy's own settings.
     :ivar patience: seconds for which a request that is leased alone may hold up all others: three
         times DOWNLOAD_TIMEOUT.
     """
@@ -117,10 +117,10 @@ class Config:
     def from_settings(cls, settings: BaseSettings, *, disk: bool | None, **given: Any) -> Config:
         """Read and check all settings.
 
-        :param disk: whether the queue is kept on disk: which of the queue settings count;
-            ``None``: none of them does, the queue is somebody else's.
-        :param given: queue classes, by name of their setting, that stand for the setting's value.
-        :raises ConfigError: a value is invalid, or no setting has that name.
+        :param disk: whether the queue is kept on disk, which decides which queue settings apply;
+            ``None``: none does, as another scheduler keeps the queue.
+        :param given: queue classes that override settings, by name of the setting.
+        :raises ConfigError: a value is invalid, or a setting is unknown.
         """
         checks = {
             PREFIX + item.name.upper(): item for item in fields(cls) if "check" in item.metadata
@@ -128,7 +128,7 @@ class Config:
         for name in settings:
             if str(name).startswith(PREFIX) and name not in checks:
                 near = difflib.get_close_matches(str(name).upper(), checks, 1, 0)[0]
-                raise ConfigError(f"There is no setting {name}. The nearest is {near}.")
+                raise ConfigError(f"Unknown setting {name} (did you mean {near}?).")
         values: dict[str, Any] = {}
         for name, item in checks.items():
             value = settings.get(name)
@@ -177,7 +177,7 @@ def _read_policy(settings: BaseSettings, given: dict[str, Any]) -> Policy:
     if queue_class is pqueues.ScrapyPriorityQueue:
         return "one"
     raise ConfigError(
-        f"{name} = {value!r} cannot be honoured: scrapy_altsched has the order of"
+        f"{name} = {value!r} is not supported: scrapy_altsched has the order of"
         " 'scrapy.pqueues.DownloaderAwarePriorityQueue' and of"
         " 'scrapy.pqueues.ScrapyPriorityQueue'. Use one of them, or Scrapy's own SCHEDULER."
     )
@@ -195,7 +195,7 @@ def _read_direction(name: str, settings: BaseSettings, given: dict[str, Any]) ->
             if issubclass(queue_class, getattr(queuelib_queue, "Fifo" + kind)):
                 return "fifo"
     raise ConfigError(
-        f"{name} = {value!r} cannot be honoured: scrapy_altsched keeps requests in its own"
+        f"{name} = {value!r} is not supported: scrapy_altsched keeps requests in its own"
         f" store and takes only LIFO or FIFO from this setting. Use one of"
         f" {_queue_names('MEMORY' if 'MEMORY' in name else 'DISK')}, or Scrapy's own SCHEDULER."
     )

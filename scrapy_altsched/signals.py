@@ -6,9 +6,9 @@ synchronous.
 
 from __future__ import annotations
 
-#: Sent before a commit, with ``spider``.  What a component holds back in a buffer of its own it
-#: must write out now: after the commit the pages that it came from are not fetched again.  A
-#: handler that raises postpones the commit.
+#: Sent before a commit, with ``spider``.  A component must now write out all data that it buffers:
+#: after the commit the pages that the data came from are not fetched again.  A handler that raises
+#: postpones the commit.
 frontier_committing = object()
 
 #: Sent after a commit, with ``spider`` and ``commit`` (int, its number).  All requests that were

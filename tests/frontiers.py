@@ -9,6 +9,8 @@ from typing import Any
 
 from scrapy_altsched.frontier import Entry, Lease, Options, Order, Waiting
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
+from scrapy_altsched.frontier.local.persistence import Persistence
+from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.frontier.store.records import Level
 from scrapy_altsched.maintenance.audit import audit
 from scrapy_altsched.maintenance.opening import open_frontier
@@ -139,14 +141,19 @@ def page(
     return Entry(fingerprint, slot, priority, start, payload, request, unique, yielded)
 
 
+def journal_of(frontier: LocalFrontier) -> Journal:
+    """Where *frontier* is kept."""
+    assert isinstance(frontier._kept, Persistence)
+    return frontier._kept.journal
+
+
 def problems_of(frontier: LocalFrontier) -> list[str]:
     """What is wrong with all that *frontier* has stored, once it has stored everything."""
-    journal = frontier._journal
-    if journal is None:
+    if not isinstance(getattr(frontier, "_kept", None), Persistence):
         return []
     while not frontier.commit().complete:
         pass
-    return [problem.sentence for problem in audit(journal)]
+    return [problem.sentence for problem in audit(journal_of(frontier))]
 
 
 def name_of(lease: Lease) -> str:

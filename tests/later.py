@@ -262,7 +262,7 @@ class Settled:
     """A frontier that answers later, for tests that want each answer at once."""
 
     commit_number = 0
-    _journal = None
+    _kept = None
 
     def __init__(self, options: Options) -> None:
         self._events: list[Event] = []

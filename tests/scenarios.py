@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from scrapy_altsched.frontier import Options, Order, Verdict
-from scrapy_altsched.frontier.local import changes
+from scrapy_altsched.frontier.local import batches
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.maintenance import importing, rewriter
@@ -38,7 +38,7 @@ ALL = {"root"} | {child for children in GRAPH.values() for child in children}
 def have_small_batches() -> None:
     """Have batches in several parts even in a job of few pages; for processes of their own."""
     for module, constant in (
-        (changes, "BATCH"),
+        (batches, "BATCH"),
         (rewriter, "_CHUNK"),
     ):
         assert hasattr(module, constant)

@@ -1,7 +1,7 @@
 """What the schedulers are given; one module each.
 
 A workload's module has ``METRICS``, what it measures; ``cases(scale, options)``, its sizes; and
-``run(contender, place, **case)``, which does one of them in a process of its own.
+``run(contender, place, **case)``, which does one of them in its own process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Metric:
     :ivar name: key of the figure.
     :ivar title: what it is, and in which unit.
     :ivar is_main: whether the table gives ratios of it.
-    :ivar digits: after the point.
+    :ivar digits: after the decimal point.
     """
 
     name: str
@@ -68,13 +68,13 @@ class Place:
 
 @dataclass
 class Outcome:
-    """What one run of a workload came to.
+    """The result of one run of a workload.
 
     :ivar figures: by names of metrics.
     :ivar work: name -> what was done by then; the same for all contenders, or they are not
         comparable.
     :ivar series: figures at growing sizes, each with its ``size``.
-    :ivar note: what is to be known beside the figures.
+    :ivar note: a remark on the figures.
     """
 
     figures: dict[str, float]

@@ -71,7 +71,7 @@ def _recording(directory: Path, scale: float) -> Path:
 
 @contextmanager
 def _site(recording: Path) -> Iterator[str]:
-    """The site, in a process of its own; the URL of its first page."""
+    """The site, in its own process; the URL of its first page."""
     process = subprocess.Popen(
         [sys.executable, "-m", "example_project.site", "--data", str(recording)],
         cwd=PROJECT,

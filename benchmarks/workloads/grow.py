@@ -1,8 +1,8 @@
 """Ten million URLs seen and one million pending, over 1,000 hosts: does it stay flat?
 
 For each new request there is one duplicate, of any that came before, and nine of ten are taken.  At
-the end, a scheduler of ours is killed, as it were: it is opened again after that, and once more
-after a clean end.  Others are closed, for that is what they need to be opened again.
+the end, our scheduler is left as after a kill: it is opened again after that, and once more after a
+clean end.  Others are closed, as they could not be opened again otherwise.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ METRICS = (
     Metric("open", "s to open", digits=3),
     Metric("open_resident", "MB more when open"),
 )
-#: Of a :class:`Clock`, in seconds: the longest of what there was since the last look.
+#: Of a :class:`Clock`, in seconds: the longest since the last look.
 _LONGEST = ("longest", "longest_processor", "longest_own", "longest_collection")
-#: How far the peers are taken: the time is better spent on what is to be shown.
+#: The part of the size that the peers get: the time is better spent on the goals.
 PEERS = 0.1
 PEERS_BUDGET = 30.0
-#: One new request in so many stays pending.
+#: One in this many new requests stays pending.
 STAYS = 10
 STEPS = 40
 
 
 def cases(scale: float, options: Any) -> list[Case]:
-    """The whole for ours on disk; for others, a tenth of it."""
+    """The full size for ours on disk; a tenth of it for others."""
     seen = max(1_000, int(options.grow * scale))
     peers = tuple(name for name in CONTENDERS if name not in (OURS, "stock-sqlite"))
     step = max(1, seen // STEPS)
@@ -89,7 +89,7 @@ def _in_process(order: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Grown(Exception):  # noqa: N818  (it is no error)
-    """There is as much as there is to be."""
+    """The full size is reached."""
 
 
 class _Growth:
@@ -135,7 +135,7 @@ class _Growth:
         return []
 
     def look(self) -> None:
-        """What the requests since the last look did cost, and what there is now."""
+        """Record what the requests since the last look cost, and the current sizes."""
         clock = self._crawl.clock
         now = {
             "new": self._new,
@@ -165,7 +165,7 @@ class _Growth:
 
 
 def _fill(settings: dict[str, Any], directory: Path, seen: int, step: int, budget: float) -> Crawl:
-    """Let a frontier grow and print how that went."""
+    """Let a frontier grow and print the result."""
     clock = Clock(each=True)
     crawl = Crawl(settings, clock, budget)
     growth = _Growth(crawl, directory, seen, step)

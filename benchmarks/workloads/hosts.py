@@ -21,7 +21,7 @@ METRICS = (
 SIZES = (100, 1_000, 10_000, 100_000)
 #: Requests at the least, so that few hosts are measured as well as many.
 REQUESTS = 20_000
-#: Hosts of the case that the largest one is held against: as many requests, few hosts.
+#: Hosts of the case that the largest one is compared with: as many requests, few hosts.
 FEW = 100
 #: Seconds that peers have to take them.
 PEERS_BUDGET = 8.0
@@ -49,7 +49,7 @@ def run(contender: Contender, place: Place, hosts: int, requests: int) -> Outcom
     crawl = Crawl(place.settings(contender), clock)
 
     def scrape(page: Request) -> list[Request]:
-        """All come from the first page, and so while one is under way."""
+        """All come from the first page, and so while one request is in flight."""
         if not figures:
             for first in range(0, requests, _AT_ONCE):
                 numbers = order[first : first + _AT_ONCE]

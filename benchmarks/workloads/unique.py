@@ -65,7 +65,7 @@ def run(contender: Contender, place: Place, requests: int) -> Outcome:
     enqueue = microseconds(clock.enqueueing, crawl.accepted)
     take = microseconds(clock.taking, crawl.taken)
     figures = {
-        # Whoever was stopped has taken fewer than were enqueued; all of them are to be taken.
+        # One that was stopped has taken fewer than were enqueued; the cost is that of taking all.
         "cost": enqueue + take,
         "processor": (enqueue + take) * clock.processor / clock.total,
         "enqueue": enqueue,

@@ -14,5 +14,5 @@ ADDONS = {"scrapy_altsched.Addon": 500}
 ROBOTSTXT_OBEY = False
 HTTPPROXY_ENABLED = False
 
-# Nobody looks into so short a crawl, and an open port is one more thing that can be in the way.
+# Not needed for so short a crawl, and an open port may be in use already.
 TELNETCONSOLE_ENABLED = False

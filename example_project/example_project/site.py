@@ -86,7 +86,7 @@ class Site:
         pages: all recorded paths.
         reachable: the paths that links lead to from /index.html.
         hits: fetches a recorded path, each counted once its response has been written whole.
-            Read it under `changed` while a client is at work.
+            Read it under `changed` while a client is active.
         changed: notified after each fetch and each connection that closes; its lock guards `hits`.
 
     """
@@ -108,7 +108,7 @@ class Site:
         self._connections = 0
 
     def __enter__(self) -> Self:
-        """Start to serve; raises OSError if the port is taken."""
+        """Start serving; raises OSError if the port is taken."""
         self._server = _Server(self, self._port)
         self.url = f"http://{HOST}:{self._server.server_port}"
         self._thread = threading.Thread(
@@ -123,7 +123,7 @@ class Site:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Stop to listen; connections that are still open end with their clients."""
+        """Stop listening; connections that are still open end with their clients."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -136,7 +136,7 @@ class Site:
     def wait_for_disconnect(self, timeout: float) -> bool:
         """Wait until no client is connected; False if it took more than timeout seconds.
 
-        A client that was killed leaves answers under way: only after this is `hits` final.
+        A client that was killed leaves responses in flight: `hits` is final only after this.
         """
         with self.changed:
             return self.changed.wait_for(lambda: self._connections == 0, timeout)

@@ -2,7 +2,7 @@
 
 Rules are frozen data.  They are read and checked once, when the crawl starts, and applied purely:
 
-* ``rules.py``: START HERE.  :class:`Rules`, all rules of a crawl, and what they make of a URL;
+* ``rules.py``: START HERE.  :class:`Rules`, all rules of a crawl, and the canonical form of a URL;
 * ``changes.py``: what the rules that match a URL change in it;
 * ``patterns.py``: which rules match a URL;
 * ``sources.py``: reads rules from settings and files;
@@ -11,7 +11,7 @@ Rules are frozen data.  They are read and checked once, when the crawl starts, a
 * ``globs.py``: names with wildcards;
 * ``presets.toml``: the named lists of parameters.
 
-Nothing here knows Scrapy.  Without a rule the canonical form is that of
+Nothing here depends on Scrapy.  Without a rule the canonical form is that of
 :func:`w3lib.url.canonicalize_url`, which Scrapy's fingerprints are made of.
 """
 

@@ -1,7 +1,7 @@
 """What the rules that match a URL change in it.
 
 Which rules these are is decided once, before any change.  A flag is what the last of them says;
-what is ignored, kept and removed adds up.  The parts of a URL are then gone through from left to
+what is ignored, kept and removed adds up.  The parts of a URL are then processed from left to
 right: scheme, port, ``www.``, path parameters, segments, case, trailing slash, query, fragment.
 """
 
@@ -42,8 +42,8 @@ class Step:
     after: str
 
 
-class Changes:
-    """What some rules change together, in whatever URL they match.
+class Canonicalizer:
+    """Applies some rules together to the URLs that they match.
 
     :param rules: index and rule, in the order in which they apply.
     """
@@ -71,7 +71,7 @@ class Changes:
         self._body_fields = _globs(rules, "ignore_body_fields")
 
     def apply_to_url(self, canonical: str, given: str) -> tuple[str, list[Step]]:
-        """The new form of a URL, and how it came to be.
+        """The canonical form of a URL, and the steps to it.
 
         :param canonical: the URL as w3lib writes it, with its fragment.
         :param given: the URL as it was given, for the order of its query.
@@ -87,25 +87,25 @@ class Changes:
             walk.set(index, "keep_fragment", fragment=walk.hidden_fragment)
         return walk.url(), walk.steps
 
-    def _on(self, name: str) -> int | None:
-        """The index of the rule by which a flag is set, or ``None`` if it is not."""
+    def _find_flag(self, name: str) -> int | None:
+        """The index of the rule that sets a flag, or ``None`` if it is not."""
         index, value = self._flags.get(name, (None, None))
         return index if value else None
 
     def _change_host(self, walk: _Walk) -> None:
         is_web = walk.scheme in {"http", "https"}
-        scheme_rule = self._on("ignore_scheme")
-        port_rule = self._on("ignore_default_port")
+        scheme_rule = self._find_flag("ignore_scheme")
+        port_rule = self._find_flag("ignore_default_port")
         if port_rule is not None:
             ports = {_DEFAULT_PORTS.get(walk.scheme)}
             if is_web and scheme_rule is not None:
-                ports = {":80", ":443"}  # else https://a:80 would be one thing now and another then
+                ports = {":80", ":443"}  # else https://a:80 would not always have the same form
             name, colon, port = walk.netloc.rpartition(":")
             if colon + port in ports:
                 walk.set(port_rule, "ignore_default_port", netloc=name)
         if is_web and scheme_rule is not None:
             walk.set(scheme_rule, "ignore_scheme", scheme="https")
-        www_rule = self._on("ignore_www")
+        www_rule = self._find_flag("ignore_www")
         if www_rule is not None:
             user, at, host = walk.netloc.rpartition("@")
             www = _WWW.match(host)
@@ -115,9 +115,9 @@ class Changes:
     def _change_path(self, walk: _Walk) -> None:
         for index, names in self._path_params:
             if ";" in walk.path:
-                path = "/".join(_without(part, names) for part in walk.path.split("/"))
+                path = "/".join(_remove_path_params(part, names) for part in walk.path.split("/"))
                 if path != walk.path:
-                    path = _canonical(walk.scheme, path)
+                    path = _canonicalize_path(walk.scheme, path)
                     walk.set(index, "ignore_path_params", path=path)
         for index, positions in self._segments:
             segments = walk.path.split("/")[1:]
@@ -125,10 +125,10 @@ class Changes:
             kept = [segment for at, segment in enumerate(segments) if at not in gone]
             path = "".join(f"/{segment}" for segment in kept)
             walk.set(index, "remove_segments", path=path or "/")
-        case_rule = self._on("ignore_path_case")
+        case_rule = self._find_flag("ignore_path_case")
         if case_rule is not None:
             walk.set(case_rule, "ignore_path_case", path=_lower(walk.path))
-        slash_rule = self._on("ignore_trailing_slash")
+        slash_rule = self._find_flag("ignore_trailing_slash")
         if slash_rule is not None:
             walk.set(slash_rule, "ignore_trailing_slash", path=walk.path.rstrip("/") or "/")
 
@@ -143,17 +143,17 @@ class Changes:
             if walk.query:
                 keep = key == "keep_params"
                 fields = walk.query.split("&")
-                kept = [item for item in fields if (_name(item) in names) is keep]
+                kept = [item for item in fields if (_decode_name(item) in names) is keep]
                 if len(kept) < len(fields):
                     walk.set(index, key, query="&".join(kept))
 
     def apply_to_body(self, body: bytes, content_type: str) -> tuple[bytes, list[Step]]:
-        """The new form of a body, and how it came to be.
+        """The canonical form of a body, and the steps to it.
 
         :param content_type: value of the request's header; "" if it has none.
         """
         steps: list[Step] = []
-        index = self._on("ignore_body")
+        index = self._find_flag("ignore_body")
         if index is not None:
             steps.append(Step(index, "ignore_body", _text(body), ""))
             return b"", steps
@@ -177,8 +177,8 @@ _FLAGS = (
 )
 
 
-def marks_of(rule: Rule, netloc: str) -> set[str] | None:
-    """Texts of which a URL must have one for the rule to change anything in it.
+def find_marks(rule: Rule, netloc: str) -> set[str] | None:
+    """Strings of which a URL must contain one for the rule to change it.
 
     ``None``: it may change any URL with that netloc.  Bodies do not count.
     """
@@ -201,7 +201,7 @@ def marks_of(rule: Rule, netloc: str) -> set[str] | None:
 
 
 class _Walk:
-    """A URL on its way from one form to the other."""
+    """A URL on its way to the canonical form."""
 
     def __init__(self, url: str) -> None:
         self.scheme, self.netloc, self.path, self.query, self.hidden_fragment = split(url)
@@ -212,7 +212,7 @@ class _Walk:
         return join(self.scheme, self.netloc, self.path, self.query, self.fragment)
 
     def set(self, rule: int, what: str, **parts: str) -> None:
-        """Give parts a new value, and note it if it is another."""
+        """Give parts a new value, and record the step if the URL changes."""
         before = self.url()
         for name, value in parts.items():
             setattr(self, name, value)
@@ -225,7 +225,7 @@ def _globs(rules: Iterable[tuple[int, Rule]], key: str) -> list[tuple[int, Globs
     return [(index, Globs(getattr(rule, key))) for index, rule in rules if getattr(rule, key)]
 
 
-def _name(field: str) -> str:
+def _decode_name(field: str) -> str:
     """The decoded name of a field of a query."""
     name = field.partition("=")[0]
     return unquote_plus(name) if "%" in name or "+" in name else name
@@ -236,15 +236,15 @@ def _encode(fields: list[tuple[bytes, bytes]]) -> str:
     return urlencode(fields)
 
 
-def _canonical(scheme: str, path: str) -> str:
-    """A path as w3lib writes it: what was taken out may have made ``..`` of a segment."""
+def _canonicalize_path(scheme: str, path: str) -> str:
+    """A path as w3lib writes it: what was removed may have turned a segment into ``..``."""
     return split(canonicalize_url(f"{scheme}://h{path}"))[2]
 
 
-def _without(segment: str, names: Globs) -> str:
+def _remove_path_params(segment: str, names: Globs) -> str:
     """A segment of a path without those of its parameters."""
     name, *params = segment.split(";")
-    kept = [param for param in params if _name(param.replace("+", "%2B")) not in names]
+    kept = [param for param in params if _decode_name(param.replace("+", "%2B")) not in names]
     return ";".join([name, *kept])
 
 

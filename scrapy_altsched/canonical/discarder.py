@@ -1,4 +1,4 @@
-"""Rules of duplicate-url-discarder, in our terms.
+"""Rules of duplicate-url-discarder, translated to ours.
 
 Their format, and what each processor does, are those of version 0.3.0
 (https://github.com/zytedata/duplicate-url-discarder).  One thing differs: names of parameters are
@@ -12,8 +12,8 @@ from typing import Any
 from urllib.parse import unquote_plus
 
 from ..errors import ConfigError
-from .globs import literal
-from .rule import Rule, nearest
+from .globs import escape_glob
+from .rule import Rule, suggest
 
 _KEYS = ("urlPattern", "processor", "args", "order")
 
@@ -26,12 +26,12 @@ def is_foreign(data: Mapping[str, Any]) -> bool:
 def read_foreign(data: Mapping[str, Any], place: str) -> Rule:
     """Translate one of their rules.
 
-    :param place: where it stands, for messages.
-    :raises ConfigError: it has a processor, an argument or a key that is not known.
+    :param place: where it is, for messages.
+    :raises ConfigError: it has an unknown processor, argument or key.
     """
     for key in data:
         if key not in _KEYS:
-            raise ConfigError(f"{place}: there is no key {key!r}. {nearest(key, _KEYS)}")
+            raise ConfigError(f"{place}: unknown key {key!r} ({suggest(key, _KEYS)}).")
     for key in ("urlPattern", "processor", "order"):
         if key not in data:
             raise ConfigError(
@@ -43,11 +43,12 @@ def read_foreign(data: Mapping[str, Any], place: str) -> Rule:
     for key in pattern:
         if key not in {"include", "exclude"}:
             raise ConfigError(
-                f"{place}: urlPattern has no key {key!r}. {nearest(key, ('include', 'exclude'))}"
+                f"{place}: unknown key {key!r} of urlPattern"
+                f" ({suggest(key, ('include', 'exclude'))})."
             )
     if not isinstance(processor, str) or processor not in PROCESSORS:
         raise ConfigError(
-            f"{place}: there is no processor {processor!r}. {nearest(processor, PROCESSORS)}"
+            f"{place}: unknown processor {processor!r} ({suggest(processor, PROCESSORS)})."
         )
     arguments = data.get("args") or ()
     try:
@@ -58,7 +59,7 @@ def read_foreign(data: Mapping[str, Any], place: str) -> Rule:
         raise ConfigError(f"{place}: args = {arguments!r} cannot be used: {error}.") from None
     include = [item for item in pattern.get("include") or () if item]
     exclude = list(pattern.get("exclude") or ())
-    # Those without a pattern stand back where one with a pattern matches.
+    # Those without a pattern apply only if none with a pattern matches.
     given = {
         "include": include,
         "exclude": exclude,
@@ -73,7 +74,7 @@ def _parameters(arguments: tuple[Any, ...]) -> tuple[str, ...]:
         if not isinstance(name, str):
             raise ValueError(f"{name!r} is not the name of a parameter")
     # One of their published rules has an empty name: that of the field in ``?=1``.
-    return tuple(literal(unquote_plus(name)) for name in arguments)
+    return tuple(escape_glob(unquote_plus(name)) for name in arguments)
 
 
 def _query_removal(arguments: tuple[Any, ...]) -> dict[str, Any]:
@@ -88,7 +89,7 @@ def _subpath_removal(arguments: tuple[Any, ...]) -> dict[str, Any]:
     for position in arguments:
         if not isinstance(position, int) or isinstance(position, bool):
             raise ValueError(f"{position!r} is not a whole number")
-    # To it there are no others.
+    # It knows no others.
     return {"remove_segments": tuple(position for position in arguments if position >= 0)}
 
 

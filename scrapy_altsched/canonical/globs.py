@@ -1,8 +1,7 @@
 """Names with wildcards, as of query parameters and form fields.
 
-``*`` stands for any characters, ``?`` for one.  Brackets stand for themselves, since names such as
-``ids[]`` and ``filter[color]`` are common.  A backslash takes the meaning from ``*``, ``?``, a
-bracket and itself.
+``*`` stands for any characters, ``?`` for one.  Brackets are literal, since names such as ``ids[]``
+and ``filter[color]`` are common.  A backslash escapes ``*``, ``?``, a bracket and itself.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ def check_glob(glob: str) -> None:
     _to_regex(glob)
 
 
-def literal(name: str) -> str:
+def escape_glob(name: str) -> str:
     """The glob that matches a name and nothing else."""
     return re.sub(r"[*?\[\]\\]", r"\\\g<0>", name)
 
@@ -40,12 +39,12 @@ def _to_regex(glob: str) -> str:
         elif char in "[]":
             if is_open == (char == "["):
                 raise ValueError(
-                    f"{glob!r} has a bracket without its other half: write \\{char} if it is meant"
+                    f"{glob!r} has an unmatched bracket: write \\{char} for a literal one"
                 )
             is_open = char == "["
             if is_open and re.match(r"\[(?:[!^]|\w-\w)", glob[position:]):
                 raise ValueError(
-                    f"{glob!r} looks like a set of characters, but brackets stand for themselves:"
+                    f"{glob!r} looks like a set of characters, but brackets are literal:"
                     " list the names, or use * or ?"
                 )
             parts.append(re.escape(char))
@@ -53,7 +52,7 @@ def _to_regex(glob: str) -> str:
             parts.append({"*": ".*", "?": "."}.get(char) or re.escape(char))
         position += 1
     if is_open:
-        raise ValueError(f"{glob!r} has a bracket without its other half: write \\[ if it is meant")
+        raise ValueError(f"{glob!r} has an unmatched bracket: write \\[ for a literal one")
     return "".join(parts)
 
 
@@ -61,7 +60,7 @@ class Globs:
     """A set of globs that names are looked up in."""
 
     def __init__(self, globs: Iterable[str]) -> None:
-        # The last one matches nothing: no globs match no name, not even an empty one.
+        # The last one never matches, so that without globs no name matches, not even an empty one.
         regex = "|".join([*map(_to_regex, globs), r"(?!)"])
         self._match = re.compile(regex, re.DOTALL).fullmatch
         self._memo: dict[str, bool] = {}

@@ -2,8 +2,8 @@
 
 What a pattern means is url-matcher's own: a host, with its subdomains if nothing follows it; the
 beginning of a path, with ``*`` as wildcard and ``|`` for the end; parameters of the query; the
-beginning of a fragment.  What is added here is the look-up, which its own does by trying every
-pattern of a registered domain: a thousand rules must cost nothing where they do not match.
+beginning of a fragment.  What is added here is the look-up, as its own tries every pattern of a
+registered domain: a thousand rules must cost nothing where they do not match.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from w3lib.url import canonicalize_url
 
 _MEMO_LIMIT = 10_000  # hosts
 _PLAIN_NETLOC = re.compile(r"[a-z0-9._-]+(?::[0-9]+)?").fullmatch
-#: Of Scrapy's download handlers; a pattern without a scheme is for any.
+#: The schemes of Scrapy's download handlers; a pattern without a scheme matches any.
 _SCHEMES = ("http", "https", "ftp", "s3")
 _HOST = re.compile(r"(?:(?:[a-z0-9_-]+\.)*[a-z0-9_-]+\.?|\[[0-9a-f:.]+\])(?::[0-9]+)?").fullmatch
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*").fullmatch
@@ -45,7 +45,7 @@ def join(scheme: str, netloc: str, path: str, query: str = "", fragment: str = "
     return f"{url}#{fragment}" if fragment else url
 
 
-@lru_cache(10_000)  # each is asked for twice, by the check and by the index
+@lru_cache(10_000)  # each is needed twice, by the check and by the index
 def compile_patterns(include: tuple[str, ...], exclude: tuple[str, ...]) -> PatternsMatcher:
     """A matcher for canonical URLs.
 
@@ -60,17 +60,17 @@ def compile_patterns(include: tuple[str, ...], exclude: tuple[str, ...]) -> Patt
             raise ValueError("exclude leaves no URL at all")
         return matcher
     for position, pattern in enumerate(included):
-        if not any(matcher.match(url) for url in _witnesses(pattern)):
-            because = " (exclude takes away all that it matches)" if exclude else ""
+        if not any(matcher.match(url) for url in _make_examples(pattern)):
+            because = " (exclude removes all that it matches)" if exclude else ""
             raise ValueError(f"the pattern {include[position]!r} never matches a URL{because}")
     return matcher
 
 
 @contextmanager
 def _without_network() -> Iterator[None]:
-    """Keep url-matcher from asking for a pattern's registered domain.
+    """Keep url-matcher from looking up a pattern's registered domain.
 
-    It asks tldextract, which fetches a list from the network; :class:`Index` has no use for it.
+    It uses tldextract, which fetches a list from the network; :class:`Index` has no use for it.
     """
     names = vars(patterns)
     get_domain = names.get("get_domain")
@@ -87,7 +87,7 @@ def _covers_everything(parsed: patterns.ParseTuple) -> bool:
 
 
 def _normalize(pattern: str, key: str) -> str:
-    """The pattern that matches, in their canonical form, the URLs that this one is meant for."""
+    """The pattern that matches the canonical forms of the URLs that this one matches."""
     bad = f"the {key} pattern {pattern!r}"
     if not pattern.strip():
         raise ValueError(f"{bad} is empty: leave it out for every URL")
@@ -107,16 +107,16 @@ def _normalize(pattern: str, key: str) -> str:
                     f"{bad} has none of the schemes {', '.join(_SCHEMES)}: leave it out for any"
                 )
             if netloc in {"http", "https"}:
-                raise ValueError(f"{bad} has no host: after the scheme stands ://")
+                raise ValueError(f"{bad} has no host: a scheme is followed by ://")
             if "*" in netloc:
                 raise ValueError(
-                    f"{bad} has a wildcard in its host, where there is none: example.com also"
-                    " stands for all its subdomains if nothing follows it"
+                    f"{bad} has a wildcard in its host, which is not supported: example.com also"
+                    " matches all its subdomains if nothing follows it"
                 )
             if netloc and not _HOST(netloc):
-                raise ValueError(f"{bad} never matches: {netloc!r} is no host")
-            path = _canonical_part(path, "http://h{}", path)
-            fragment = _canonical_part(fragment, "http://h/#{}", "")
+                raise ValueError(f"{bad} never matches: {netloc!r} is not a host")
+            path = _canonicalize_part(path, "http://h{}", path)
+            fragment = _canonicalize_part(fragment, "http://h/#{}", "")
     except (ValueError, Warning) as error:
         if str(error).startswith(bad):
             raise
@@ -130,7 +130,7 @@ def _normalize(pattern: str, key: str) -> str:
     return f"{text}#{fragment}" if fragment else text
 
 
-def _canonical_part(text: str, template: str, default: str) -> str:
+def _canonicalize_part(text: str, template: str, default: str) -> str:
     """A path or a fragment of a pattern as w3lib writes it; a ``|`` at its end stays."""
     if not text:
         return default
@@ -139,7 +139,7 @@ def _canonical_part(text: str, template: str, default: str) -> str:
     return split(url)[4 if "#" in template else 2] + end
 
 
-def _witnesses(pattern: str) -> Iterator[str]:
+def _make_examples(pattern: str) -> Iterator[str]:
     """URLs of which a pattern should match at least one, unless it never matches."""
     scheme, netloc, path, query, fragment = patterns.pattern_parse(pattern)
     hosts = [netloc] if path or query or fragment else [netloc, f"zq.{netloc}"]
@@ -151,11 +151,11 @@ def _witnesses(pattern: str) -> Iterator[str]:
         for given_scheme in [scheme] if scheme else ["https", "http"]:
             for host in hosts:
                 for given_query in (needed, f"{needed}&zq=7"):
-                    for given_fragment in (_example(fragment, ""), _example(fragment, "zq")):
+                    for given_fragment in (_fill_in(fragment, ""), _fill_in(fragment, "zq")):
                         url = join(
                             given_scheme,
                             host,
-                            _example(path or "/", more),
+                            _fill_in(path or "/", more),
                             given_query,
                             given_fragment,
                         )
@@ -165,7 +165,7 @@ def _witnesses(pattern: str) -> Iterator[str]:
                             continue
 
 
-def _example(pattern: str, more: str) -> str:
+def _fill_in(pattern: str, more: str) -> str:
     """A path or a fragment that a pattern for it should match."""
     if pattern.endswith("|"):
         return pattern[:-1].replace("*", more)
@@ -173,7 +173,7 @@ def _example(pattern: str, more: str) -> str:
 
 
 class _Host:
-    """The patterns of one host, by the letters that their paths begin with."""
+    """The patterns of one host, by the characters that their paths begin with."""
 
     def __init__(self) -> None:
         self._by_beginning: dict[str, set[int]] = {}
@@ -184,11 +184,11 @@ class _Host:
         self._lengths = sorted({len(known) for known in self._by_beginning})
 
     def numbers(self) -> set[int]:
-        """Of all of its patterns."""
+        """The numbers of all its patterns."""
         return set().union(*self._by_beginning.values())
 
     def candidates(self, path: str) -> Iterator[set[int]]:
-        """Of the patterns that a path may match, in lower case."""
+        """The numbers of the patterns that a path, in lower case, may match."""
         for length in self._lengths:
             found = self._by_beginning.get(path[:length])
             if found is not None:
@@ -198,7 +198,7 @@ class _Host:
 class Index:
     """All patterns, so that those that may match a URL are found in one look-up.
 
-    :param matchers: one for each rule; the answers are their positions.
+    :param matchers: one for each rule; they are numbered by position.
     """
 
     def __init__(self, matchers: Sequence[PatternsMatcher]) -> None:
@@ -233,7 +233,7 @@ class Index:
     def match(self, url: str) -> list[int]:
         """The numbers of the matchers that match a canonical URL, ascending."""
         scheme, netloc, path, query, fragment = split(url)
-        # Else there is no host, and the :// is part of something else.
+        # Otherwise there is no host, and the :// is part of something else.
         if not _SCHEME(scheme) or not self.concern(netloc):
             return []
         numbers = set(self._everywhere)
@@ -246,7 +246,7 @@ class Index:
             url = join(scheme, netloc.rpartition("@")[2], path, query, fragment)
         try:
             return [number for number in sorted(numbers) if self._matchers[number].match(url)]
-        except ValueError:  # a URL that w3lib takes and the standard library, in there, does not
+        except ValueError:  # a URL that w3lib accepts, but the standard library does not
             return []
 
     def _look_up(self, netloc: str) -> bool:

@@ -1,4 +1,4 @@
-"""All rules of a crawl, and what they make of a URL."""
+"""All rules of a crawl, and the canonical form of a URL."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from dataclasses import asdict, dataclass
 
 from w3lib.url import canonicalize_url
 
-from .changes import Changes, Step, marks_of
+from .changes import Canonicalizer, Step, find_marks
 from .patterns import Index, compile_patterns
 from .rule import Rule
 from .sources import Source, read_rules
 
-#: Part of the digest: a new number says that the same rules mean something else now.
+#: Part of the digest: a new number means that the same rules have another effect now.
 VERSION = 1
 _MEMO_LIMIT = 10_000  # sets of rules that match together; hosts
 
 
 @dataclass(frozen=True, slots=True)
 class Canonical:
-    """What a request is compared by.
+    """What requests are compared by.
 
-    :ivar url: without a rule that matches, as :func:`w3lib.url.canonicalize_url` writes it; the
-        URL as it is if that takes none such.
-    :ivar body: what counts of the body.
+    :ivar url: if no rule matches, as :func:`w3lib.url.canonicalize_url` writes it; unchanged if
+        that cannot parse it.
+    :ivar body: the part of the body that counts.
     :ivar headers: names of the headers that count, in lower case, sorted.
     :ivar steps: which rule changed what, in the order in which it was done.
     :ivar rules: indexes of the rules that matched, in the order in which they apply.
@@ -52,7 +52,7 @@ class _Entry:
 
 
 class Rules:
-    """All rules of a crawl; they never change.
+    """All rules of a crawl; immutable.
 
     :ivar digest: a hash of what they mean: of their order and effects, not of their names and
         places; "" without rules.
@@ -64,14 +64,14 @@ class Rules:
         self._entries = tuple(entries)
         self._index = Index([compile_patterns(e.rule.include, e.rule.exclude) for e in entries])
         #: ``concern(netloc)``: whether a rule may match a URL with that netloc, as it is written
-        #: in the URL.  The one question that each request of a crawl asks: a look into a dict.
+        #: in the URL.  Called for each request of a crawl: a look into a dict.
         self.concern = self._index.concern
         #: By netloc, as it is written in a URL: what :meth:`spares` looks for.
         self._marks: dict[str, tuple[str, ...] | None] = {}
         in_order = sorted(range(len(entries)), key=lambda index: (entries[index].rule.order, index))
         self._rank = {index: rank for rank, index in enumerate(in_order)}
         #: Indexes of rules that match together -> what they change.
-        self._changes: dict[tuple[int, ...], Changes] = {}
+        self._changes: dict[tuple[int, ...], Canonicalizer] = {}
         self.digest = _digest([entries[index] for index in in_order])
 
     @classmethod
@@ -81,7 +81,7 @@ class Rules:
         :param source: a list of dicts, the path of a JSON or TOML file, a list with both, or JSON
             text; ``None`` and "": no rules.
         :param name: what messages call the source.
-        :raises ConfigError: a file cannot be read, or a rule not be meant.
+        :raises ConfigError: a file cannot be read, or a rule is invalid.
         """
         return cls().extended(source, name=name)
 
@@ -101,14 +101,14 @@ class Rules:
         return self._entries[index].rule
 
     def label(self, index: int) -> str:
-        """What to call a rule in front of its author: its name, or else its place."""
+        """What messages call a rule: its name, or else its place."""
         return self._entries[index].label
 
     def spares(self, netloc: str, url: str) -> bool:
         """Whether no rule changes anything in a request for *url* that has no body.
 
-        Sure if it is ``True``, and found in the time of a look into a dict: a rule for parameters,
-        say, changes nothing in a URL without a query.
+        Only ``True`` is certain, and takes no longer than a look into a dict: a rule for
+        parameters, say, changes nothing in a URL without a query.
 
         :param netloc: that of the URL, as it is written there.
         """
@@ -127,7 +127,7 @@ class Rules:
         found: set[str] = set()
         marks: tuple[str, ...] | None
         for index in self._index.candidates(netloc):
-            more = marks_of(self._entries[index].rule, netloc)
+            more = find_marks(self._entries[index].rule, netloc)
             if more is None:
                 marks = None
                 break
@@ -140,14 +140,14 @@ class Rules:
         return marks
 
     def canonicalize(self, url: str, *, body: bytes = b"", content_type: str = "") -> Canonical:
-        """What a request for a URL is compared by.  No URL and no body makes it raise.
+        """What a request for a URL is compared by.  Never raises, whatever the URL and the body.
 
         :param body: the request's.
         :param content_type: value of the header of that name; "" if the request has none.
         """
         try:
             whole = canonicalize_url(url, keep_fragments=True)
-        except Exception:  # whatever it is that w3lib cannot take
+        except Exception:  # whatever w3lib cannot parse
             return Canonical(url, body)
         matching = self._matching(whole)
         if not matching:
@@ -156,7 +156,7 @@ class Rules:
         if changes is None:
             if len(self._changes) >= _MEMO_LIMIT:
                 self._changes.clear()
-            changes = Changes([(index, self._entries[index].rule) for index in matching])
+            changes = Canonicalizer([(index, self._entries[index].rule) for index in matching])
             self._changes[matching] = changes
         new, steps = changes.apply_to_url(whole, url)
         if body:

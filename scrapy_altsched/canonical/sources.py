@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from ..errors import ConfigError
 from .discarder import is_foreign, read_foreign
-from .rule import Rule, nearest
+from .rule import Rule, suggest
 from .toml import tomllib
 
 #: A path, rules as dicts, or a list of both; text that begins with ``[`` is JSON.
@@ -27,12 +27,12 @@ def read_rules(source: Source, name: str) -> Iterator[tuple[str, Rule]]:
     """Every rule of a source, checked, with what to call it.
 
     :param name: what messages call the source.
-    :raises ConfigError: a file cannot be read, or a rule not be meant.
+    :raises ConfigError: a file cannot be read, or a rule is invalid.
     """
     for label, line, data in _entries(source, name):
         place = f"{label}, line {line}" if line is not None else label
         if not isinstance(data, Mapping):
-            raise ConfigError(f"{place}: {data!r} is no rule: it must be a dict.")
+            raise ConfigError(f"{place}: {data!r} is not a rule: it must be a dict.")
         rule = read_foreign(data, place) if is_foreign(data) else Rule.from_dict(data, place)
         yield rule.name or label, rule
 
@@ -91,7 +91,7 @@ def _json_entries(text: str, name: str) -> Iterator[_Entry]:
         raise ConfigError(f"{name}: not JSON that can be read: {error}.") from None
     if not isinstance(rules, list):
         raise ConfigError(f"{name}: a JSON file with rules must hold a list of them.")
-    # Once more, one by one, for the line that each begins at.
+    # Parse again, one by one, for the line at which each begins.
     position = text.index("[") + 1
     for number, rule in enumerate(rules):
         position = _skip(text, position)
@@ -111,7 +111,7 @@ def _toml_entries(text: str, name: str) -> Iterator[_Entry]:
         raise ConfigError(f"{name}: not TOML: {error}.") from None
     for key in document:
         if key != "rules":
-            raise ConfigError(f"{name}: there is no table {key!r}. {nearest(key, ['rules'])}")
+            raise ConfigError(f"{name}: unknown table {key!r} ({suggest(key, ['rules'])}).")
     rules = document.get("rules", [])
     if not isinstance(rules, list):
         raise ConfigError(f"{name}: each rule must be a table of its own, below [[rules]].")
@@ -121,6 +121,6 @@ def _toml_entries(text: str, name: str) -> Iterator[_Entry]:
         if re.match(r"\s*\[\[\s*rules\s*\]\]", line)
     ]
     for position, rule in enumerate(rules):
-        # As many heads as rules, unless they are written inline, or one stands inside of a text.
+        # As many heads as rules, unless rules are written inline, or one is inside a string.
         line = heads[position] if len(heads) == len(rules) else None
         yield f"{name}[{position}]", line, rule

@@ -1,4 +1,4 @@
-"""The standard library's TOML parser, or before Python 3.11 the package it was made of."""
+"""The standard library's TOML parser, or before Python 3.11 the package it comes from."""
 
 from __future__ import annotations
 

@@ -5,12 +5,12 @@ A subcommand is a module of this folder, named as the user types it, with
 * a docstring whose first line is its help,
 * ``add_arguments(parser)``, which fills in an :class:`argparse.ArgumentParser`,
 * ``run(arguments, project)``, which does it and returns the exit code: 0, or 1 for an answer that
-  the user must act on, as of a check that found something;
+  the user must act on, such as a problem that a check found;
 
 and a line in :data:`SUBCOMMANDS`.  It prints through :mod:`rich`, answers on standard output,
 progress on standard error.  It raises :class:`~scrapy_altsched.errors.AltschedError` for what
-cannot be done (printed as one sentence, exit code 1) and :class:`scrapy.exceptions.UsageError` for
-arguments that make no sense (exit code 2).
+cannot be done (no traceback, exit code 1) and :class:`scrapy.exceptions.UsageError` for arguments
+that make no sense (exit code 2).
 
 Scrapy finds :class:`Command` by the entry point ``scrapy.commands`` in ``setup.cfg``.
 """
@@ -34,17 +34,17 @@ SUBCOMMANDS: tuple[str, ...] = ("check", "requeue", "explain", "refingerprint")
 
 
 class Command(ScrapyCommand):
-    """The command ``altsched``: looks into jobs, and after the rules for URLs."""
+    """The command ``altsched``: inspects jobs and the rules for URLs."""
 
     requires_project = False
-    default_settings: ClassVar = {"LOG_LEVEL": "WARNING"}  # it is the answer that is asked for
-    requires_crawler_process = False  # new in Scrapy 2.14; one that is not started does no harm
+    default_settings: ClassVar = {"LOG_LEVEL": "WARNING"}  # only the answer is of interest
+    requires_crawler_process = False  # new in Scrapy 2.14; one that is not started changes nothing
 
     def syntax(self) -> str:
         return "SUBCOMMAND ..."
 
     def short_desc(self) -> str:
-        return "Look into jobs of scrapy_altsched, mend them, and try out rules for URLs"
+        return "Inspect and repair jobs of scrapy_altsched, and try out rules for URLs"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         choices = parser.add_subparsers(
@@ -59,7 +59,7 @@ class Command(ScrapyCommand):
             summary = (module.__doc__ or "").partition("\n")[0]
             subparser = choices.add_parser(name, help=summary, description=summary)
             module.add_arguments(subparser)
-            # Here and not in the parent, so that `-s` may stand where people write it: at the end.
+            # Here and not in the parent, so that `-s` may come where people write it: at the end.
             super().add_options(subparser)
 
     def process_options(self, args: list[str], opts: argparse.Namespace) -> None:

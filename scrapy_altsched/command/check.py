@@ -1,4 +1,4 @@
-"""Verify that what a job has stored is whole and agrees with itself; repair it.
+"""Verify that what a job has stored is complete and consistent; repair it.
 
 Without ``--repair`` nothing in the job directory is changed, and a crawl may be running.
 """
@@ -28,7 +28,7 @@ from ..maintenance.progress import watched
 from ..maintenance.repair import Repair, accept_loss, repair
 from ..maintenance.requeue import dead_requests
 from ..requests.codec import is_whole
-from .job import add_jobdir, answers, find_spider, identify, inspector, locate
+from .job import add_jobdir, find_spider, identify, locate, make_console, make_inspector
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--repair",
         action="store_true",
-        help="if something is wrong, keep what can be read in a new store, the old one beside it",
+        help="if something is wrong, copy what can be read to a new store, and keep the old one",
     )
     parser.add_argument(
         "--accept-loss",
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="exit with 3 if a finished job has dead letters, and with 4 if it is not finished",
     )
     parser.add_argument(
-        "--spider", help="whose job it is, if the job does not say so any more", metavar="NAME"
+        "--spider", help="whose job it is, if the job no longer says so", metavar="NAME"
     )
 
 
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     :raises AltschedError: there is no job, or it cannot be opened or repaired.
     """
     jobdir: Path = arguments.jobdir
-    out = answers()
+    out = make_console()
     identity = _identify(jobdir, arguments.spider)
     if identity.format > FORMAT:
         raise JobdirMismatchError(
@@ -87,14 +87,14 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     if problems:
         _advise(out, problems, jobdir, arguments.spider)
     elif arguments.repair or arguments.accept_loss:
-        out.print("Next: run the crawl again; it goes on from there.")
+        out.print("Next: run the crawl again; it continues from there.")
     if problems:
         return 1
     return _exit_code(jobdir) if arguments.finished else 0
 
 
 def _exit_code(jobdir: Path) -> int:
-    """The exit code for a job with which nothing is wrong."""
+    """The exit code for a job without problems."""
     with View(find_store(jobdir)) as view:
         counters = view.counters()
         pending = sum(count for _, count, _ in view.slots())
@@ -113,8 +113,8 @@ def _identify(jobdir: Path, spider: str | None) -> Identity:
         return identify(jobdir)
     if spider is None:
         raise JobdirError(
-            f"{jobdir} has lost its file altsched.json, which says whose job it is. Say so with"
-            " --spider NAME."
+            f"{jobdir} has lost its file altsched.json, which says whose job it is. Name the spider"
+            " with --spider NAME."
         )
     return Identity(FORMAT, spider, "")
 
@@ -127,7 +127,7 @@ def _check(out: Console, jobdir: Path, identity: Identity, project: Project) -> 
     table.add_row("job", str(jobdir))
     table.add_row("spider", identity.owner)
     if spider is None:
-        table.add_row("", "not in this project: callbacks are not looked for")
+        table.add_row("", "not in this project: callbacks are not checked")
     last = LastCommit.read(jobdir)
     problems = []
     try:
@@ -136,7 +136,7 @@ def _check(out: Console, jobdir: Path, identity: Identity, project: Project) -> 
                 problems.append(Problem(view.damage.problem, Remedy.RESUME))
             problems += _look_back(view, last, identity)
             _describe(table, view)
-            problems += audit(view, inspector(spider), follow)
+            problems += audit(view, make_inspector(spider), follow)
             problems += _look_at_dead(view)
     except StoreDamagedError as error:
         problems = [Problem(error.problem)]
@@ -152,7 +152,7 @@ def _helps(problems: list[Problem], *remedies: Remedy) -> bool:
 
 
 def _advise(out: Console, problems: list[Problem], jobdir: Path, spider: str | None) -> None:
-    """Say what to do next, with the command."""
+    """Print what to do next, with the command."""
     job = quote(str(jobdir))
     command = f"scrapy altsched check {job}"
     if spider is not None:
@@ -163,25 +163,25 @@ def _advise(out: Console, problems: list[Problem], jobdir: Path, spider: str | N
             " the damaged one beside it."
         )
     elif _helps(problems, Remedy.RESUME):
-        out.print("Next: run the crawl again; it goes on from there. No repair is needed.")
+        out.print("Next: run the crawl again; it continues from there. No repair is needed.")
     elif _helps(problems, Remedy.ACCEPT_LOSS):
         out.print(
             f"Next: `{command} --accept-loss` gives up the requests that are missing, so that the"
-            " job can be finished. To be sure to have every page, start the crawl over in another"
-            " JOBDIR instead."
+            " job can be finished. To be sure of every page, start the crawl over in another JOBDIR"
+            " instead."
         )
     elif _helps(problems, Remedy.REQUEUE):
         out.print(
-            "Next: put right what the reasons name (a callback that the spider does not have any"
-            f" more, above all), then `scrapy altsched requeue {job} --all` makes the dead letters"
-            f" pending again, and the next run crawls them. `{command} --accept-loss` has the job"
-            " be finished without them instead."
+            "Next: fix what the reasons name (most often a callback that the spider no longer has),"
+            f" then make the dead letters pending again with `scrapy altsched requeue {job} --all`;"
+            f" the next run crawls them. Or `{command} --accept-loss` lets the job be finished"
+            " without them."
         )
     if _helps(problems, Remedy.RESTORE_CODE):
         out.print(
             "A repair does not help with requests that cannot be restored: they become dead letters"
-            " when the crawl comes to them. Give the spider what they name before that; later,"
-            f" `scrapy altsched requeue {job} --all` has them crawled again."
+            " when the crawl reaches them. Add what they name to the spider before that; later,"
+            f" `scrapy altsched requeue {job} --all` makes them pending again."
         )
 
 
@@ -211,7 +211,7 @@ def _look_back(view: View, last: LastCommit | None, identity: Identity) -> list[
     if identity.store_id and stored.store_id != identity.store_id:
         sentence = (
             "The store is not the one that altsched.json names: a crawl refuses it. Restore the"
-            " JOBDIR as a whole from one copy; without one, a repair has the job go on with this"
+            " whole JOBDIR from one copy; without one, a repair makes the job continue with this"
             " store."
         )
         return [Problem(sentence)]
@@ -219,13 +219,13 @@ def _look_back(view: View, last: LastCommit | None, identity: Identity) -> list[
         return []
     sentence = (
         f"The end of the store's log is lost: it holds commit {commit:,}, and the last one was"
-        f" {last.number:,}. A crawl would go on from there and fetch again what came after."
+        f" {last.number:,}. A crawl would continue from there and fetch again what came after."
     )
     return [Problem(sentence, Remedy.RESUME)]
 
 
 def _look_at_dead(view: View) -> list[Problem]:
-    """What keeps a job from being finished though nothing is wrong with its store."""
+    """What keeps a job from being finished although nothing is wrong with its store."""
     try:
         counters = view.counters()
         dead_letters = DeadLetters(dead_requests(view))
@@ -235,13 +235,13 @@ def _look_at_dead(view: View) -> list[Problem]:
     counts = Counts(pending=pending, done=counters.done, dead=counters.dead)
     if dead_letters.unrestorable:
         sentence = (
-            f"Dead letters that could not be restored: {dead_letters.unrestorable:,}, as"
-            f" {dead_letters.examples}. The job is not finished without them."
+            f"Dead letters that could not be restored: {dead_letters.unrestorable:,}, for"
+            f" example {dead_letters.examples}. The job is not finished without them."
         )
     elif judge(counts, 0, complete=True) is Outcome.BLOCKED:
         sentence = (
-            "Nothing was crawled, and what the crawl began with is dead, as"
-            f" {dead_letters.examples}. The job is not finished without it."
+            "Nothing was crawled, and the first requests are dead, for example"
+            f" {dead_letters.examples}. The job is not finished without them."
         )
     else:
         return []
@@ -261,7 +261,7 @@ def _show_repair(out: Console, result: Repair) -> None:
     kept = ", ".join(f"{count:,} {family}" for family, count in result.kept.items())
     table.add_row("kept", kept)
     table.add_row("damaged store", str(result.aside))
-    table.add_row("not kept", result.damage or "nothing that is known of")
+    table.add_row("not kept", result.damage or "nothing known")
     out.print(table)
     for loss in result.losses:
         out.print(f"- {loss}")

@@ -1,6 +1,6 @@
-"""Show what the rules make of URLs, and which URLs would be taken for one.
+"""Show what the rules make of URLs, and which URLs would be treated as the same.
 
-The dry run before a crawl.  It is fingerprints that decide: those of the project's fingerprinter,
+The dry run before a crawl.  Fingerprints decide: those of the project's fingerprinter,
 with the rules around it, as in a crawl of the spider.
 """
 
@@ -37,16 +37,16 @@ _EXAMPLES = 3  # URLs shown of a group
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what may be asked."""
+    """See :mod:`scrapy_altsched.command`."""
     parser.add_argument(
-        "urls", nargs="*", metavar="URL", help="with two, also whether they are one"
+        "urls", nargs="*", metavar="URL", help="with several, also whether they are the same"
     )
     parser.add_argument("--spider", metavar="NAME", help="with the settings and rules of a spider")
     parser.add_argument(
         "--links",
         type=Path,
         metavar="FILE",
-        help="show which URLs of a file the rules take for one: a URL a line, or a page as"
+        help="show which URLs of a file the rules treat as the same: a URL a line, or a page as"
         " [url, [hrefs]] a line if the name ends in .jsonl; also compressed, in .gz",
     )
     parser.add_argument(
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, project: Project) -> int:
-    """Answer; 0, whatever the answer is."""
+    """See :mod:`scrapy_altsched.command`: 0, whatever the answer is."""
     if bool(arguments.urls) == bool(arguments.links):
         raise UsageError("explain needs either URLs or --links FILE.", print_help=False)
     if arguments.limit < 0:
@@ -88,13 +88,13 @@ class _Judge:
         self.without_rules = apply_rules(crawler.request_fingerprinter, Rules()).fingerprint
 
     def verdict(self, url: str) -> _Verdict:
-        """:raises UsageError: Scrapy makes no request of the URL."""
+        """:raises UsageError: Scrapy cannot request the URL."""
         try:
             request = Request(url)
             canonical = self.rules.canonicalize(request.url)
             return _Verdict(url, canonical, self.with_rules(request).hex())
         except ValueError as error:
-            raise UsageError(f"{url!r} is no URL to crawl: {error}.", print_help=False) from None
+            raise UsageError(f"{url!r} cannot be crawled: {error}.", print_help=False) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ def _show_comparison(console: Console, one: _Verdict, other: _Verdict, with_url:
 
 
 def _differences(one: str, other: str) -> list[str]:
-    """In which parts two canonical URLs differ, as sentences."""
+    """How two canonical URLs differ, as sentences."""
     a, b = urlsplit(one), urlsplit(other)
     found = [
         f"The {name} differs: {getattr(a, key) or 'none'} and {getattr(b, key) or 'none'}."
@@ -160,7 +160,7 @@ def _differences(one: str, other: str) -> list[str]:
         elif first != second:
             found.append(f"The parameter {name} differs: {first} and {second}.")
     if a.query != b.query and values[0] == values[1]:
-        found.append("The parameters stand in another order, which a rule keeps.")
+        found.append("The parameters are in another order, which a rule keeps.")
     if a.fragment != b.fragment:
         found.append(f"The fragment differs: {a.fragment or 'none'} and {b.fragment or 'none'}.")
     return found or ["Their canonical forms are the same: it is the fingerprinter that differs."]
@@ -203,7 +203,7 @@ def _verdicts_as_json(judge: _Judge, verdicts: list[_Verdict]) -> dict[str, Any]
 
 @dataclass(slots=True)
 class _Group:
-    """URLs that the rules take for one."""
+    """URLs that the rules treat as the same."""
 
     canonical: str
     urls: dict[bytes, str] = field(default_factory=dict)  # a URL for each fingerprint without rules
@@ -211,11 +211,11 @@ class _Group:
 
 @dataclass(slots=True)
 class _Merger:
-    """What became of the links of a file.
+    """The links of a file, and which of them the rules merge.
 
     :ivar links: how many there are in the file.
     :ivar urls: how many different ones.
-    :ivar refused: those that Scrapy makes no request of; the first of them, with the reason.
+    :ivar refused: those that Scrapy cannot request; the first of them, with the reason.
     :ivar groups: by fingerprint with the rules.
     :ivar kept_apart: fingerprints without rules -> those with them.
     """
@@ -262,7 +262,7 @@ class _Merger:
         groups = self.merged()
         shown = groups[: limit or None]
         if shown:
-            table = Table("URLs", "taken for one", "such as")
+            table = Table("URLs", "treated as the same", "such as")
             table.columns[0].justify = "right"
             for column in table.columns[1:]:
                 column.overflow = "fold"
@@ -288,7 +288,9 @@ class _Merger:
             console.print("There are no rules: set ALTSCHED_URL_RULES, or name a --spider.")
         if self.refused:
             noun = inflect(self.refused, "URL")
-            console.print(f"{self.refused} {noun} cannot be crawled, as {self.first_refused}.")
+            console.print(
+                f"{self.refused} {noun} cannot be crawled, for example {self.first_refused}."
+            )
 
 
 def _merge(judge: _Judge, path: Path) -> _Merger:
@@ -315,13 +317,13 @@ def _merge(judge: _Judge, path: Path) -> _Merger:
         group.urls.setdefault(without, link)
         merger.kept_apart.setdefault(without, set()).add(with_rules)
     if not merger.groups:
-        because = f", as {merger.first_refused}" if merger.refused else ""
+        because = f", for example {merger.first_refused}" if merger.refused else ""
         raise InputError(f"{path} has no URL that can be crawled{because}.")
     return merger
 
 
 def _with_progress(links: Iterable[str]) -> Iterator[str]:
-    """Show on standard error, if somebody is there to see it, how many links were read."""
+    """Show on standard error, if it is a terminal, how many links were read."""
     console = watched()
     description = "Reading links"
     yield from track(links, description, console=console, transient=True, disable=console.quiet)

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
     from scrapy import Spider
 
-#: Characters in a line that is not to be folded.
+#: Width of lines that are not to be folded.
 _WIDE = 100_000
 
 
-def answers() -> Console:
+def make_console() -> Console:
     """Where a subcommand prints its answer: in a file or a pipe, no line is folded."""
     width = None if sys.stdout.isatty() else _WIDE
     return Console(width=width, highlight=False, markup=False, emoji=False)
@@ -40,7 +40,7 @@ def add_jobdir(parser: argparse.ArgumentParser) -> None:
 def identify(jobdir: Path) -> Identity:
     """Whose job is in *jobdir*.
 
-    :raises JobdirError: there is none, or this cannot be read.
+    :raises JobdirError: it holds no job, or cannot be read.
     """
     identity = read_identity(jobdir) if jobdir.is_dir() else None
     if identity is not None:
@@ -59,17 +59,17 @@ def identify(jobdir: Path) -> Identity:
 
 
 def find_spider(project: Project, name: str) -> type[Spider] | None:
-    """The class of the job's spider; ``None``: this project has none of that name."""
+    """The class of the job's spider; ``None``: this project has no such spider."""
     try:
         return project.spider_class(name)
     except UsageError:
         return None
 
 
-def inspector(spider: type[Spider] | None) -> Callable[[bytes], str | None]:
+def make_inspector(spider: type[Spider] | None) -> Callable[[bytes], str | None]:
     """A function that says what is wrong with a stored request, if anything is.
 
-    :param spider: the class that has its callbacks; ``None``: these are not looked for.
+    :param spider: the class that has its callbacks; ``None``: these are not checked.
     """
 
     def inspect(payload: bytes) -> str | None:
@@ -77,7 +77,7 @@ def inspector(spider: type[Spider] | None) -> Callable[[bytes], str | None]:
             if spider is None:
                 decode_fields(payload)
             else:
-                # Its methods are looked for, and not called: the class will do.
+                # Its methods are looked up, not called: the class will do.
                 decode_request(payload, cast("Spider", spider))
         except CodecError as error:
             return f"{CANNOT_BE_RESTORED}{error}"

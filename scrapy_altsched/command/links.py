@@ -16,7 +16,7 @@ def read_links(path: Path) -> Iterator[str]:
     """Every link in a file, as an absolute URL where the file says what it is relative to.
 
     A name that ends in ``.jsonl`` holds the pages of a crawl, a line each: ``[url, [hrefs]]``; both
-    the page and its links are answered.  Any other file holds a URL a line; empty lines do not
+    the page and its links are returned.  Any other file holds a URL a line; empty lines do not
     count.  Either may be compressed, with a name that ends in ``.gz``.
 
     :raises InputError: the file cannot be read, or a line is not what it should be.
@@ -37,7 +37,7 @@ def read_links(path: Path) -> Iterator[str]:
     except gzip.BadGzipFile:
         raise InputError(f"{path} is not a gzip file, though its name ends in .gz.") from None
     except (EOFError, zlib.error):
-        raise InputError(f"{path} is damaged: its end is missing, or a part in between.") from None
+        raise InputError(f"{path} is damaged or truncated.") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:
@@ -58,6 +58,6 @@ def _links_of_page(text: str) -> Iterator[str]:
                 try:
                     yield urljoin(url, href)
                 except ValueError:
-                    yield href  # as it is: no URL, which is for others to say
+                    yield href  # as it is: the caller says that it is not a URL
         case _:
             raise ValueError("this is not a page, as in [url, [hrefs]]")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Project:
-    """What ``settings.py``, the command line and a spider say together.
+    """The settings of ``settings.py``, the command line and a spider together.
 
     :ivar settings: the project's, those of the command line included; no spider's.
     """
@@ -44,6 +44,6 @@ class Project:
             return loader.load(name)
         except KeyError:
             near = difflib.get_close_matches(name, loader.list(), 1)
-            hint = f"The nearest is {near[0]!r}" if near else "`scrapy list` names its spiders"
-            message = f"this project has no spider {name!r}. {hint}."
+            hint = f"Did you mean {near[0]!r}?" if near else "`scrapy list` names its spiders."
+            message = f"this project has no spider {name!r}. {hint}"
             raise UsageError(message, print_help=False) from None

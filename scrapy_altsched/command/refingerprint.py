@@ -1,6 +1,6 @@
-"""Make the fingerprints of a job's pending requests anew, after other rules or another class.
+"""Recompute the fingerprints of a job's pending requests, after rules or the class have changed.
 
-Run it while no crawl of the job runs; it changes all of them or, if it is ended, none.
+Run it while no crawl of the job runs; it changes all of them or, if interrupted, none.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        help="an argument of the spider, as of a crawl (may be repeated)",
+        help="an argument of the spider, as for a crawl (may be repeated)",
     )
 
 
@@ -56,8 +56,8 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     given = _read(arguments.arguments)
     try:
         crawler.spider = spider = crawler.spidercls.from_crawler(crawler, **given)
-    except Exception as error:  # whatever the spider's own code raises
-        message = f"the spider {owner!r} cannot be made ({type(error).__name__}: {error})"
+    except Exception as error:  # whatever the spider's code raises
+        message = f"the spider {owner!r} cannot be created ({type(error).__name__}: {error})"
         raise UsageError(f"{message}; -a gives it arguments", print_help=False) from error
     rules = Config.from_settings(crawler.settings, disk=None).rules_of(spider)
     make, note = _fingerprints_of(crawler, rules)
@@ -90,7 +90,7 @@ def _read(pairs: list[str]) -> dict[str, str]:
 
 
 def _fingerprints_of(crawler: Crawler, rules: Rules) -> tuple[Callable[[Request], bytes], bytes]:
-    """How a crawl makes them, and the note that says so."""
+    """The function that makes a crawl's fingerprints, and the note about it."""
     filter_class = load_object(crawler.settings["DUPEFILTER_CLASS"])
     if getattr(filter_class, "request_seen", None) is DupeFilter.request_seen:
         dupefilter = filter_class.from_crawler(crawler)

@@ -1,7 +1,7 @@
-"""List the requests that are dead letters, or have them crawled again.
+"""List the requests that are dead letters, or make them pending again.
 
-Without URLs, fingerprints or ``--all`` they are listed. A crawl must not be running when they are
-put back: it holds the job directory.
+Without URLs, fingerprints or ``--all`` they are listed. To make them pending,
+no crawl may be running: it holds the job directory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..frontier.store.view import View
 from ..inflection import inflect
 from ..maintenance.requeue import DeadRequest, dead_requests, requeue
 from ..requests.codec import is_whole, url_of
-from .job import add_jobdir, answers, identify, locate
+from .job import add_jobdir, identify, locate, make_console
 
 if TYPE_CHECKING:
     import argparse
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from .project import Project
 
-#: Fewest digits that stand for a fingerprint.
+#: Fewest digits that name a fingerprint.
 _FEWEST_DIGITS = 6
 
 
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace, project: Project) -> int:  # noqa: ARG001
     :raises AltschedError: there is no job, or it cannot be opened.
     """
     identity = identify(arguments.jobdir)
-    out = answers()
+    out = make_console()
     if not arguments.request and not arguments.all:
         with View(find_store(arguments.jobdir)) as view:
             _show(out, list(dead_requests(view)), arguments.jobdir)
@@ -104,4 +104,4 @@ def _show(out: Console, dead: list[DeadRequest], jobdir: Path) -> None:
         table.add_row(request.fingerprint.hex(), url, request.why)
     out.print(table)
     command = f"scrapy altsched requeue {quote(str(jobdir))}"
-    out.print(f"Have them crawled again with: {command} --all (or name some: {command} URL ...)")
+    out.print(f"Make them pending again with: {command} --all (or name some: {command} URL ...)")

@@ -1,6 +1,6 @@
-"""START HERE.  One crawl that is running: what it hands out, when it commits, what it says.
+"""START HERE.  One running crawl: what it hands out, when it commits, what it reports.
 
-:mod:`.committer` decides when what happened becomes durable, :mod:`.in_progress` finds out which
-requests are over, :mod:`.outcome` what a job is when its crawl ends, and :mod:`.reports` has the
-words for all of it.  The scheduler puts them together.
+:mod:`.committer` decides when changes become durable, :mod:`.in_progress` which requests are done,
+:mod:`.outcome` how a job ended, and :mod:`.reports` logs all of it.  :mod:`.session` puts them
+together.
 """

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Stands for what must not be in a log.
+#: Replaces what must not be in a log.
 _MASK = "***"
 #: Options of the interpreter that take a value, and those that name what it runs.
 _WITH_VALUE, _TARGETS = "WX", "cm"
@@ -42,7 +42,7 @@ class CommandLine:
 
     @classmethod
     def current(cls) -> CommandLine | None:
-        """That of this process; ``None``: it has none that could be run again.
+        """That of this process; ``None``: it could not be run again.
 
         From ``sys.orig_argv``: Scrapy takes its command's name out of ``sys.argv``.
         """
@@ -83,7 +83,7 @@ def resume_command(jobdir: str) -> str:
     how = "with" if command.scrapy_command is not None else "by running the same command again"
     sentence = f"Resume it {how}: {command}"
     if command.has_secrets:
-        sentence += f"  (put in what {_MASK} stands for: it is not logged)"
+        sentence += f"  (replace {_MASK} with the secret, which is not logged)"
     return sentence
 
 

@@ -1,21 +1,20 @@
 """When to commit, and what to do when it fails.
 
-Whoever changes the frontier asks :meth:`Committer.commit_if_due`; one timer asks too, since a full
-or paused engine calls the scheduler for as long as it likes not at all.
+Whatever changes the frontier calls :meth:`Committer.commit_if_due`; a timer calls it too, since a
+full or paused engine may not call the scheduler for a long time.
 """
 
 from __future__ import annotations
 
 import inspect
 import logging
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from twisted.python.failure import Failure
 
-from ..engine import Engine, Timer
+from ..engine import Engine
 from ..errors import (
     AltschedError,
     CommitPostponedError,
@@ -25,10 +24,11 @@ from ..errors import (
     StoreError,
     StoreStalledError,
 )
-from ..frontier import Frontier
+from ..frontier import Clock, Frontier
 from ..inflection import inflect
 from ..settings import Config
 from ..signals import frontier_committed, frontier_committing
+from .clock import Timer
 from .reports import set_counts
 
 if TYPE_CHECKING:
@@ -37,27 +37,28 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Why a spider is closed whose store has to be repaired.
+#: Reason for closing a spider if its store has to be repaired.
 STORE_DAMAGED = "store_damaged"
-#: Seconds between two log lines about commits that go on failing.
+#: Seconds between two log lines about commits that keep failing.
 _LOG_EVERY = 60.0
-#: Seconds after which a commit that failed is tried again.
+#: Seconds after which a failed commit is retried.
 _RETRY_AFTER = 1.0
-#: Seconds after which a commit is tried again for which RocksDB had no room.
+#: Seconds after which a commit that RocksDB had no room for is retried.
 _STALLED_FOR = 0.1
 
 
 class Committer:
-    """Commits a frontier in time.
+    """Commits a frontier when it is time to.
 
-    What is done and what is noted become durable here and nowhere else, and in one step: which
-    requests are done is settled, other components write out what they hold, the notes are taken,
-    and one batch stores it all, before anything else of the crawl runs.
+    Finished requests and notes become durable only here, and together: the frontier learns which
+    requests are done, other components flush their data, the notes are taken, and one batch stores
+    it all, before any other code of the crawl runs.
 
+    :param clock: when it is time.
     :param settle: called before each commit: tells the frontier which requests are done.
     :param committed: called after each commit that has written the notes.
-    :param notes: called for what is to be stored with the ends of requests, when all others have
-        written what they hold.
+    :param notes: returns what is to be stored with the endings of requests, called after other
+        components have flushed their data.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Committer:
         frontier: Frontier,
         engine: Engine,
         config: Config,
+        clock: Clock,
         settle: Callable[[], None],
         notes: Callable[[], Mapping[str, bytes]],
         committed: Callable[[], None],
@@ -79,8 +81,9 @@ class Committer:
         self._settle = settle
         self._notes = notes
         self._committed = committed
-        self._timer = Timer(config.commit_interval, self.commit_if_due)
-        self._due_at = time.monotonic() + config.commit_interval
+        self._now = clock.monotonic
+        self._timer = Timer(clock, config.commit_interval, self.commit_if_due)
+        self._due_at = self._now() + config.commit_interval
         self._committing = False
         #: Number of the last commit that is stored.
         self._number = 0
@@ -93,25 +96,25 @@ class Committer:
         #: Whether the store was found damaged, and whether it was reopened since.
         self._met_damage = False
         self._reopened_damaged = False
-        #: Whether a read failed, and none has succeeded since: a commit then ends no outage.
+        #: Whether a read failed, and none has succeeded since: a commit alone ends no outage then.
         self.unreadable = False
         self._closing = False
         self._syncer = _Syncer(frontier.sync) if config.sync else None
 
     def start(self) -> None:
-        """Start the timer; from now on the stats say how far the job is."""
+        """Start the timer; from now on the stats show the job's progress."""
         set_counts(self._crawler.stats, self._frontier.counts())
         self._timer.start()
 
     def commit_if_due(self, *, urgent: bool = False) -> None:
-        """Commit if it is time to, or enough has changed, or what has is *urgent*.
+        """Commit if it is time to, enough has changed, or the change is *urgent*.
 
-        After a commit that failed, or that RocksDB had no room for, only time counts.
+        After a commit that failed, or that RocksDB had no room for, only the time matters.
         """
         if self._syncer is not None:
             self._collect(self._syncer)
         frontier = self._frontier
-        if time.monotonic() >= self._due_at or (
+        if self._now() >= self._due_at or (
             self._failing_since is None
             and not self._stalled
             and (
@@ -125,9 +128,9 @@ class Committer:
     def commit(self) -> bool:
         """Commit now what can be committed in one batch; whether nothing is left.
 
-        A failure is logged and counted, and the commit tried again later.
+        A failure is logged and counted, and the commit is retried later.
 
-        :raises ForkedError: it was asked for in a forked child.
+        :raises ForkedError: called in a forked child process.
         """
         if self._committing:
             return False
@@ -137,7 +140,7 @@ class Committer:
         except StoreStalledError:
             self._crawler.stats.inc_value("altsched/commit/stalled")
             self._stalled = True
-            self._due_at = time.monotonic() + _STALLED_FOR
+            self._due_at = self._now() + _STALLED_FOR
             return False
         except ForkedError:
             raise
@@ -153,28 +156,28 @@ class Committer:
         if self._reopen:
             frontier.recover()
             self._reopen = False
-            # What is still damaged after that, is damaged on the disk.
+            # What is still damaged after that is damaged on the disk.
             self._reopened_damaged = self._met_damage
         self._settle()
         before = self._number
         complete = True
         if frontier.has_changes() or frontier.has_changes(self._notes()):
             self._prepare_others()
-            # Not before the others have written: a note may say how far they came.
+            # Only after the others have written: a note may say how far they got.
             complete = frontier.commit(self._notes(), wait=wait).complete
             if complete:
                 self._committed()
         self._stalled = False
         self._note_success()
-        self._due_at = time.monotonic() + (self._config.commit_interval if complete else 0)
+        self._due_at = self._now() + (self._config.commit_interval if complete else 0)
         if self._number != before:
-            self._tell_commit()
+            self._report_commit()
         return complete
 
     def commit_all(self) -> bool:
-        """Commit all that there is to commit now; whether nothing is left.
+        """Commit everything that can be committed now; whether nothing is left.
 
-        :raises ForkedError: it was asked for in a forked child.
+        :raises ForkedError: called in a forked child process.
         """
         while self._frontier.has_changes(self._notes()):
             before = self._number
@@ -187,9 +190,9 @@ class Committer:
         """The frontier has stored commit *number*."""
         self._number = number
         if not self._committing:
-            self._tell_commit()
+            self._report_commit()
 
-    def _tell_commit(self) -> None:
+    def _report_commit(self) -> None:
         self._crawler.stats.inc_value("altsched/commit/count")
         set_counts(self._crawler.stats, self._frontier.counts())
         if self._syncer is None:
@@ -248,7 +251,7 @@ class Committer:
 
     def note_failure(self, error: AltschedError, *, reading: bool = False) -> None:
         """A read or write of the store failed: the crawl goes on in memory, for a while."""
-        now = time.monotonic()
+        now = self._now()
         self._due_at = now + _RETRY_AFTER
         self._crawler.stats.inc_value("altsched/commit/failed")
         self.unreadable |= reading
@@ -265,7 +268,7 @@ class Committer:
         elif now - self._failing_since >= self._config.commit_timeout:
             self._close_spider("commit_failed", error)
         elif isinstance(error, StoreError):
-            # RocksDB itself takes up writing again only after ENOSPC, and if much space is free.
+            # RocksDB itself resumes writing only after ENOSPC, and if much space is free.
             self._reopen = True
             self._met_damage |= isinstance(error, StoreDamagedError)
 
@@ -291,7 +294,7 @@ class Committer:
             self._was_logged = False
             logger.info(
                 "The frontier is saved again, after %(seconds).0f s of failing commits",
-                {"seconds": time.monotonic() - self._failing_since},
+                {"seconds": self._now() - self._failing_since},
                 extra={"spider": self._spider},
             )
         self._failing_since = None
@@ -308,8 +311,8 @@ class Committer:
             self._engine.close_spider(self._spider, reason)
 
     def _prepare_others(self) -> None:
-        """Have other components write out what they hold; ``send_catch_log`` swallows errors."""
-        # Not logged there, at every try, but here, at a sane rate.
+        """Make other components flush their data; ``send_catch_log`` swallows errors."""
+        # Errors are logged at a sane rate here, not at every try there.
         results = self._crawler.signals.send_catch_log(
             frontier_committing, spider=self._spider, dont_log=Exception
         )
@@ -334,7 +337,7 @@ class Committer:
 
 
 class _Syncer:
-    """Forces commits to the disk in a thread: that releases the interpreter's lock, unlike writes.
+    """Forces commits to the disk in a thread: unlike writes, that releases the GIL.
 
     :param sync: blocks until the disk has everything that was committed before.
     """
@@ -347,7 +350,7 @@ class _Syncer:
         self._asked = 0
 
     def ask(self, number: int) -> None:
-        """Have commit *number* and all before it forced to the disk."""
+        """Ask for commit *number* and all before it to be forced to the disk."""
         self._asked = number
         if self._running is None:
             self._running_for = number
@@ -368,5 +371,5 @@ class _Syncer:
         return number
 
     def stop(self) -> None:
-        """Wait for the one that is running."""
+        """Wait for a sync that is running."""
         self._thread.shutdown(wait=True)

@@ -1,18 +1,17 @@
 """Requests that every run has to make, before all others: a login, a cookie, a token.
 
 A resumed run skips the start requests that earlier runs made, and begins with what they left
-pending.  Where that needs a session, which ended with the process, every page of it would come as
-"please log in".  A request with the meta key :data:`EVERY_RUN` is neither skipped nor taken for a
-duplicate, and nothing else is handed out until it is over; nor are its children with the key, as
-the form of a login page, its redirects and its retries.
+pending.  If that needs a session, which ended with the process, every page of it would only say
+"please log in".  A request with the meta key :data:`EVERY_RUN` is neither skipped nor treated as a
+duplicate, and nothing else is handed out until it is done; the same holds for its children with the
+key, such as the form of a login page, its redirects and its retries.
 
 Such requests live in memory only: the next run makes its own.  How many ``start()`` yielded is
-noted in the job, so that a resumed run waits for as many: Scrapy asks for what is pending first.
+noted in the job, so that a resumed run waits for as many: Scrapy asks for pending requests first.
 """
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -32,8 +31,8 @@ class EveryRun:
     :param expected: how many of them ``start()`` yielded in the run before.
     :param patience: seconds for which others wait, at most.
     :param on_timeout: called once if they have waited for so long, with the number of requests that
-        are not over and with those that ``start()`` has not yielded.
-    :param clock: seconds, monotonic.
+        are not done, and of those that ``start()`` has not yielded.
+    :param now: the time in seconds, monotonic.
     """
 
     def __init__(
@@ -43,7 +42,7 @@ class EveryRun:
         expected: int,
         patience: float,
         on_timeout: Callable[[int, int], None],
-        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float],
     ) -> None:
         self._engine = engine
         self._start = start
@@ -51,12 +50,12 @@ class EveryRun:
         self._yielded = 0
         self._patience = patience
         self._on_timeout = on_timeout
-        self._clock = clock
-        self._until = clock() + patience
+        self._now = now
+        self._until = now() + patience
         self._waiting: deque[Request] = deque()
         self._in_flight: set[Request] = set()
         self._is_overdue = False
-        #: Whether :meth:`next` has to be asked before anybody else: not in most crawls.
+        #: Whether :meth:`next` has to be called before the frontier: not in most crawls.
         self.matters = expected > 0
 
     def __len__(self) -> int:
@@ -65,23 +64,23 @@ class EveryRun:
 
     @property
     def note(self) -> bytes:
-        """How many of them ``start()`` yields, as far as that is known."""
+        """How many of them ``start()`` yields, as far as is known."""
         is_known = self._start.exhausted
         return str(self._yielded if is_known else max(self._yielded, self._expected)).encode()
 
     def add(self, request: Request, *, yielded: bool) -> None:
-        """Take a request.
+        """Add a request.
 
         :param yielded: whether ``start()`` itself yielded it.
         """
         self._yielded += yielded
         if not self.matters:
             self.matters = True
-            self._until = self._clock() + self._patience
+            self._until = self._now() + self._patience
         self._waiting.append(request)
 
     def next(self) -> Request | None:
-        """The next of them, if one waits."""
+        """The next of them, if one is waiting."""
         if not self._waiting:
             return None
         request = self._waiting.popleft()
@@ -89,7 +88,7 @@ class EveryRun:
         return request
 
     def holds_others(self) -> bool:
-        """Whether nothing else may be handed out now; asked when none of these waits."""
+        """Whether nothing else may be handed out now; called when none of these is waiting."""
         # The engine has taken what was handed out before it asks again.
         self._in_flight.intersection_update(self._engine.in_progress)
         to_come = 0 if self._start.ended else max(0, self._expected - self._yielded)
@@ -97,7 +96,7 @@ class EveryRun:
             self.matters = False
             self._is_overdue = False
             return False
-        if self._clock() >= self._until and not self._is_overdue:
+        if self._now() >= self._until and not self._is_overdue:
             self._is_overdue = True
             self._on_timeout(len(self._in_flight), to_come)
         return not self._is_overdue

@@ -1,6 +1,6 @@
-"""What a process's exit code says of its job.
+"""What a process's exit code says about its job.
 
-Scrapy exits with 0 however a crawl ends, and has no hook for it: the code is set where Python ends.
+Scrapy exits with 0 however a crawl ends, and has no hook for it: the code is set at Python's exit.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from os import _exit
 from .command_line import CommandLine
 from .outcome import Outcome
 
-#: 1 and 2 are Scrapy's own: it failed, and the command was wrong.
+#: 1 and 2 are Scrapy's own: for failures, and for usage errors.
 CODES = {
     Outcome.FINISHED: 0,
     Outcome.DEAD_LETTERS: 3,
@@ -26,20 +26,20 @@ _COMMANDS = ("crawl", "runspider")
 
 
 class ExitCode:
-    """The exit code of this process, once it was set."""
+    """The exit code of this process, once it is set."""
 
     def __init__(self) -> None:
         self._code = 0
         self._pid = 0
 
     def set(self, outcome: Outcome) -> None:
-        """Have the process exit as *outcome* says, if it is one that crawls by Scrapy's command."""
+        """Make the process exit with the code of *outcome*, if it is a Scrapy crawl command."""
         command = CommandLine.current()
         if command is not None and command.scrapy_command in _COMMANDS:
             self._code, self._pid = CODES[outcome], os.getpid()
 
     def exit(self) -> None:
-        """End the process, if its code is not Scrapy's: what comes after this does not run."""
+        """End the process if its code is not Scrapy's: later exit handlers do not run."""
         if not self._code or self._pid != os.getpid():
             return
         with suppress(Exception):
@@ -51,5 +51,5 @@ class ExitCode:
 
 
 exit_code = ExitCode()
-# Registered early, it runs late: after what the project has registered.
+# Registered early, it runs late: after the project's own handlers.
 atexit.register(exit_code.exit)

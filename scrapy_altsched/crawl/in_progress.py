@@ -1,7 +1,7 @@
-"""Which of the requests that were handed out are not over yet.
+"""Which of the requests that were handed out are not done yet.
 
-Scrapy has no call for a request that is over: it leaves the engine's set of those in progress, and
-whoever wants to know has to look.
+Scrapy has no callback for a request that is done: it leaves the engine's set of those in progress,
+which has to be polled.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class InProgress:
-    """The requests that were handed out and are not known to be over, and their leases.
+    """The requests that were handed out and are not known to be done, and their leases.
 
     :param engine: knows which ones are in progress.
     :param finish: called with each lease whose request has left the engine.
@@ -28,9 +28,9 @@ class InProgress:
         self._engine = engine
         self._finish = finish
         self._leases: dict[Request, Lease] = {}
-        #: Further leases of a request, if somebody scheduled the same object more than once.
+        #: Further leases of a request, if the same object was scheduled more than once.
         self._more_leases: dict[Request, list[Lease]] = {}
-        #: Requests that were in the engine and not handed out, when it was looked at last.
+        #: Requests that were in the engine and not handed out, at the last look.
         self._others = 0
 
     def add(self, request: Request, lease: Lease) -> None:
@@ -41,24 +41,24 @@ class InProgress:
             self._leases[request] = lease
 
     def lease_of(self, request: Request) -> Lease | None:
-        """The lease of a request that was handed out; ``None``: it is not one of those."""
+        """The lease of a request that was handed out; ``None``: it was not."""
         return self._leases.get(request)
 
     def is_any_left(self) -> bool:
-        """Whether any of them is in progress still."""
+        """Whether any of them is still in progress."""
         return not self._leases.keys().isdisjoint(self._engine.in_progress)
 
     def has_changed(self) -> bool:
-        """Whether the number of requests in progress says that some of them are over.
+        """Whether the number of requests in progress shows that some of them are done.
 
-        The engine asks for several requests in a row.  To look at each one that it has takes longer
-        than all the rest, and as long as their number is what it was, none has left, or others
-        came in the place of those that have; these are found as soon as it matters.
+        The engine asks for several requests in a row.  To check each one that it has takes longer
+        than all the rest.  As long as their number is the same, none has left, or others have
+        replaced those that have; these are found as soon as it matters.
         """
         return len(self._engine.in_progress) - len(self._leases) != self._others
 
     def reap(self) -> bool:
-        """Finish the leases of those that are over; whether there were any."""
+        """Finish the leases of those that are done; whether there were any."""
         leases = self._leases
         in_progress = self._engine.in_progress
         # In the order in which they were handed out, so that equal crawls stay equal.

@@ -1,4 +1,4 @@
-"""How a job ends, and what its dead letters have to do with it."""
+"""How a job ends, and how its dead letters decide that."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..frontier import Counts
     from ..maintenance.requeue import DeadRequest
 
-#: Why a spider is closed none of whose requests can be restored, and after how many.
+#: Reason for closing a spider if no request can be restored, and after how many.
 RESTORE_FAILED = "restore_failed"
 HOPELESS = 100
 #: How many dead letters are shown by their URLs.
@@ -35,7 +35,7 @@ class Outcome(enum.Enum):
 
     FINISHED = "finished"
     DEAD_LETTERS = "finished_with_dead_letters"
-    #: Nothing is left to crawl, but for dead letters without which the job is worth nothing.
+    #: Nothing is left to crawl but dead letters that the job cannot do without.
     BLOCKED = "blocked"
     UNFINISHED = "not_finished"
 
@@ -46,7 +46,7 @@ class Outcome(enum.Enum):
 
 
 def judge(counts: Counts, unrestorable: int, *, complete: bool) -> Outcome:
-    """What a job with these counts is.
+    """The outcome of a job with these counts.
 
     :param unrestorable: how many of the dead requests could not be restored.
     :param complete: whether the crawl ended by itself, and no request is missing.
@@ -74,7 +74,7 @@ class DeadLetters:
             self._note(request.fingerprint, request.payload, request.why)
 
     def note(self, fingerprint: bytes, payload: bytes, why: str) -> None:
-        """A request died in this run."""
+        """A request became a dead letter in this run."""
         self.failed_here += self._note(fingerprint, payload, why)
 
     def _note(self, fingerprint: bytes, payload: bytes, why: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a crawl says of its job: in the log, and in the stats."""
+"""What a crawl reports about its job, in the log and in the stats."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..frontier.contract import JobInfo
 
 logger = logging.getLogger(__name__)
-#: For messages in Scrapy's own words, so that what filters them by name goes on to.
+#: For messages that Scrapy logs as well, so that filters on the logger's name still match.
 _scrapy_logger = logging.getLogger("scrapy.core.scheduler")
 
 _FINISHED = (
@@ -34,12 +34,12 @@ _NOT_FINISHED = (
     " %(dead)d dead. "
 )
 _UNRESTORABLE = (
-    "Of the dead ones %(unrestorable)d could not be restored, as %(examples)s. Give the spider what"
-    " they name, then make them pending again with: %(requeue)s --all  %(resume)s"
+    "%(unrestorable)d of the dead requests could not be restored, for example %(examples)s. Fix"
+    " what the reasons name, then make them pending again with: %(requeue)s --all  %(resume)s"
 )
 _NOTHING_DONE = (
-    "Nothing was crawled: what the crawl began with is dead, as %(examples)s. When the cause is"
-    " gone, make it pending again with: %(requeue)s --all  %(resume)s"
+    "Nothing was crawled: the first requests are dead, for example %(examples)s. Fix the cause,"
+    " then make them pending again with: %(requeue)s --all  %(resume)s"
 )
 _UNFINISHED = _NOT_FINISHED + "%(resume)s"
 _UNACCOUNTED = (
@@ -63,7 +63,7 @@ _SPLASH = (
     "To lose none, set REQUEST_FINGERPRINTER_CLASS = 'scrapy_splash.SplashRequestFingerprinter' and"
     " DUPEFILTER_CLASS = 'scrapy_altsched.DupeFilter'."
 )
-#: Why start requests are refused by a job that was finished, and by one that was not.
+#: Why a finished job refuses start requests, and why an unfinished one does.
 _SEEN = {
     "why": "seen by earlier runs, which finished the job",
     "or": ", or yield start requests with dont_filter=True.",
@@ -95,17 +95,17 @@ class Reports:
         self._check = f"scrapy altsched check {quote(jobdir)}" if jobdir is not None else ""
         self._requeue = f"scrapy altsched requeue {quote(jobdir)}" if jobdir is not None else ""
 
-    def opening(self, job: JobInfo, counts: Counts) -> None:
-        """A job goes on, or begins."""
-        self._resumption(counts.pending, job)
-        self._suspicion(job.suspects, job.blamed)
+    def log_opening(self, job: JobInfo, counts: Counts) -> None:
+        """A job is resumed, or begins."""
+        self._log_resumption(counts.pending, job)
+        self._log_suspicion(job.suspects, job.blamed)
         if job.run > 1 and not job.resumed:
-            self._was_finished()
+            self._log_was_finished()
         if job.died_finished:
-            self._died_finished()
-        self.damage(counts, job.damage)
+            self._log_died_finished()
+        self.log_damage(counts, job.damage)
 
-    def _resumption(self, pending: int, job: JobInfo) -> None:
+    def _log_resumption(self, pending: int, job: JobInfo) -> None:
         lost_in_memory = job.lost_in_memory
         if job.rolled_back:
             self._stats.set_value("altsched/rolled_back", job.rolled_back)
@@ -125,40 +125,40 @@ class Reports:
                 requests=inflect(lost_in_memory, "request"),
             )
 
-    def _was_finished(self) -> None:
+    def _log_was_finished(self) -> None:
         """A finished job is run again."""
         self._log(
             logging.INFO,
-            "The job in %(jobdir)s had finished. This run crawls its start requests again, as far"
-            " as they are not filtered as duplicates, and what is new to it. To crawl everything"
+            "The job in %(jobdir)s had finished. This run crawls its start requests again, unless"
+            " they are filtered as duplicates, and whatever is new. To crawl everything"
             " again, delete that directory or set another JOBDIR.",
             jobdir=self._jobdir,
         )
 
-    def _died_finished(self) -> None:
-        """The last run finished the job, and its process was killed before it had ended."""
+    def _log_died_finished(self) -> None:
+        """The last run finished the job, but its process was killed before it exited."""
         self._log(
             logging.WARNING,
-            "The last run finished the job in %(jobdir)s, and its process died before it had"
-            " ended. This run only completes it: nothing is crawled again, and feeds are appended"
-            " to, not overwritten. To crawl the start requests again, run the same command once"
-            " more after this.",
+            "The last run finished the job in %(jobdir)s, but its process died before it exited."
+            " This run only completes it: nothing is crawled again, and feeds are appended to, not"
+            " overwritten. To crawl the start requests again, run the same command once more after"
+            " this.",
             jobdir=self._jobdir,
         )
 
-    def foreign_filter(self, dupefilter: BaseDupeFilter) -> None:
+    def log_foreign_filter(self, dupefilter: BaseDupeFilter) -> None:
         """Another package's dupefilter keeps its own record of what was seen."""
         is_splash = any(parent.__name__ == _SPLASH_FILTER for parent in type(dupefilter).__mro__)
         self._log(
             logging.WARNING,
             "DUPEFILTER_CLASS is %(name)s: what it has seen and what this scheduler has stored are"
-            " not saved in one step, so after a crash requests may be missing or come twice."
+            " not saved atomically, so after a crash requests may be missing or crawled twice."
             " %(remedy)s",
             name=name_of(dupefilter),
             remedy=_SPLASH if is_splash else "Use 'scrapy_altsched.DupeFilter' to lose none.",
         )
 
-    def unserializable(self, request: Request, error: AltschedError) -> None:
+    def log_unserializable(self, request: Request, error: AltschedError) -> None:
         """A request lives in memory only.  The first one is logged, in Scrapy's words."""
         self._stats.inc_value("scheduler/unserializable")
         if self._reported_unserializable:
@@ -172,26 +172,26 @@ class Reports:
             extra={"spider": self._spider},
         )
 
-    def dead_lettered(self, name: str, why: str) -> None:
+    def log_dead_lettered(self, name: str, why: str) -> None:
         """A request is a dead letter."""
         self._log(
             logging.WARNING,
-            "The request %(name)s is kept among the dead ones and not crawled: %(why)s.",
+            "The request %(name)s is now a dead letter and is not crawled: %(why)s.",
             name=name,
             why=why,
         )
 
-    def unrestorable(self, url: str | None, error: AltschedError) -> None:
+    def log_unrestorable(self, url: str | None, error: AltschedError) -> None:
         """A request cannot be restored: the first one of this run, of which there may be more."""
         self._log(
             logging.WARNING,
             "The request for %(url)s cannot be restored and becomes a dead letter: %(error)s."
-            " Further ones are only counted; the end of the crawl tells how many there are.",
+            " Further ones are only counted, and the total is logged when the crawl ends.",
             url=url or "an unknown URL",
             error=error,
         )
 
-    def hopeless(self, count: int, reason: str) -> None:
+    def log_hopeless(self, count: int, reason: str) -> None:
         """The spider is closed, since none of *count* requests could be restored."""
         self._log(
             logging.ERROR,
@@ -201,37 +201,37 @@ class Reports:
             count=count,
         )
 
-    def skipped_starts(self, count: int) -> None:
-        """Start requests were skipped that earlier runs had accepted."""
+    def log_skipped_starts(self, count: int) -> None:
+        """Start requests were skipped, as earlier runs had accepted them."""
         self._log(
             logging.INFO,
-            "%(count)d start %(requests)s skipped: earlier runs of this job accepted the same"
+            "%(count)d start %(requests)s skipped: earlier runs of this job accepted them"
             " (setting ALTSCHED_SKIP_STARTED). A request that every run has to make, such as a"
             " login, needs meta={'altsched_every_run': True}.",
             count=count,
             requests=inflect(count, "request was", "requests were"),
         )
 
-    def overdue(self, in_flight: int, to_come: int) -> None:
+    def log_overdue(self, in_flight: int, to_come: int) -> None:
         """Requests that every run has to make took too long."""
         self._log(
             logging.WARNING,
             "Of the requests that every run has to make (meta key altsched_every_run),"
-            " after three times DOWNLOAD_TIMEOUT, %(in_flight)d in flight did not end and"
-            " %(to_come)d did not come from start(). The others are crawled now, without what"
-            " these were to prepare.",
+            " after three times DOWNLOAD_TIMEOUT, %(in_flight)d are still in flight and"
+            " %(to_come)d did not come from start(). All others are crawled now, without waiting"
+            " for these any longer.",
             in_flight=in_flight,
             to_come=to_come,
         )
 
-    def _suspicion(self, suspects: int, blamed: int) -> None:
-        """Some requests were in flight when the process died, and may have killed it."""
+    def _log_suspicion(self, suspects: int, blamed: int) -> None:
+        """Some requests were in flight when the process died, and may have caused that."""
         if suspects or blamed:
             self._stats.set_value("altsched/suspects", suspects + blamed)
             self._log(
                 logging.INFO,
                 "Earlier runs of this job died, and %(all)d %(requests)s may be the reason: %(one)d"
-                " to be crawled one at a time, beside the others, and %(alone)d to be crawled"
+                " will be crawled one at a time, beside the others, and %(alone)d will be crawled"
                 " alone, when nothing else is pending or in a pause of the crawl, every 10"
                 " minutes.",
                 all=suspects + blamed,
@@ -240,40 +240,40 @@ class Reports:
                 alone=blamed,
             )
 
-    def isolated(self, name: str, deaths: int) -> None:
+    def log_isolated(self, name: str, deaths: int) -> None:
         """A request is leased alone."""
         self._log(
             logging.INFO,
-            "The request %(name)s is crawled alone, since it may have killed the process: that died"
-            " %(deaths)d %(times)s while it was. All others wait until it is done.",
+            "The request %(name)s is crawled alone, since the process died %(deaths)d %(times)s"
+            " while it was in flight. All others wait until it is done.",
             name=name,
             deaths=deaths,
             times=inflect(deaths, "time"),
         )
 
-    def accompanied(self, name: str, why: str) -> None:
-        """A request that was leased alone is so no more."""
+    def log_accompanied(self, name: str, why: str) -> None:
+        """A request that was leased alone no longer is."""
         self._log(
             logging.WARNING,
-            "Others are crawled beside the request %(name)s, which was to be alone: %(why)s.",
+            "The request %(name)s is no longer crawled alone: %(why)s.",
             name=name,
             why=why,
         )
 
-    def unrecorded_leases(self, count: int) -> None:
-        """Requests were handed out of which nobody would have known that they were."""
+    def log_unrecorded_leases(self, count: int) -> None:
+        """Requests were handed out, but that could not be recorded."""
         self._stats.set_value("altsched/unrecorded_leases", count)
         self._log(
             logging.WARNING,
-            "It could not be noted in JOBDIR %(jobdir)s that %(count)d %(requests)s in flight: one"
-            " that had killed the process would not have been found. See that the disk has space"
+            "Could not record in JOBDIR %(jobdir)s that %(count)d %(requests)s in flight: one that"
+            " had killed the process would not have been identified. Check that the disk has space"
             " and can be written to.",
             count=count,
             requests=inflect(count, "request was", "requests were"),
             jobdir=self._jobdir,
         )
 
-    def end(
+    def log_end(
         self,
         counts: Counts,
         outcome: Outcome,
@@ -320,30 +320,30 @@ class Reports:
                 count=counts.memory_only,
                 requests=inflect(counts.memory_only, "request"),
             )
-        self.damage(counts, damage)
+        self.log_damage(counts, damage)
 
-    def damage(self, counts: Counts, damage: str | None) -> None:
-        """Requests of the job are missing, or may be; nothing is said if there are none."""
+    def log_damage(self, counts: Counts, damage: str | None) -> None:
+        """Warn if requests of the job are missing, or may be."""
         if counts.unaccounted:
             self._stats.set_value("altsched/unaccounted", counts.unaccounted)
         if counts.unaccounted or damage is not None:
             self._log(
                 logging.WARNING,
                 f"{_UNACCOUNTED if counts.unaccounted else _MISSING} The job cannot be finished."
-                " %(remedy)s Start the job over in another JOBDIR to be sure to have every page.",
+                " %(remedy)s To be sure of every page, start the job over in another JOBDIR.",
                 count=counts.unaccounted,
                 are=inflect(counts.unaccounted, "is", "are"),
                 jobdir=self._jobdir,
-                damage=damage or "its files were damaged, or changed by somebody else.",
+                damage=damage or "its files were damaged, or changed by another program.",
                 remedy=(
-                    f"Run `{self._check} --repair` to have what is wrong put right."
+                    f"Run `{self._check} --repair` to repair it."
                     if damage is None
-                    else f"Run `{self._check} --accept-loss` to do without what is missing."
+                    else f"Run `{self._check} --accept-loss` to go on without them."
                 ),
             )
 
-    def nothing_to_do(self, refused: int, *, was_finished: bool) -> None:
-        """A run of a job ended without a request: nothing was pending, no start request was new.
+    def log_nothing_to_do(self, refused: int, *, was_finished: bool) -> None:
+        """A run ended without a request: nothing was pending, and no start request was new.
 
         :param refused: how many start requests there were.
         """
@@ -358,13 +358,13 @@ class Reports:
             **(_SEEN if was_finished else _STARTED),
         )
 
-    def unsaved(self, changes: int, error: AltschedError) -> None:
+    def log_unsaved(self, changes: int, error: AltschedError) -> None:
         """The crawl ended and its last changes could not be saved."""
         self._stats.set_value("altsched/unsaved", changes)
         self._log(
             logging.CRITICAL,
             "The end of this crawl could not be saved: %(error)s What was committed before is safe;"
-            " the rest (%(changes)d %(noun)s) is crawled again. %(then)s",
+            " the rest (%(changes)d %(noun)s) will be crawled again. %(then)s",
             error=error,
             then=(
                 f"Repair the job with: {self._check} --repair"
@@ -382,25 +382,25 @@ class Reports:
 def warn_of_other_fingerprints(
     stored: bytes | None, current: bytes, jobdir: str, spider: Spider | None
 ) -> None:
-    """Warn if the fingerprints of a job were made otherwise than they are made now.
+    """Warn if the fingerprints of a job were not made as they are made now.
 
-    :param stored: what the job's note says of it.
+    :param stored: what the job's note says about it.
     """
     found = differences(stored, current)
     if not found:
         return
     logger.warning(
-        "The fingerprints in JOBDIR %(jobdir)s were made with %(differences)s: what is pending or"
-        " done is not known any more when it comes again, and may be crawled twice. To make those"
-        " of pending requests anew, stop this crawl and run: scrapy altsched refingerprint"
-        " %(jobdir)s",
+        "The fingerprints in JOBDIR %(jobdir)s were made with %(differences)s: pending and done"
+        " requests are not recognized when they are found again, and may be crawled twice. To"
+        " recompute those of pending requests, stop this crawl and run: scrapy altsched"
+        " refingerprint %(jobdir)s",
         {"jobdir": jobdir, "differences": " and ".join(found)},
         extra={"spider": spider},
     )
 
 
 def set_counts(stats: StatsCollector, counts: Counts) -> None:
-    """Say how far the job is, over all its runs.  What is in flight is pending until it is done."""
+    """Set the stats of the job, over all its runs.  What is in flight counts as pending."""
     stats.set_value("altsched/pending", counts.pending + counts.leased)
     stats.set_value("altsched/done", counts.done)
     stats.set_value("altsched/dead", counts.dead)

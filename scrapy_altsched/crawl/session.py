@@ -1,7 +1,7 @@
-"""One crawl that is open: its frontier, and all that works with it.
+"""One open crawl: its frontier, and all that works with it.
 
-A session is made when the spider opens and is gone when it has closed: nothing is ever half open.
-What the frontier does by itself arrives in :meth:`Session.on_event`.
+A session is created when the spider opens and is gone when it has closed: nothing is ever half
+open.  What the frontier does by itself is passed to :meth:`Session.on_event`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from scrapy.signals import request_dropped, response_received
 from ..engine import Engine, place_spider_state
 from ..errors import AltschedError, CodecError
 from ..feeds import JobFeeds
-from ..frontier import Counts, Entry, Event, Frontier, Lease, OnEvent, Verdict
+from ..frontier import Clock, Counts, Entry, Event, Frontier, Lease, OnEvent, Verdict
 from ..frontier.contract import (
     Accompanied,
     Committed,
@@ -34,7 +34,7 @@ from ..maintenance.requeue import dead_requests
 from ..requests.codec import decode_request, url_of
 from ..requests.entries import Entries, RequestEntry
 from ..requests.fingerprint import NOTE
-from ..requests.identity import Identity
+from ..requests.identity import PageIdentity
 from ..requests.meta_keys import EVERY_RUN
 from ..resume.spider_state import FILE, STATE, SpiderStateCheckpoint
 from ..settings import Config
@@ -53,25 +53,26 @@ if TYPE_CHECKING:
     from scrapy.dupefilters import BaseDupeFilter
     from scrapy.statscollectors import StatsCollector
 
-#: Requests handed out after which the stats are told: each stat costs as much as a look-up.
-_TELL_STATS_EVERY = 64
+#: Requests handed out between updates of the stats: each stat costs as much as a look-up.
+_UPDATE_STATS_EVERY = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a session is made with.
+    """What a session is created from.
 
-    :ivar jobdir: the job directory, absolute; ``None``: all lives in memory.
-    :ivar fingerprint_note: what the fingerprints are made by.
+    :ivar jobdir: the job directory, absolute; ``None``: all is in memory.
+    :ivar fingerprint_note: what makes the fingerprints.
     """
 
     crawler: Crawler
     spider: Spider
     engine: Engine
     config: Config
+    clock: Clock
     jobdir: str | None
     dupefilter: BaseDupeFilter
-    identity: Identity
+    identity: PageIdentity
     fingerprint_note: bytes
     entries: Entries
     reports: Reports
@@ -82,7 +83,7 @@ class Setup:
 class Session:
     """A crawl that is open.
 
-    :param open_frontier: opens its frontier, given what to tell of events.
+    :param open_frontier: opens its frontier, given a handler of events.
     :ivar feeds: the feeds of the job; ``None``: there is no job directory.
     :raises AltschedError: it cannot be opened; everything is closed again.
     """
@@ -110,16 +111,18 @@ class Session:
         self.feeds: JobFeeds | None = None
         self.frontier = frontier = open_frontier(self.on_event)
         try:
-            self._begin(frontier)
+            self._begin(setup, frontier)
         except BaseException:
             frontier.abandon()
             raise
 
-    def _begin(self, frontier: Frontier) -> None:
+    def _begin(self, setup: Setup, frontier: Frontier) -> None:
         config, job = self._config, frontier.job
         if self._jobdir is not None:
             place_spider_state(self._crawler, self._jobdir)
-            self._checkpoint = SpiderStateCheckpoint(self._jobdir, self._spider)
+            self._checkpoint = SpiderStateCheckpoint(
+                self._jobdir, self._spider, setup.clock.monotonic
+            )
             self._checkpoint.restore(frontier.note(STATE), frontier.note(FILE))
             self._crawler.signals.connect(self._note_response, response_received)
             self._engine.call_when_closing(frontier.note_closing)
@@ -132,7 +135,8 @@ class Session:
             self._start,
             int(frontier.note(EVERY_RUN_NOTE) or 0) if job.resumed else 0,
             config.patience,
-            self._reports.overdue,
+            self._reports.log_overdue,
+            setup.clock.monotonic,
         )
         self._committer = Committer(
             self._crawler,
@@ -140,6 +144,7 @@ class Session:
             frontier,
             self._engine,
             config,
+            setup.clock,
             settle=self._settle,
             notes=self._notes,
             committed=self._note_commit,
@@ -149,7 +154,7 @@ class Session:
         if job.run > 1:
             stored = frontier.note(NOTE)
             warn_of_other_fingerprints(stored, self._fingerprint_note, self._jobdir, self._spider)
-        self._reports.opening(job, self._at_open)
+        self._reports.log_opening(job, self._at_open)
         self.feeds = JobFeeds(
             self._crawler, self._spider, frontier.note, resumed=job.resumed, sync=config.sync
         )
@@ -159,23 +164,23 @@ class Session:
         self._committer.start()
 
     def close(self, reason: str) -> None:
-        """Commit everything, say in one line what state the job is in, and close.
+        """Commit everything, log the state of the job in one line, and close.
 
-        :raises ForkedError: it was asked for in a forked child.
+        :raises ForkedError: called in a forked child process.
         """
         frontier = self.frontier
         frontier.check_owner()
         try:
             self._close(reason)
         except AltschedError as error:
-            self._reports.unsaved(frontier.pressure.changes, error)
+            self._reports.log_unsaved(frontier.pressure.changes, error)
         finally:
             if self.feeds is not None:
                 self.feeds.close()
             if self._config.exit_code and self._jobdir is not None:
                 exit_code.set(self._outcome)
             if self._engine.is_started:
-                self._engine.when_stopped(frontier.end)
+                self._engine.call_when_stopped(frontier.end)
 
     def _close(self, reason: str) -> None:
         frontier = self.frontier
@@ -200,8 +205,8 @@ class Session:
             self._committer.stop()
             frontier.abandon()
             if self._unrecorded_leases:
-                self._reports.unrecorded_leases(self._unrecorded_leases)
-        self._reports.end(
+                self._reports.log_unrecorded_leases(self._unrecorded_leases)
+        self._reports.log_end(
             counts,
             outcome,
             self._dead_letters,
@@ -212,7 +217,7 @@ class Session:
         is_blocked = outcome is Outcome.BLOCKED
         if self._jobdir is not None and self._refused_starts and had_nothing and not is_blocked:
             was_finished = not frontier.job.resumed
-            self._reports.nothing_to_do(self._refused_starts, was_finished=was_finished)
+            self._reports.log_nothing_to_do(self._refused_starts, was_finished=was_finished)
 
     # The path of every request
 
@@ -224,7 +229,7 @@ class Session:
         identity = self._identity
         page = identity.page_of(request)
         if page is None:
-            if EVERY_RUN in request.meta and self._make_every_run(request, yielded):
+            if EVERY_RUN in request.meta and self._add_every_run(request, yielded):
                 return True
             if identity.is_refused is not None:
                 if unique and identity.is_refused(request):
@@ -245,14 +250,14 @@ class Session:
             identity.remember(page)
         if verdict is Verdict.ADDED:
             if self._jobdir is not None:
-                # Without a parent that would bring it back: not a second without a commit.
+                # If no parent would bring it back, commit without delay.
                 self._committer.commit_if_due(urgent=not self._in_progress.is_any_left())
             return True
         self._note_refusal(request, verdict, yielded)
         return False
 
-    def _make_every_run(self, request: Request, yielded: bool) -> bool:
-        """Take a request that every run has to make; whether it is one, as its meta key says."""
+    def _add_every_run(self, request: Request, yielded: bool) -> bool:
+        """Accept *request* if every run has to make it, by its meta key; whether it does."""
         if not request.meta[EVERY_RUN]:
             return False
         self._every_run.add(request, yielded=yielded)
@@ -273,8 +278,8 @@ class Session:
         in_progress, committer = self._in_progress, self._committer
         if in_progress.has_changed():
             in_progress.reap()
-            if self._tally.get("scheduler/dequeued", 0) >= _TELL_STATS_EVERY:
-                self._tell_stats()
+            if self._tally.get("scheduler/dequeued", 0) >= _UPDATE_STATS_EVERY:
+                self._update_stats()
         if self._jobdir is not None:
             committer.commit_if_due()
         if self._every_run.matters:
@@ -293,7 +298,7 @@ class Session:
                     break
                 continue
             if self._is_isolating:
-                # If it kills the process, nothing else is to be crawled again.
+                # If it kills the process, nothing else shall be crawled again.
                 self._is_isolating = False
                 self.checkpoint()
             if committer.unreadable:
@@ -301,7 +306,7 @@ class Session:
             request = self._take(lease)
             if request is not None:
                 return request
-        self._tell_stats()
+        self._update_stats()
         return None
 
     def _take(self, lease: Lease) -> Request | None:
@@ -317,8 +322,8 @@ class Session:
     def _give_up(self, lease: Lease, error: CodecError) -> None:
         """Make a dead letter of a request that cannot be restored.
 
-        If none of many can, the spider's code has changed: the rest is kept for when it is put
-        right.
+        If none of many can, the spider's code has changed: the rest is kept until that is
+        fixed.
         """
         entry = lease.entry
         why = f"{CANNOT_BE_RESTORED}{error}"
@@ -326,26 +331,26 @@ class Session:
         self._dead_letters.note(entry.fingerprint, entry.payload or b"", why)
         failed = self._dead_letters.failed_here
         if failed == 1:
-            self._reports.unrestorable(url_of(entry.payload or b""), error)
+            self._reports.log_unrestorable(url_of(entry.payload or b""), error)
         counts = self.frontier.counts()
         if failed >= HOPELESS and counts.done + counts.leased == self._at_open.done:
             self._is_hopeless = True
-            self._reports.hopeless(failed, RESTORE_FAILED)
+            self._reports.log_hopeless(failed, RESTORE_FAILED)
             self._engine.close_spider(self._spider, RESTORE_FAILED)
 
-    # What others ask
+    # Queries
 
     @property
     def is_failing(self) -> bool:
-        """Whether nothing can be saved: that is tried again, and the crawl is not finished."""
+        """Whether nothing can be saved: it is retried, and the crawl is not finished."""
         return self._committer.failing
 
     def __len__(self) -> int:
-        self._tell_stats()
+        self._update_stats()
         return self.frontier.pending + len(self._every_run)
 
     def count_queue(self, *, in_memory: bool) -> int:
-        """How many of the pending requests are in memory only, or are not."""
+        """How many of the pending requests are in memory only, or else are stored."""
         counts: Counts = self.frontier.counts()
         if self._jobdir is None:
             return counts.pending
@@ -355,22 +360,22 @@ class Session:
     def checkpoint(self) -> bool:
         """Commit now; whether everything that was accepted survives the process's death.
 
-        :raises ForkedError: it was asked for in a forked child.
+        :raises ForkedError: called in a forked child process.
         """
         if not self._committer.commit_all():
             return False
         return self._jobdir is not None and not self.frontier.counts().undecided
 
-    # What the frontier and the committer tell, and ask for
+    # Callbacks of the frontier and the committer
 
     def on_event(self, event: Event) -> None:
-        """The frontier did what nobody asked for, or knows what it did not know before."""
+        """Handle an event that the frontier raises on its own."""
         if isinstance(event, Committed):
             self._committer.note_committed(event.number)
         elif isinstance(event, Refused):
             request: Request = event.entry.request
             self._note_refusal(request, event.verdict, event.entry.yielded)
-            self._tell_stats()
+            self._update_stats()
             self._crawler.signals.send_catch_log(
                 request_dropped, request=request, spider=self._spider
             )
@@ -392,19 +397,19 @@ class Session:
         name = url or f"with fingerprint {entry.fingerprint.hex()}"
         if isinstance(event, DeadLettered):
             self._dead_letters.note(entry.fingerprint, entry.payload or b"", event.reason)
-            self._reports.dead_lettered(name, event.reason)
+            self._reports.log_dead_lettered(name, event.reason)
         elif isinstance(event, Isolated):
             self._is_isolating = True
-            self._reports.isolated(name, event.deaths)
+            self._reports.log_isolated(name, event.deaths)
         else:
-            self._reports.accompanied(name, event.why)
+            self._reports.log_accompanied(name, event.why)
 
     def _settle(self) -> None:
-        """Have the frontier and the stats know all that happened until now."""
+        """Bring the frontier and the stats up to date."""
         self._in_progress.reap()
-        self._tell_stats()
+        self._update_stats()
 
-    def _tell_stats(self) -> None:
+    def _update_stats(self) -> None:
         if self._tally:
             self._tally.flush(self._stats)
 
@@ -420,7 +425,7 @@ class Session:
 
     def _note_end_of_start(self) -> None:
         if self._skipped_starts:
-            self._reports.skipped_starts(self._skipped_starts)
+            self._reports.log_skipped_starts(self._skipped_starts)
         self._engine.wake()
 
     def _note_commit(self) -> None:
@@ -432,6 +437,6 @@ class Session:
         lease = self._in_progress.lease_of(request)
         if lease is not None:
             if self._in_progress.has_changed():
-                # Who is over by now is not to be found in hand.
+                # Requests that are done by now must not be recorded as in hand.
                 self._in_progress.reap()
             self.frontier.note_response(lease)

@@ -1,7 +1,7 @@
 """Counts of what happens to each request, on their way into Scrapy's stats.
 
-``stats.inc_value()`` takes 2.4 microseconds, several times what it counts.  So these are summed up,
-and passed on when the engine asks for the next request, once a turn of its loop at least.
+``stats.inc_value()`` takes 2.4 microseconds, several times what it counts.  So counts are summed up
+here, and passed on when the engine asks for the next request, at least once per turn of its loop.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Tally(defaultdict[str, int]):
         super().__init__(int)
 
     def flush(self, stats: StatsCollector) -> None:
-        """Increase the stats, and begin anew."""
+        """Increase the stats, and start again from 0."""
         for name, count in self.items():
             stats.inc_value(name, count)
         self.clear()

@@ -1,15 +1,15 @@
 """START HERE: the rows of pages, on their way into feeds.
 
-A page must not be done on disk while its rows sit in memory.  So every feed file of a job is
+A page must not be stored as done while its rows are only in memory.  So every feed file of a job is
 written out before each commit, and a commit waits for a file that cannot be written.
 
-What others may touch: ``FileStorage``, which settings name; ``JobFeeds``, which the scheduler
+The interface: ``FileStorage``, which settings name; ``JobFeeds``, which the scheduler
 opens and closes with the job; ``warn_of_unsafe_feeds``.
 
-``storage`` is Scrapy's interface to all of it; ``jobfeeds`` is what a job remembers of its feeds;
-``openfiles`` keeps the files that are open or hold rows, ``feedfile`` is one of them; ``unsafe``
-warns of feeds that cannot be resumed; ``columns`` and ``rows`` know what is inside of a file, and
-``configured`` what the settings say of feeds.
+``storage`` is Scrapy's interface to all of it; ``job_feeds`` is what a job records about its feeds;
+``open_files`` keeps the files that are open or hold rows, ``feed_file`` is one of them; ``unsafe``
+warns about feeds that cannot be resumed; ``columns`` and ``rows`` know what is inside a file, and
+``configured`` what the settings say about feeds.
 """
 
 from __future__ import annotations

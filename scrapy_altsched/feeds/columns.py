@@ -1,4 +1,4 @@
-"""The columns of a CSV file that goes on: those of its header line, in its order."""
+"""The columns of a CSV file that is appended to: those of its header line, in its order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Fields = Sequence[str] | Mapping[str, str]
 
 
 def read_header(path: Path, options: dict[str, Any]) -> list[str] | None:
-    """The headings in the first line of a CSV feed's file; ``None``: there are none.
+    """The headings in the first line of a CSV feed's file; ``None``: it has none.
 
     :raises OSError: the file cannot be read.
     """
@@ -30,7 +30,7 @@ def fit_fields(given: Fields | None, header: list[str]) -> tuple[Fields, str | N
     """The fields to export so that each value is below its heading.
 
     :param given: the fields that the settings ask for; ``None``: those of the items.
-    :return: the fields, and what of those given is not as asked for.
+    :return: the fields, and how they differ from *given*, if they do.
     """
     if not given:
         return header, None
@@ -41,16 +41,16 @@ def fit_fields(given: Fields | None, header: list[str]) -> tuple[Fields, str | N
     names = {heading: name for name, heading in headings.items()}
     fields: dict[str, str] = {}
     for number, heading in enumerate(header):
-        # What no item has leaves a column empty.
+        # A name that no item has leaves the column empty.
         name = names.pop(heading, f"\0{number}")
         fields[name] = heading
     dropped = [heading for heading in wanted if heading not in header]
     empty = [heading for heading in header if heading not in wanted]
-    told = [
+    changes = [
         *([f"{_join(dropped)} left out"] if dropped else []),
         *([f"{_join(empty)} left empty"] if empty else []),
     ]
-    return fields, " and ".join(told) or "the order of the fields not changed"
+    return fields, " and ".join(changes) or "the order of the fields not changed"
 
 
 def _join(headings: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""Feeds as the settings have them: where each goes, and whether its file is made of rows."""
+"""Feeds as configured: where each goes, and whether its file consists of rows."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ def mask_secrets(uri: str) -> str:
 
 
 def rows_of(options: dict[str, Any], settings: BaseSettings) -> Rows | None:
-    """What a feed's file is made of; ``None``: nobody can tell where one row ends."""
+    """What a feed's file consists of; ``None``: its rows cannot be told apart."""
     if why_not_rows(options, settings):
         return None
     return "csv" if exporter_class(options, settings) is CsvItemExporter else "lines"
 
 
 def why_not_rows(options: dict[str, Any], settings: BaseSettings) -> str | None:
-    """Why a feed's file cannot be cut where a row ends and go on there; ``None``: it can."""
+    """Why a feed's file cannot be cut after a row and appended to; ``None``: it can."""
     if options.get("postprocessing"):
-        return "its post-processing holds items back and cannot be appended to"
+        return "its post-processing buffers items and cannot be appended to"
     encoding = options.get("encoding") or "utf-8"
     exporter = exporter_class(options, settings)
     if exporter is CsvItemExporter:
@@ -66,7 +66,7 @@ def why_not_rows(options: dict[str, Any], settings: BaseSettings) -> str | None:
     else:
         return f"a file in the format {options['format']} cannot be appended to"
     if not is_row:
-        return "its encoding or its way of quoting does not show where a row ends"
+        return "its encoding or quoting does not show where a row ends"
     return None
 
 
@@ -79,7 +79,7 @@ def exporter_class(options: dict[str, Any], settings: BaseSettings) -> Any:
 def csv_dialect(options: dict[str, Any]) -> csv.Dialect:
     """How the rows of a CSV feed are written.
 
-    :raises csv.Error: not as any dialect can be.
+    :raises csv.Error: the options are not a valid dialect.
     :raises TypeError: likewise.
     """
     kwargs = options.get("item_export_kwargs") or {}

@@ -1,4 +1,4 @@
-"""A feed's file that keeps what a full disk did not take."""
+"""A feed's file that keeps in memory what a full disk did not take."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _BUFFER = 64 * 1024  # bytes
 class FeedFile(io.BufferedIOBase):
     """A binary file to be written, whose :meth:`write` and :meth:`flush` never fail.
 
-    Python's own drops what it is given while its buffer cannot be written out, and an exporter
-    would lose that item.  Here it stays in memory: :meth:`write_out`, called before each commit,
+    Python's own drops what it is given while its buffer cannot be flushed, and an exporter would
+    lose that item.  Here it stays in memory: :meth:`write_out`, called before each commit,
     raises and so postpones the commit, until the disk takes it.
 
-    :param path: absolute; what the file is known by.
+    :param path: absolute; identifies the file.
     :param open_raw: opens the file without a buffer, and may raise OSError: it is called again.
     """
 
@@ -52,7 +52,7 @@ class FeedFile(io.BufferedIOBase):
 
     @property
     def size(self) -> int:
-        """Bytes of the file once all is written; without those on a disk that does not answer."""
+        """Bytes of the file once all is written; without those on a disk that does not respond."""
         size = 0
         with suppress(OSError):
             status = self.path.stat() if self._raw is None else os.fstat(self._raw.fileno())
@@ -60,7 +60,7 @@ class FeedFile(io.BufferedIOBase):
         return size + len(self._unwritten)
 
     def write(self, data: Buffer) -> int:
-        """Take *data*, to be written now or later."""
+        """Accept *data*, to be written now or later."""
         if self.closed:
             raise ValueError("write to closed file")
         before = len(self._unwritten)
@@ -68,7 +68,7 @@ class FeedFile(io.BufferedIOBase):
         taken = len(self._unwritten) - before
         if len(self._unwritten) >= self._flush_at:
             self.flush()
-            # What is left is tried again before the next commit, and not at each item.
+            # What is left is retried before the next commit, and not at each item.
             self._flush_at = len(self._unwritten) + _BUFFER
         return taken
 
@@ -100,7 +100,7 @@ class FeedFile(io.BufferedIOBase):
             self._is_forced = True
 
     def _take_back(self, raw: io.RawIOBase, written: int) -> None:
-        """Leave no part of a row in the file: should the process die now, nobody would cut it."""
+        """Leave no part of a row in the file: if the process died now, it would stay there."""
         if not written:
             return
         try:
@@ -136,7 +136,7 @@ class FeedFile(io.BufferedIOBase):
         return True
 
     def seekable(self) -> bool:
-        """Always: its position means something, though it cannot be changed."""
+        """Always: it has a position, though that cannot be changed."""
         return True
 
     def tell(self) -> int:

@@ -1,4 +1,4 @@
-"""What a job remembers of its feeds: which it has, and how far each commit found their files."""
+"""What a job records about its feeds: which it has, and the sizes of their files at each commit."""
 
 from __future__ import annotations
 
@@ -66,41 +66,43 @@ class JobFeeds:
         self._noted_sizes: dict[FeedFile, tuple[int, Rows]] = {}
 
     def open(self) -> None:
-        """Mend what a dying process left in the files, warn of missing feeds, and serve commits.
+        """Repair what a dying process left in the files, warn of missing feeds, and serve commits.
 
-        A torn row is looked for only past what the last commit found in a file.
+        Only what was written after the last commit is searched for a torn row.
 
         :raises JobdirError: a file cannot be repaired.
         """
         for name, (size, rows) in self._sizes.items():
             try:
-                self._mend(Path(name), size, rows)
+                self._repair(Path(name), size, rows)
             except OSError as error:
                 raise JobdirError(
-                    f"The feed {name} of this job cannot be opened to see whether its last row is"
-                    f" whole ({error.strerror or error}). See that this user may read and write it,"
-                    " or move it away, and run the same command again."
+                    f"The feed {name} of this job cannot be opened to check whether its last row is"
+                    f" whole ({error.strerror or error}). Check that this user may read and write"
+                    " it, or move it away, and run the same command again."
                 ) from error
         self._signals.connect(self.files.write_out, frontier_committing)
         if self._missing:
             logger.warning(
                 "Earlier runs of this job wrote to feeds that this run does not have: %(feeds)s."
-                " The items of this run will not be in them. Stop it (once, with Ctrl-C) and run"
-                " the same command again as before, with -o or FEEDS.",
+                " The items of this run will not be in them. Stop it (press Ctrl-C once) and run"
+                " the same command as before, with -o or FEEDS.",
                 {"feeds": ", ".join(self._missing)},
                 extra={"spider": self._spider},
             )
 
-    def _mend(self, path: Path, size: int, rows: str) -> None:
+    def _repair(self, path: Path, size: int, rows: str) -> None:
         found = path.stat().st_size if path.exists() else None
         if (found or 0) < size:
             logger.warning(
-                "The feed %(path)s %(found)s, and had %(size)d at the last commit of this job:"
+                "The feed %(path)s %(found)s, but had %(size)d at the last commit of this job:"
                 " it was changed or moved, its disk is not mounted, or a power cut took its end."
                 " Items of pages that are done may be missing in it.",
                 {
                     "path": path,
-                    "found": "has 0 bytes (it is gone)" if found is None else f"has {found} bytes",
+                    "found": "has 0 bytes (the file is gone)"
+                    if found is None
+                    else f"has {found} bytes",
                     "size": size,
                 },
                 extra={"spider": self._spider},
@@ -110,12 +112,12 @@ class JobFeeds:
             report_cut(path, cut, self._spider)
 
     def close(self) -> None:
-        """The job is closed: nothing waits for the files any more."""
+        """The job is closed: nothing waits for the files any longer."""
         self._signals.disconnect(self.files.write_out, frontier_committing)
         self.files.close()
 
     def notes(self) -> dict[str, bytes]:
-        """What a commit is to store: nothing about files that are closed, which are whole."""
+        """What a commit is to store: nothing about closed files, which are complete."""
         sizes = self.files.sizes()
         if sizes != self._noted_sizes:
             self._noted_sizes = sizes
@@ -126,7 +128,7 @@ class JobFeeds:
 
 
 def report_cut(path: Path, cut: int, spider: Spider) -> None:
-    """Say that *cut* bytes of a torn row are gone; nothing if there was none."""
+    """Log that *cut* bytes of a torn row were cut, if any were."""
     if cut:
         logger.info(
             "%(count)d %(bytes)s of a torn last row in %(path)s: cut, its page is crawled again",

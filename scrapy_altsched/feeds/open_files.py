@@ -1,7 +1,7 @@
 """The feed files of a job, from their opening until all their rows are in them.
 
-Scrapy's exporter forgets the file of a batch as soon as it is full.  Should its disk be full, too,
-nobody else would know that pages have rows which are not written yet.
+Scrapy's exporter forgets the file of a batch as soon as it is full.  If its disk is full, too,
+nothing else knows that pages have rows which are not written yet.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ class OpenFiles:
         self._spider = spider
         self._sync = sync
         self._files: dict[FeedFile, Rows | None] = {}
-        #: Files that are full and could not be written yet -> who waits for that.
+        #: Files that are full and could not be written yet -> what fires when they are.
         self._stored: dict[FeedFile, Deferred[None]] = {}
-        #: Files whose rows the last commit had to wait for in vain.
+        #: Files whose rows the last commit waited for in vain.
         self._unsaved: set[FeedFile] = set()
         self._closed = False
 
     def add(self, file: FeedFile, rows: Rows | None) -> None:
-        """Keep *file*, and open it as soon as that is possible.
+        """Keep *file*, and open it as soon as possible.
 
-        :param rows: what it is made of, if that can be told.
+        :param rows: what it consists of, if that is known.
         """
         self._files[file] = rows
         file.flush()
@@ -50,7 +50,7 @@ class OpenFiles:
         return {file: (file.size, rows) for file, rows in self._files.items() if rows is not None}
 
     def write_out(self) -> None:
-        """Have all rows in their files; a handler of ``frontier_committing``.
+        """Write all rows to their files; a handler of ``frontier_committing``.
 
         :raises CommitPostponedError: some are not; they stay in memory.
         """
@@ -71,13 +71,13 @@ class OpenFiles:
             raise CommitPostponedError(
                 f"The commit was postponed: {file.name}{others} cannot be written"
                 f" ({first.strerror or first}). The rows stay in memory until then: free space on"
-                " its disk, or see that this user may write to it."
+                " its disk, or check that this user may write to it."
             )
 
     def store(self, file: FeedFile) -> Deferred[None] | None:
-        """Close *file* as soon as all of it is written; until then, what fires when it is.
+        """Close *file* as soon as all of it is written; a deferred for that, if it is not yet.
 
-        :raises OSError: the job is closed and nobody will try again.
+        :raises OSError: the job is closed, and there is no retry.
         """
         if not self._closed:
             try:
@@ -88,7 +88,7 @@ class OpenFiles:
         return None
 
     def close(self) -> None:
-        """The job is closed, and no commit waits for a file any more: try once more, and tell."""
+        """The job is closed and no commit waits for a file: try once more, and log failures."""
         self._closed = True
         self._unsaved = {file for file in self._files if file.unwritten}
         for file in list(self._stored):
@@ -113,11 +113,11 @@ class OpenFiles:
                 then = "The file is not complete."
             elif file in self._unsaved:
                 then = (
-                    "The pages that they are from are not saved as done: free space on its disk and"
-                    " run the same command again, and they come again."
+                    "Their pages are not saved as done: free space on its disk and run the same"
+                    " command again to crawl these pages again."
                 )
             else:
-                then = "They came after the job was closed, and no page brings them again."
+                then = "They came after the job was closed, and their pages are not crawled again."
             logger.critical(
                 "The last %(bytes)d bytes of the feed %(path)s could not be written (%(error)s)."
                 " %(then)s",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Options of a feed that are other ones for a file that goes on.
+#: Options of a feed that change for a file that is appended to.
 _CHANGED = ("fields", "item_export_kwargs")
 
 
@@ -35,7 +35,7 @@ class FileFeedStorage(feedexport.FileFeedStorage):
     """Scrapy's storage for local files, for ``FEED_STORAGES`` under ``""`` and ``"file"``.
 
     There it is ``scrapy_altsched.feeds.FileStorage``.  It has the name of Scrapy's own since Scrapy
-    counts what was stored under the name of the class.
+    names a stat after the class.
     """
 
     def __init__(
@@ -48,14 +48,14 @@ class FileFeedStorage(feedexport.FileFeedStorage):
         super().__init__(uri, feed_options=feed_options)
         self._options = feed_options if feed_options is not None else {}
         # The storages of all batches of a feed share its options, and what `open` changes for one
-        # file must not be taken for the project's own by the next.
+        # file must not look like the project's own to the next.
         self._given = self._options.setdefault(
             "altsched_given",
             {name: self._options[name] for name in _CHANGED if name in self._options},
         )
         self._crawler = crawler
         self._feeds: JobFeeds | None = None
-        #: The columns of a CSV file that goes on, as long as nobody was warned of others.
+        #: The columns of a CSV file that is appended to, until a warning of others was logged.
         self._columns: set[str] | None = None
 
     @classmethod
@@ -68,7 +68,7 @@ class FileFeedStorage(feedexport.FileFeedStorage):
         return storage
 
     def open(self, spider: Spider) -> IO[bytes]:
-        """Open the file; that of a resumed, unfinished job goes on where it ended.
+        """Open the file; that of a resumed, unfinished job is appended to.
 
         :raises OSError: it cannot be opened, and there is no job whose commits could wait for it.
         """
@@ -90,7 +90,7 @@ class FileFeedStorage(feedexport.FileFeedStorage):
             is_torn = False
         self._feeds.files.add(file, rows)
         if rows is not None:
-            # Before its first byte: what is there now is none of this job's, whatever happens.
+            # Before its first byte: what is there now is not this job's, whatever happens.
             scheduler.checkpoint()
         if is_torn:
             end = csv_dialect(self._options).lineterminator if rows == "csv" else "\n"
@@ -98,9 +98,9 @@ class FileFeedStorage(feedexport.FileFeedStorage):
         return cast("IO[bytes]", file)
 
     def store(self, file: IO[bytes]) -> Any:
-        """Close the file; what fires when it is, if its disk is full.
+        """Close the file; if its disk is full, a deferred that fires once it is closed.
 
-        :raises OSError: it could not be written, and nobody will try again.
+        :raises OSError: it could not be written, and there is no retry.
         """
         if self._crawler is not None:
             self._crawler.signals.disconnect(self._warn_of_dropped_fields, signals.item_scraped)
@@ -114,9 +114,9 @@ class FileFeedStorage(feedexport.FileFeedStorage):
         return buffered.detach()
 
     def _continue(self, path: Path, rows: Rows | None, spider: Spider, *, resumed: bool) -> bool:
-        """Have a file that is not empty go on where it ended.
+        """Prepare a file that is not empty to be appended to.
 
-        :return: whether a new line has to be begun for that.
+        :return: whether a new line has to be started for that.
         :raises OSError: it cannot be read.
         """
         if not path.exists() or not path.stat().st_size:
@@ -141,15 +141,15 @@ class FileFeedStorage(feedexport.FileFeedStorage):
         if ends_a_line(path):
             return False
         logger.warning(
-            "%(path)s does not end with a line feed; a new line is begun. See whether its last row"
-            " is whole: this job did not write it.",
+            "%(path)s does not end with a line feed; a new line is started. Check whether its last"
+            " row is whole: this job did not write it.",
             {"path": path},
             extra={"spider": spider},
         )
         return True
 
     def _keep_columns(self, path: Path, spider: Spider) -> None:
-        """Have each value of a CSV file below its heading."""
+        """Keep each value of a CSV file below its heading."""
         kwargs = self._options.get("item_export_kwargs") or {}
         header = None if "include_headers_line" in kwargs else read_header(path, self._options)
         if header is None:
@@ -164,7 +164,7 @@ class FileFeedStorage(feedexport.FileFeedStorage):
             self._warn_of_columns(f"with {unlike}", spider)
 
     def _warn_of_dropped_fields(self, item: Any, spider: Spider) -> None:
-        """Scrapy's exporter does so only where it wrote the header line itself."""
+        """Scrapy's exporter does so only if it wrote the header line itself."""
         if self._columns is None:
             return
         dropped = sorted(set(ItemAdapter(item).field_names()) - self._columns)
@@ -182,8 +182,8 @@ class FileFeedStorage(feedexport.FileFeedStorage):
             return
         self._options["altsched_warned"] = True
         logger.warning(
-            "%(path)s goes on with the columns of its header line, %(how)s. To have other columns,"
-            " let the next job write to a new file.",
+            "%(path)s keeps the columns of its header line, %(how)s. To have other columns, let the"
+            " next job write to a new file.",
             {"path": self.path, "how": how},
             extra={"spider": spider},
         )

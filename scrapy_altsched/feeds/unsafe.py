@@ -1,4 +1,4 @@
-"""Warnings of feeds that a resume breaks, with a way that works."""
+"""Warnings about feeds that a resume breaks, with an alternative that works."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ _RECIPE = (
     " finished."
 )
 _RECIPE_FOR_STOPS = (
-    " For orderly stops it is enough to have %(time)s in the URI: each run then has a file of its"
-    " own."
+    " For clean stops it is enough to put %(time)s into the URI: each run then has its own file."
 )
 
 
@@ -48,7 +47,7 @@ def warn_of_unsafe_feeds(settings: BaseSettings, spider: Spider) -> None:
             {
                 "uri": mask_secrets(uri),
                 "killed": harm.killed,
-                "also": f" Nor is an orderly stop safe: {stopped}." if stopped else "",
+                "also": f" A clean stop is not safe either: {stopped}." if stopped else "",
                 "recipe": _RECIPE + (_RECIPE_FOR_STOPS if stopped else ""),
             },
             extra={"spider": spider},
@@ -56,7 +55,7 @@ def warn_of_unsafe_feeds(settings: BaseSettings, spider: Spider) -> None:
 
 
 class _Harm(NamedTuple):
-    """What becomes of a feed when a crawl is killed, and when one that was stopped is resumed."""
+    """What happens to a feed when a crawl is killed, and when a stopped one is resumed."""
 
     killed: str
     stopped: str | None = None

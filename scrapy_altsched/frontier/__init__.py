@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from .contract import (
     Accompanied,
+    Clock,
     Counts,
     DeadLettered,
     Entry,
@@ -33,6 +34,7 @@ from .store.runs import Components, Runs
 
 __all__ = [
     "Accompanied",
+    "Clock",
     "Components",
     "Counts",
     "DeadLettered",

@@ -29,6 +29,32 @@ class Gate(Protocol):
         """How many downloads are in flight in *slot*."""
 
 
+class Call(Protocol):
+    """A call that is to come."""
+
+    def cancel(self) -> object:
+        """Have it never come; harmless if it has."""
+
+
+class Clock(Protocol):
+    """What time it is, and what is to happen at a time.
+
+    A frontier, and a crawl, know the time from here only, so that tests can own it.
+    """
+
+    def monotonic(self) -> float:
+        """Seconds since some moment of this process; for timeouts."""
+
+    def wall(self) -> float:
+        """Seconds since the epoch; for what has to survive a restart."""
+
+    def call_at(self, when: float, call: Callable[[], object]) -> Call:
+        """Have *call* be called once, on the crawl's thread.
+
+        :param when: as :meth:`monotonic` counts; at once if that is over.
+        """
+
+
 class Verdict(enum.Enum):
     """What :meth:`Frontier.add` did with an entry."""
 
@@ -73,14 +99,10 @@ class Entry:
         all there is.
     :ivar unique: whether it is refused if its fingerprint was seen (Scrapy's ``not dont_filter``).
     :ivar yielded: whether ``Spider.start()`` itself yielded it, so that a resumed job may skip it.
-    :ivar claim: the frontier's own note of which occurrence of a start request this is.
-    :ivar home: the frontier's own note of where it was added.
     """
 
     __slots__ = (
-        "claim",
         "fingerprint",
-        "home",
         "payload",
         "priority",
         "request",
@@ -111,8 +133,6 @@ class Entry:
         self.request = request
         self.unique = unique
         self.yielded = yielded
-        self.claim: bytes | None = None
-        self.home: Any = None
 
     def complete(self) -> None:
         """Fill in what only an accepted request needs.

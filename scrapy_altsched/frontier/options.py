@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
+from .clock import SystemClock
+from .contract import Clock
 from .queue.order import DEFAULT_ORDER, Order
 from .store.runs import SCRAPY_ALTSCHED, Components
+
+SYSTEM_CLOCK: Clock = SystemClock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +23,7 @@ class Options:
     :ivar memory_requests: how many pending requests of a stored queue are kept in memory.
     :ivar skip_started: whether a resumed unfinished job skips start requests that it accepted.
     :ivar components: who keeps what in this run.
-    :ivar clock: seconds, monotonic.
+    :ivar clock: the crawl's.
     """
 
     order: Order = DEFAULT_ORDER
@@ -30,4 +32,4 @@ class Options:
     memory_requests: int = 100_000
     skip_started: bool = True
     components: Components = SCRAPY_ALTSCHED
-    clock: Callable[[], float] = time.monotonic
+    clock: Clock = SYSTEM_CLOCK

@@ -28,19 +28,19 @@ _PROTOCOL = 4
 
 #: Whether those are all that this Scrapy's requests have.
 _KNOWN = set(REQUEST_PARTS).issuperset(Request.attributes)
-#: A meta key, new in Scrapy 2.17, that has a URL taken as it is.
+#: A meta key, new in Scrapy 2.17, that keeps a URL as it is.
 _VERBATIM = "verbatim_url"
 _TAKES_VERBATIM = Request("http://site.test/ ", meta={_VERBATIM: True}).url.endswith(" ")
-#: With these fields, what makes a URL safe finds nothing left to do, at two thirds of the cost of
-#: making a request.  In encodings that are not like ASCII it would escape its own escapes.
+#: With these fields the URL need not be made safe once more, which is two thirds of the cost of
+#: creating a request.  With encodings that are not like ASCII, escapes would be escaped again.
 _URL_IS_SAFE = frozenset(REQUEST_PARTS) - {"encoding"}
-#: Parts of a request that most give, and those that few do.
+#: Parts that most requests set, and those that few do.
 _COMMON = ("url", "headers", "meta", "callback", "errback")
 _RARE = tuple(name for name in REQUEST_PARTS if name not in _COMMON)
 _common_parts_of = reader_of(*_COMMON)
 _rare_parts_of = reader_of(*_RARE)
 _USUAL = _rare_parts_of(Request("http://site.test/"))
-#: Types of values that nobody can change, whoever else holds them.
+#: Types of values that cannot be changed, whatever else refers to them.
 _IMMUTABLE = frozenset({str, bytes, int, float, bool, type(None)})
 
 
@@ -48,7 +48,7 @@ def encode_request(request: Request, spider: Spider) -> bytes:
     """The bytes of *request*, as it is now.
 
     :raises CodecError: a callback is not a method of *spider*, something cannot be pickled, or the
-        request's class is not to be found under its name.
+        request's class cannot be found under its name.
     """
     try:
         if _KNOWN and type(request) is Request:
@@ -83,7 +83,7 @@ def decode_request(payload: bytes, spider: Spider) -> Request:
         request = request_from_dict(fields, spider=spider)
         del request.meta[_VERBATIM]
         if headers:
-            # They were a request's: to bring names and values into form again takes a fifth of all.
+            # They were a request's: to normalize names and values again takes a fifth of the time.
             dict.update(request.headers, headers)
         return request
     except MemoryError:
@@ -127,8 +127,8 @@ def is_whole(payload: bytes) -> bool:
 def is_as_encoded(request: Request, payload: bytes, spider: Spider) -> bool:
     """Whether *request* is all that :func:`decode_request` would make of *payload*.
 
-    True of a request whose meta and cb_kwargs hold only values that nobody can change, if it was
-    not changed since *payload* was made of it.
+    True of a request whose meta and cb_kwargs hold only immutable values, if it was not changed
+    since *payload* was made from it.
     """
     if not _KNOWN or type(request) is not Request:
         return False
@@ -165,9 +165,9 @@ def adopt_record(record: bytes) -> bytes:
 
 
 def decode_without_callbacks(payload: bytes) -> Request:
-    """The request that *payload* holds, for what can be known of it though its callback is gone.
+    """The request in *payload* without its callbacks, in case they are gone.
 
-    :raises CodecError: it cannot be restored in that way either.
+    :raises CodecError: it cannot be restored even so.
     """
     fields = decode_fields(payload)
     try:
@@ -183,7 +183,7 @@ def _checksum(data: bytes) -> bytes:
 
 
 def _plain_fields(request: Request, spider: Spider) -> dict[str, Any]:
-    """Those attributes that differ from ``Request(url)``'s; empty ones count as these."""
+    """The attributes that differ from those of ``Request(url)``; empty ones do not."""
     url, headers, meta, callback, errback = _common_parts_of(request)
     fields: dict[str, Any] = {"url": url}
     if headers:
@@ -208,7 +208,7 @@ def _plain_fields(request: Request, spider: Spider) -> dict[str, Any]:
 
 
 def _check_class(request: Request, fields: dict[str, Any]) -> None:
-    """See that the class will be found again; Scrapy's queues find out when it is too late."""
+    """Check that the class will be found again; Scrapy's queues fail when it is too late."""
     path = fields.get("_class")
     if path is not None and load_object(path) is not type(request):
         raise ValueError(f"{path} is another class than the request's, {type(request)!r}")

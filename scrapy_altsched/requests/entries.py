@@ -19,9 +19,9 @@ _OURS = 2
 
 
 class Entries:
-    """Makes requests of a crawl into entries, and entries into requests.
+    """Turns requests of a crawl into entries, and entries into requests.
 
-    :param on_unserializable: told of each request that cannot be encoded, and why.
+    :param on_unserializable: called with each request that cannot be encoded, and why.
     :param tally: name of a stat -> by how much to increase it: what is enqueued and dequeued.
     :param by_slot: whether requests wait in the queues of their download slots.
     :param on_disk: whether they are to survive the process.
@@ -66,9 +66,9 @@ class Entries:
     def restore(self, entry: Entry) -> Request:
         """The request of *entry*: a copy as it was when it was added.
 
-        If nobody else can see it, the object itself is as good, and saves the making of another.
+        If nothing else refers to it, the object itself is as good, and saves creating another.
 
-        :raises CodecError: it cannot be made again of its bytes.
+        :raises CodecError: it cannot be restored from its bytes.
         """
         tally = self._tally
         request: Request | None = entry.request
@@ -108,7 +108,7 @@ class RequestEntry(Entry):
     def __init__(
         self, fingerprint: bytes, request: Request, unique: bool, yielded: bool, entries: Entries
     ) -> None:
-        # As Entry's own, which is not asked to: this is the path of every request.
+        # As in Entry, which is not called: every request takes this path.
         self.fingerprint = fingerprint
         self.slot = ""
         self.priority = request.priority
@@ -117,8 +117,6 @@ class RequestEntry(Entry):
         self.request = request
         self.unique = unique
         self.yielded = yielded
-        self.claim = None
-        self.home = None
         self._entries = entries
 
     def complete(self) -> None:

@@ -1,4 +1,4 @@
-"""Request -> fingerprint: Scrapy's bytes, sooner; or those of what rules make of the request.
+"""Request -> fingerprint: Scrapy's bytes, faster; or those of the request after URL rules.
 
 Most of Scrapy's time for a fingerprint goes into ``w3lib.url.canonicalize_url``, and most URLs of
 a crawl are canonical before it, or nearly so.  Two regular expressions tell which; whatever they
@@ -9,9 +9,9 @@ Why a URL that they match is canonical, with every w3lib since 2.0:
 
 * scheme and host are lower-case ASCII, the port has no leading zero and is in range;
 * the path has no character that w3lib escapes and no dot segment, and of its escapes those that are
-  undone wherever they stand have been;
+  always undone have been;
 * each field of the query has exactly one ``=`` and no escape, and its characters are kept by w3lib
-  or, four of them, escaped wherever they stand;
+  or, four of them, always escaped;
 * the fragment does not count.
 """
 
@@ -73,12 +73,12 @@ _match_rest = re.compile(rf"((?:(?:{_STAYS}|{_UNDONE}){_PATH})*)(?:\?((?:{_QUERY
 _parts_of = reader_of("method", "body", "meta", "url")
 
 #: The digest of all that comes before the URL of a plain request, as json.dumps() writes it with
-#: sorted keys; to go on from a copy is sooner done than to begin.
+#: sorted keys; to continue from a copy is faster than to begin.
 _begin = sha1(b'{"body": "", "headers": {}, "method": "GET", "url": "').copy
 
 
 def fingerprint_page(url: str) -> bytes | None:
-    """Scrapy's fingerprint of a plain request for *url*: 20 bytes; ``None``: w3lib has to tell."""
+    """Scrapy's fingerprint of a plain request for *url*: 20 bytes; ``None``: ask w3lib."""
     match = _match(url) or _match_rare(url)
     return None if match is None or "/." in url else _digest(url, match)
 
@@ -101,10 +101,9 @@ def fingerprint(
     include_headers: Iterable[bytes | str] | None = None,
     keep_fragments: bool = False,
 ) -> bytes:
-    """What ``scrapy.utils.request.fingerprint`` answers to the same arguments: 20 bytes.
+    """What ``scrapy.utils.request.fingerprint`` returns for the same arguments: 20 bytes.
 
-    For requests that this is fast for, nothing is remembered from call to call: the scheduler asks
-    once for each.
+    For requests that this is fast for, nothing is cached: the scheduler calls it once for each.
     """
     if type(request) is Request:
         method, body, meta, url = _parts_of(request)
@@ -145,7 +144,7 @@ def _tidy(url: str, match: re.Match[str]) -> str:
         if not query:
             return page
     if "&" in query:
-        # By key, then by value: a space comes before all that a key or value has in it.
+        # By key, then by value: a space sorts before any character of a key or value.
         fields = query.replace("=", " ").split("&")
         fields.sort()
         query = "&".join(fields).replace(" ", "=")
@@ -156,7 +155,7 @@ def _tidy(url: str, match: re.Match[str]) -> str:
 
 
 class RequestFingerprinter:
-    """A ``REQUEST_FINGERPRINTER_CLASS``: Scrapy's fingerprints, of what rules make of requests.
+    """A ``REQUEST_FINGERPRINTER_CLASS``: Scrapy's fingerprints, after URL rules.
 
     A request that no rule matches, or that no rule changes, has Scrapy's own fingerprint.
 
@@ -170,7 +169,7 @@ class RequestFingerprinter:
 
         :raises ConfigError: a rule is invalid.
         """
-        ScrapyFingerprinter.from_crawler(crawler)  # warns of settings that mean nothing any more
+        ScrapyFingerprinter.from_crawler(crawler)  # warns of settings without effect
         try:
             config = Config.from_settings(crawler.settings, disk=None)
             return cls(config.rules_of(crawler.spider or crawler.spidercls))
@@ -180,7 +179,7 @@ class RequestFingerprinter:
 
     def __init__(self, rules: Rules | None = None, *, stats: StatsCollector | None = None) -> None:
         self._rules = rules or Rules()
-        #: Hosts, with ports, that no rule is for: a look into a set is less than a call.
+        #: Hosts, with ports, without any rule: to look into a set is cheaper than a call.
         self._free: set[str] | None = set() if rules else None
         self._stats = stats
         self._reported_bad_key = False
@@ -210,7 +209,7 @@ class RequestFingerprinter:
         canonical = self._canonicalize(request)
         if canonical is None:
             return fingerprint(request)
-        # As Scrapy's own, of the canonical form.
+        # As Scrapy does, from the canonical form.
         data = {
             "method": to_unicode(request.method),
             "url": canonical.url,
@@ -236,21 +235,21 @@ class RequestFingerprinter:
             return None
         if isinstance(key, (str, bytes)) and key:
             data = key.encode("utf-8", "surrogatepass") if isinstance(key, str) else key
-            # No form of a request begins so.
+            # No canonical request begins like this.
             return sha1(b"altsched_dedupe_key:" + data).digest()
         if self._stats is not None:
             self._stats.inc_value("altsched/dedupe_key/unusable")
         if not self._reported_bad_key:
             self._reported_bad_key = True
             logger.warning(
-                "%(request)s has the meta key %(name)s = %(key)r, which must be a text or bytes,"
-                " not empty: its URL is used instead. No more of these will be logged.",
+                "%(request)s has the meta key %(name)s = %(key)r, which must be str or bytes, not"
+                " empty: its URL is used instead. No more of these will be logged.",
                 {"request": request, "name": DEDUPE_KEY, "key": key},
             )
         return None
 
     def _canonicalize(self, request: Request) -> Canonical | None:
-        """What the rules make of *request*; ``None``: none of them matches."""
+        """The canonical form of *request*; ``None``: no rule matches."""
         meta = request.meta
         if not self._rules or meta.get(SKIP_RULES) or meta.get(VERBATIM):
             return None
@@ -269,7 +268,7 @@ class RequestFingerprinter:
 
 
 class _WrappedFingerprinter(RequestFingerprinter):
-    """Another fingerprinter, asked for a copy of a request where a rule changes it."""
+    """Another fingerprinter, given a changed copy of a request if a rule changes it."""
 
     def __init__(
         self,
@@ -304,13 +303,13 @@ def apply_rules(
     rules: Rules,
     stats: StatsCollector | None = None,
 ) -> RequestFingerprinterProtocol:
-    """A fingerprinter that makes of the canonical request what *fingerprinter* would make of it.
+    """A fingerprinter that gives *fingerprinter* the canonical request.
 
     :param stats: where to count what each rule did.
     """
     if type(fingerprinter) in {ScrapyFingerprinter, RequestFingerprinter}:
         return RequestFingerprinter(rules, stats=stats)
-    if isinstance(fingerprinter, RequestFingerprinter):  # a child of ours has rules of its own
+    if isinstance(fingerprinter, RequestFingerprinter):  # a subclass of ours has its own rules
         return fingerprinter
     return _WrappedFingerprinter(fingerprinter, rules, stats=stats)
 
@@ -329,23 +328,23 @@ def _headers(request: Request, names: Sequence[str]) -> dict[str, list[str]]:
     }
 
 
-# What the fingerprints of a job were made by
+# What made the fingerprints of a job
 
-#: Name of the frontier's note that says it.
+#: Name of the frontier's note about that.
 NOTE = "fingerprints"
 
 
 def describe(fingerprinter: RequestFingerprinterProtocol, rules: Rules) -> bytes:
-    """What makes the fingerprints of a job, as the note in its store says it."""
+    """The note in a job's store about what makes its fingerprints."""
     kind = type(fingerprinter)
     name = global_object_name(ScrapyFingerprinter if kind is RequestFingerprinter else kind)
     return json.dumps({"class": name, "rules": rules.digest}).encode()
 
 
 def differences(stored: bytes | None, current: bytes) -> list[str]:
-    """In what the fingerprints of a job differ from those that are made now, as texts.
+    """How the fingerprints of a job differ from those that are made now, as phrases.
 
-    :param stored: the note, or ``None`` of a job from before there was one.
+    :param stored: the note, or ``None`` for a job from before there was one.
     """
     before, now = json.loads(stored or b'{"rules": ""}'), json.loads(current)
     found = []

@@ -1,7 +1,7 @@
-"""The one door to the question which page a request is.
+"""The single place that decides which page a request is.
 
-Behind it are the rules for URLs, the project's fingerprinter, what was seen a moment ago, and a
-filter of another package, if the project has one.
+It combines the rules for URLs, the project's fingerprinter, what was seen a moment ago, and another
+package's filter, if the project has one.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from scrapy import Request
 
 
-class Identity:
-    """Tells which page a request is, and most of those that were seen.
+class PageIdentity:
+    """Decides which page a request is, and recognizes most of those that were seen.
 
     :param fingerprint: request -> its fingerprint, of at most 255 bytes.
     :param recent: what was seen a moment ago, where the URL alone tells pages apart.
-    :param is_refused: asked of another package's filter, which keeps a record of its own: whether
-        it refuses a request; ``None``: the frontier keeps the record.
-    :ivar page_of: request -> the URL that alone tells it from others; ``None``: more does.
+    :param is_refused: whether another package's filter, which keeps its own record, refuses a
+        request; ``None``: the frontier keeps the record.
+    :ivar page_of: request -> the URL, if that alone identifies it; ``None``: it does not.
     :ivar is_recent: whether such a URL was seen a moment ago.
-    :ivar remember: notes that such a URL was seen.
+    :ivar remember: records that such a URL was seen.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Identity:
         self._fingerprint = fingerprint
 
     def of(self, request: Request, page: str | None = None) -> bytes:
-        """The fingerprint of *request*; *page*: what :attr:`page_of` says of it."""
+        """The fingerprint of *request*; *page*: what :attr:`page_of` returns for it."""
         return (page is not None and fingerprint_page(page)) or self._fingerprint(request)
 
 

@@ -1,4 +1,4 @@
-"""URLs that were seen a moment ago, so that most duplicates cost neither fingerprint nor look-up.
+"""URLs that were seen a moment ago, so that most duplicates need neither fingerprint nor look-up.
 
 The answer is exact: a URL that was seen stays so, until it is forgotten.  Of the links of a site
 nine in ten lead to pages that were linked to among the last few thousand (recorded: 99.7 % of those
@@ -16,7 +16,7 @@ from .meta_keys import DEDUPE_KEY, EVERY_RUN, SKIP_RULES, VERBATIM
 
 _parts_of = reader_of("method", "body", "meta", "url")
 
-#: Whether none of the meta keys is there for which a URL says too little.
+#: Whether none of the meta keys is present that change what the URL means.
 _has_none_of = frozenset((VERBATIM, DEDUPE_KEY, SKIP_RULES, EVERY_RUN)).isdisjoint
 
 #: URLs in each of two generations.
@@ -24,7 +24,7 @@ _GENERATION = 4_096
 
 
 def page_of(request: Request) -> str | None:
-    """The URL, up to ``#``, that tells *request* from others; ``None``: more than a URL does.
+    """The URL up to ``#``, if it alone identifies *request*; ``None``: it does not.
 
     For Scrapy's own fingerprints, without rules.
     """
@@ -34,19 +34,19 @@ def page_of(request: Request) -> str | None:
         method, body, meta, url = request.method, request.body, request.meta, request.url
     if method != "GET" or body:
         return None
-    # Most links have their depth and nothing else: to look for that takes half as long.
+    # Most links have their depth and nothing else: to check for that takes half as long.
     if meta and (len(meta) > 1 or "depth" not in meta) and not _has_none_of(meta):
         return None
     page: str
     page, _, fragment = url.partition("#")
-    # Of what is not ASCII, some is no text at all, which Scrapy refuses.
+    # Some of what is not ASCII cannot be encoded, and Scrapy refuses it.
     return page if fragment.isascii() else None
 
 
 class RecentURLs:
     """Remembers at least the last 4,096 different pages, and at most twice as many.
 
-    :ivar page_of: a request -> the page to ask for and to remember; ``None``: there is none.
+    :ivar page_of: a request -> the page to look up and to remember; ``None``: it has none.
     """
 
     def __init__(self, page_of: Callable[[Request], str | None] = page_of) -> None:

@@ -1,1 +1,1 @@
-"""START HERE.  What else goes on when a crawl is resumed, one module for each state."""
+"""START HERE.  Other state that a resumed crawl gets back, one module each."""

@@ -2,11 +2,10 @@
 
 Scrapy's SpiderState extension (scrapy/extensions/spiderstate.py) reads the file ``spider.state``
 when a spider opens and writes it after the scheduler has closed.  A crawl that dies never writes
-it; what is restored then is what the last commit held, put into that very file, so that the
-extension finds it.
+it; then the state of the last commit is written to that file, where the extension finds it.
 
-A large state takes long to pickle and to write, and nothing else runs meanwhile.  It is saved less
-often then, and may be older than the queue after a death.
+A large state takes long to pickle and to write, and nothing else runs meanwhile.  So it is saved
+less often, and may be older than the queue after a crash.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ logger = logging.getLogger(__name__)
 STATE = "spider.state"
 FILE = "spider.state.file"
 
-#: How much of the time may go into saving a state.
+#: The share of the time that may go into saving a state.
 _SHARE = 0.02
-#: Bytes of a state that is part of each commit: to save it takes less than a millisecond.
+#: Bytes of a state that is saved with each commit: that takes less than a millisecond.
 _SMALL = 100_000
-#: Seconds between two saves from which on the user is told.
+#: Seconds between two saves above which a warning is logged.
 _SELDOM = 5.0
 
 
@@ -43,20 +42,20 @@ class SpiderStateCheckpoint:
     """The state of one spider's crawl.
 
     :param jobdir: the directory that Scrapy's extension keeps its file in.
-    :param clock: seconds, of any beginning.
+    :param now: the time in seconds, monotonic.
     """
 
     def __init__(
-        self, jobdir: str, spider: Spider, clock: Callable[[], float] = time.monotonic
+        self, jobdir: str, spider: Spider, now: Callable[[], float] = time.monotonic
     ) -> None:
         self._path = Path(jobdir, "spider.state")
         self._spider = spider
-        self._clock = clock
+        self._now = now
         self._warned = False
         self._warned_of_size = False
         self._notes: dict[str, bytes] = {}
         self._due_at = 0.0
-        #: Seconds that the last save has taken until now.
+        #: Seconds that the last save has taken so far.
         self._cost = 0.0
         #: When the notes were handed out for a commit, if that has not written them yet.
         self._handed_out_at: float | None = None
@@ -75,36 +74,36 @@ class SpiderStateCheckpoint:
         except OSError as error:
             raise JobdirError(
                 f"{self._path} cannot be written ({error}), so the spider's state cannot be"
-                " restored. See that its disk has space and that this user may write to it."
+                " restored. Check that its disk has space and that this user may write to it."
             ) from error
 
     def notes(self) -> dict[str, bytes]:
         """What a commit is to store, if the spider has a state that can be pickled.
 
-        It is the state of now, or of the last time that it was due to be saved.
+        It is the current state, or that of the last time a save was due.
         """
-        if self._clock() >= self._due_at:
+        if self._now() >= self._due_at:
             self._save()
         if self._handed_out_at is not None:
-            self._handed_out_at = self._clock()
+            self._handed_out_at = self._now()
         return self._notes
 
     def note_commit(self) -> None:
         """A commit has just written the notes that were handed out last."""
         if self._handed_out_at is not None:
-            self._cost += self._clock() - self._handed_out_at
+            self._cost += self._now() - self._handed_out_at
             self._handed_out_at = None
             self._put_off()
 
     def hasten(self) -> None:
-        """Have the next notes be the state of then, however long that takes."""
+        """Make the next notes hold the state of that time, however long that takes."""
         self._due_at = 0.0
 
     def _save(self) -> None:
         state = getattr(self._spider, "state", None)
         if state is None:
             return
-        began = self._clock()
+        began = self._now()
         try:
             pickled = pickle.dumps(state, protocol=4)
         except Exception as error:  # pickling runs code of whatever the state holds
@@ -112,7 +111,7 @@ class SpiderStateCheckpoint:
                 self._warned = True
                 logger.warning(
                     "spider.state cannot be pickled (%(error)s): after a crash the spider gets the"
-                    " last state that could be. Keep only plain data in it.",
+                    " last state that could be pickled. Keep only plain data in it.",
                     {"error": error},
                     extra={"spider": self._spider},
                 )
@@ -121,23 +120,23 @@ class SpiderStateCheckpoint:
                 self._handed_out_at = began
                 self._notes = {STATE: pickled}
             self._notes = {**self._notes, FILE: self._describe_file()}
-        self._cost = self._clock() - began
+        self._cost = self._now() - began
         self._put_off()
 
     def _put_off(self) -> None:
-        """Put off the next save until this one comes to its share of the time."""
+        """Put off the next save so that saving keeps to its share of the time."""
         size = len(self._notes.get(STATE, b""))
         if size <= _SMALL:
             return
         pause = self._cost / _SHARE
-        self._due_at = self._clock() + pause - self._cost
+        self._due_at = self._now() + pause - self._cost
         if pause >= _SELDOM and self._handed_out_at is None and not self._warned_of_size:
             self._warned_of_size = True
             logger.warning(
-                "spider.state has %(size).1f MB and takes %(cost).2f s to save, in which the crawl"
-                " stands still. So it is saved every %(pause).0f s and when the crawl ends, and not"
-                " with each commit: after a kill the spider gets a state that is up to that much"
-                " older than the queue. Keep less in it.",
+                "spider.state has %(size).1f MB and takes %(cost).2f s to save, which blocks the"
+                " crawl. So it is saved every %(pause).0f s and when the crawl ends, and not with"
+                " each commit: after a kill the spider gets a state that is up to that much older"
+                " than the queue. Keep less in it.",
                 {
                     "size": size / 1e6,
                     "cost": self._cost,
@@ -147,7 +146,7 @@ class SpiderStateCheckpoint:
             )
 
     def _describe_file(self) -> bytes:
-        """The file's time of change (ns) and size (bytes), to tell whether it was written since."""
+        """The file's modification time (ns) and size (bytes), to detect later writes."""
         try:
             status = self._path.stat()
         except OSError:
@@ -158,6 +157,6 @@ class SpiderStateCheckpoint:
         try:
             with self._path.open("rb") as file:
                 pickle.load(file)
-        except Exception:  # whatever the reason is, Scrapy's extension would meet it too
+        except Exception:  # whatever the reason, Scrapy's extension would fail, too
             return False
         return True

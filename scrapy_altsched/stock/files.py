@@ -1,4 +1,4 @@
-"""The files that Scrapy's own scheduler and filter keep in a job directory, read as they lie there.
+"""The files that Scrapy's own scheduler and filter keep in a job directory, read as they are.
 
 Scrapy 2.13 to 2.19 writes requests.queue/ (scrapy/pqueues.py), with one queue for each priority and
 for start requests of that priority ("0", "-1s"), in a folder for each download slot or in none, and
@@ -6,15 +6,15 @@ requests.seen (scrapy/dupefilters.py).  A queue is one of queuelib's (queuelib/q
 
 ======  ===========================================================================================
 LIFO    a file: the number of records, as of the last close (4 bytes); then records, each followed
-        by its length (4 bytes).  What is taken is cut off.
+        by its length (4 bytes).  What is popped is cut off.
 FIFO    a folder: records, each after its length (4 bytes), in files "q00000", ... of 100,000 each;
-        ``info.json``, as of the last close, says where to read on.  What is taken stays.
-SQLite  a file: a table ``queue`` of ``id`` and ``item``.  What is taken is deleted.
+        ``info.json``, as of the last close, says where to read on.  What is popped stays.
+SQLite  a file: a table ``queue`` of ``id`` and ``item``.  What is popped is deleted.
 ======  ===========================================================================================
 
 Numbers are big-endian.  A record is a dict of a request's attributes, pickled or marshalled.
-Queuelib believes the number of records and ``info.json``, which a process that dies never writes.
-Nothing is believed here: whatever begins and ends as a record does, and has its length, is one.
+Queuelib trusts the number of records and ``info.json``, which a process that dies never writes.
+Nothing is trusted here: whatever begins and ends like a record, and has its length, is one.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def _readable(path: Path) -> Iterator[None]:
         raise JobdirError(
             f"{path}, of a crawl of Scrapy's own scheduler, cannot be read"
             f" ({getattr(error, 'strerror', None) or error}), so that crawl is not imported;"
-            " nothing was changed. Make it readable to this user, end whoever uses it, or move"
-            " requests.queue and requests.seen away to begin anew."
+            " nothing was changed. Make it readable to this user, stop what is using it, or move"
+            " requests.queue and requests.seen away to start over."
         ) from error
 
 
@@ -64,7 +64,7 @@ class Look:
 
     :ivar records: how many can be read.
     :ivar unreadable: bytes in which there is no record.
-    :ivar agrees: whether the queue's own count is the same; a process that died left another one.
+    :ivar agrees: whether the queue's own count is the same; it is not if a process died.
     """
 
     records: int
@@ -76,7 +76,7 @@ class Look:
 class StockQueue:
     """One queue in requests.queue/.
 
-    :ivar slot_hash: at the end of its slot's folder's name; ``""``: it is in none.
+    :ivar slot_hash: the end of the name of its slot's folder; ``""``: it is in none.
     :ivar priority: of its requests, negated.
     :ivar start: whether it is a queue of start requests.
     """
@@ -163,13 +163,13 @@ def _opened(path: Path) -> Iterator[tuple[int, int]]:
 
 
 def _is_record(file: int, start: int, end: int) -> bool:
-    """Whether the bytes between begin and end as a pickled or a marshalled dict does."""
+    """Whether the bytes between begin and end like a pickled or a marshalled dict."""
     first = os.pread(file, 2, start)
     last = b"." if first[:1] == b"\x80" else b"0"
     return bool(_BEGIN.match(first)) and os.pread(file, 1, end - 1) == last
 
 
-#: A pickle of some protocol; or a marshalled dict, marked for reference or not, and a text in it.
+#: A pickle of some protocol; or a marshalled dict, marked for reference or not, and a string in it.
 _BEGIN = re.compile(rb"\x80[\x02-\x05]|[{\xfb][zZaAut\xfa\xda\xe1\xc1\xf5\xf4]")
 
 
@@ -179,8 +179,8 @@ _BEGIN = re.compile(rb"\x80[\x02-\x05]|[{\xfb][zZaAut\xfa\xda\xe1\xc1\xf5\xf4]")
 def _lifo_spans(file: int, size: int) -> tuple[array[int], array[int], int]:
     """Where records start and how long they are, the last one first; and bytes that are in none.
 
-    Backward, as a record's length comes after it.  Where that leads nowhere, a write was cut short:
-    from there back to the nearest place where it does.
+    Backward, as a record's length comes after it.  Where no record is found, a write was cut short:
+    skip back to the nearest place where one is.
     """
     starts, lengths = array("Q"), array("L")
     unreadable = 0
@@ -208,7 +208,7 @@ def _last_whole(file: int, end: int) -> int:
             start = begin + at - int.from_bytes(block[at : at + _LENGTH], "big")
             if start >= _LENGTH and _is_record(file, start, begin + at):
                 return begin + at + _LENGTH
-        # The last byte of a record may lie before the border, and its length after it.
+        # The last byte of a record may be before the boundary, and its length after it.
         end = begin + _LENGTH if begin > _LENGTH else _LENGTH
     return _LENGTH
 
@@ -227,7 +227,7 @@ def _read_info(path: Path) -> dict[str, Any] | None:
 
 
 def _fifo_chunks(path: Path, info: dict[str, Any] | None) -> Iterator[tuple[Path, int]]:
-    """The files of records, the oldest first, and from which byte on they are to be read.
+    """The files of records, the oldest first, and the byte from which to read each.
 
     Those up to the last close's place are left out; without it, what was taken may be read again.
     """
@@ -238,7 +238,7 @@ def _fifo_chunks(path: Path, info: dict[str, Any] | None) -> Iterator[tuple[Path
 
 
 def _fifo_spans(file: int, size: int, offset: int) -> Iterator[tuple[int, int]]:
-    """Where records start and how long they are; length 0: where there is none, up to the next."""
+    """Where records start and how long they are; length 0: there is none up to the next."""
     at = offset
     is_whole = at < size and _fits(file, size, at)
     while at < size:
@@ -263,7 +263,7 @@ def _fits(file: int, size: int, at: int) -> bool:
 
 
 def _is_straddled(file: int, size: int, at: int, end: int) -> bool:
-    """Whether a record lies across *end*: the one at *at* was cut short, and others written on."""
+    """Whether a record lies across *end*: the one at *at* was cut short, and others followed."""
     while (at := _next_whole(file, size, at + 1)) < end:
         if at + _LENGTH + int.from_bytes(os.pread(file, _LENGTH, at), "big") > end:
             return True
@@ -303,7 +303,7 @@ def _look_at_fifo(path: Path) -> Look:
 
 @contextmanager
 def _database(path: Path) -> Iterator[sqlite3.Connection]:
-    # What a process that died has left half-done is undone at the first read; else nothing changes.
+    # The first read rolls back what a dead process left half done; nothing else is changed.
     mode = "rw" if path.with_name(path.name + "-journal").exists() else "ro"
     with closing(sqlite3.connect(f"file:{quote(str(path))}?mode={mode}", uri=True)) as database:
         yield database

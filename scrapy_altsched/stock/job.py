@@ -1,13 +1,13 @@
 """A crawl of Scrapy's own scheduler, imported with its job directory.
 
-Its files (:mod:`.stockfiles`) are read, never written.  The queue is what lies in the directory,
-not what ``active.json`` names: a process that dies does not write that.  When all is in the store,
-the files are moved aside.
+Its files (:mod:`.files`) are read, never written.  The queue is what is in the directory, not what
+``active.json`` names: a process that dies does not write that.  When all is in the store, the files
+are moved away.
 
 Whether Scrapy's scheduler ended cleanly decides about ``requests.seen``, and about what this
 package's filter has seen under that scheduler.  If it did, what was seen and is not pending is
-done.  If not, some of what was seen was in the dead process's hands, and nothing in the files says
-which: believing them all would lose these pages without a word.
+done.  If not, some of what was seen was in flight in the dead process, and nothing in the files
+says which: to trust them all would silently lose these pages.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 QUEUE = "requests.queue"
 SEEN = "requests.seen"
 _ACTIVE = "active.json"
-_ASIDE = "stock"
+_PLACE = "stock"
 #: The filter is closed right after active.json was written.
 _SEEN_LATER = 10.0  # seconds
-#: Signs of an unclean end that are kept.
+#: How many signs of an unclean end are kept.
 _SIGNS = 3
 
 
@@ -48,10 +48,10 @@ class StockJob:
     :param jobdir: the job directory.
     :param fingerprint: a request's fingerprint.
     :param slot_key: the name of a request's download slot.
-    :param notes: what a store that is made for it is to note.
+    :param notes: the notes of a store that is created for it.
     :param takes_seen: whether requests.seen is imported; it is not if another filter is in use,
-        which may be Scrapy's own and go on with it.
-    :param trusts_seen: whether what was seen is believed after an unclean end, too.
+        which may be Scrapy's own and continue with it.
+    :param trusts_seen: whether what was seen is trusted after an unclean end, too.
 
     Once the frontier is open:
 
@@ -95,7 +95,7 @@ class StockJob:
         self.unreadable = 0
         self.first_dead: str | None = None
 
-    # What a frontier asks
+    # For the frontier
 
     def parts(self) -> dict[str, str]:
         """What there is of requests.queue and requests.seen, and what it looks like."""
@@ -184,32 +184,32 @@ class StockJob:
                     step()
 
     def fingerprints(self) -> Iterator[bytes]:
-        if SEEN not in self._parts or not self.believes_seen:
+        if SEEN not in self._parts or not self.imports_seen:
             return
         with progress("Importing fingerprints of Scrapy's own filter", self.seen) as step:
             for fingerprint in SeenFile(self.path / SEEN):
                 yield shorten(fingerprint)
                 step()
 
-    # What the scheduler asks
+    # For the scheduler
 
     @property
-    def believes_seen(self) -> bool:
+    def imports_seen(self) -> bool:
         """Whether requests.seen was imported, if it was there."""
         return self.takes_seen and self.is_trusted
 
     @property
     def leaves_seen_out(self) -> bool:
         """Whether requests.seen was there and was not imported."""
-        return SEEN in self._parts and not self.believes_seen
+        return SEEN in self._parts and not self.imports_seen
 
     @property
     def joins_job(self) -> bool:
-        """Whether the job directory holds requests of this package's as well."""
+        """Whether the job directory also holds requests of this package."""
         return self._has_job
 
     def move_away(self) -> Path | None:
-        """Move the files that were imported out of the way; where they are now, if there are any.
+        """Move the imported files away; where they are now, if there were any.
 
         :raises JobdirError: they cannot be moved.
         """
@@ -234,10 +234,10 @@ class StockJob:
         return place
 
     def _free_place(self, name: str) -> Path:
-        place, number = self.path / _ASIDE, 1
+        place, number = self.path / _PLACE, 1
         while (place / name).exists() or (place.exists() and not place.is_dir()):
             number += 1
-            place = self.path / f"{_ASIDE}-{number}"
+            place = self.path / f"{_PLACE}-{number}"
         return place
 
     # Parts
@@ -250,8 +250,8 @@ class StockJob:
             raise JobdirError(
                 f"The crawl of Scrapy's own scheduler in {self.path} cannot be read"
                 f" ({error.filename}: {error.strerror}), so it is not imported; nothing was"
-                f" changed. Make it readable to this user, or move {QUEUE} and {SEEN} away to begin"
-                " anew."
+                f" changed. Make it readable to this user, or move {QUEUE} and {SEEN} away to start"
+                " over."
             ) from error
 
     @staticmethod
@@ -310,7 +310,7 @@ class StockJob:
                     self._note_sign(f"{SEEN} is newer than {_ACTIVE}")
 
     def _look_at_runs(self, runs: Runs, *, has_queue: bool) -> None:
-        """See who else than Scrapy's scheduler requests.seen may be of."""
+        """Check whether requests.seen may have come from another scheduler than Scrapy's."""
         if not has_queue and not runs.beside_filter:
             self._note_sign(f"nothing tells how the crawl ended that wrote {SEEN}")
         for run in runs.beside_filter:
@@ -318,7 +318,7 @@ class StockJob:
                 self._note_sign(f"run {run.number}, with {run.components.dupefilter}, did not end")
 
     def _restore(self, record: bytes) -> tuple[Entry, str | None] | None:
-        """A request, and why it is dead if it is; ``None``: *record* is none."""
+        """A request, and why it is dead if it is; ``None``: *record* is not a request."""
         try:
             payload = adopt_record(record)
         except CodecError:

@@ -1,4 +1,4 @@
-"""What is said of a crawl of Scrapy's own scheduler that was imported: log lines and stats."""
+"""Reports the import of a crawl of Scrapy's own scheduler, in log lines and stats."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_TAKEN_OVER = (
+_IMPORTED = (
     "Imported the crawl of Scrapy's own scheduler in %(jobdir)s: %(pending)d %(requests)s pending"
     " (read: %(kinds)s), %(dead)d dead, %(duplicates)d left out as duplicates; fingerprints in"
     " requests.seen: %(seen)d (%(formats)s), %(done)d of them imported as done. Its files"
@@ -26,30 +26,30 @@ _TAKEN_OVER = (
 )
 _MOVED = "Files of Scrapy's own scheduler that were imported before are kept in %(place)s"
 _UNCLEAN = (
-    "An earlier run did not end cleanly (%(count)d %(noun)s: %(signs)s): requests that it had"
-    " in hand are lost from its queue, and what was seen does not tell which. %(what)s"
+    "An earlier run did not end cleanly (%(count)d %(noun)s: %(signs)s): requests that were"
+    " in flight are lost from its queue, and nothing tells which. %(what)s"
 )
 _SEEN_LEFT_OUT = "So %(left_out)s: what was crawled before is crawled again, and nothing is missed."
 _HOW_TO_TRUST = (
-    " With ALTSCHED_TRUST_STOCK_SEEN = True it is imported all the same, and what was lost is"
-    " missed. To have it so, move the files back and delete frontier and altsched.json."
+    " With ALTSCHED_TRUST_STOCK_SEEN = True it is imported nevertheless, and what was lost"
+    " stays missing. For that, move the files back and delete frontier and altsched.json."
 )
-_SEEN_BELIEVED = (
-    "Yet what was seen is taken for crawled (ALTSCHED_TRUST_STOCK_SEEN): an unknown"
-    " number of pages is missed. Start the job over in another JOBDIR to have every page."
+_SEEN_TRUSTED = (
+    "What was seen is still treated as crawled (ALTSCHED_TRUST_STOCK_SEEN): an unknown number of"
+    " pages is missed. To be sure of every page, start the job over in another JOBDIR."
 )
 _SEEN_ELSEWHERE = (
-    "What DUPEFILTER_CLASS has a record of is not crawled again, lost or not. Start the job over in"
-    " another JOBDIR to be sure to have every page."
+    "What DUPEFILTER_CLASS has recorded is not crawled again, lost or not. To be sure of every"
+    " page, start the job over in another JOBDIR."
 )
-_SEEN_NOWHERE = "Nothing is missed of the job of scrapy_altsched in this JOBDIR."
+_SEEN_NOWHERE = "Nothing of scrapy_altsched's own job in this JOBDIR is missed."
 _DEAD = (
     "%(count)d %(requests)s of Scrapy's own scheduler cannot be restored: kept as dead letters, and"
     " not crawled. The first: %(first)s."
 )
 _UNREADABLE = (
-    "%(count)d %(bytes)s of the files of Scrapy's own scheduler could not be read: what a process"
-    " that died has left half-written, or damage. Nothing of it is deleted: see %(place)s."
+    "%(count)d %(bytes)s of the files of Scrapy's own scheduler could not be read: half-written"
+    " by a process that died, or damaged. None of them is deleted: see %(place)s."
 )
 _UNMATCHED = (
     "%(count)d pending %(requests)s of Scrapy's own scheduler cannot be found in its requests.seen:"
@@ -58,7 +58,7 @@ _UNMATCHED = (
 
 
 def report_import(job: StockJob, place: Path | None, spider: Spider, stats: StatsCollector) -> None:
-    """Say what was imported of *job*.
+    """Report what was imported from *job*.
 
     :param place: where its files are now, if there were any.
     """
@@ -75,7 +75,7 @@ def report_import(job: StockJob, place: Path | None, spider: Spider, stats: Stat
     if place is not None:
         log(
             logging.INFO,
-            _TAKEN_OVER,
+            _IMPORTED,
             jobdir=job.path,
             pending=imported.pending,
             requests=inflect(imported.pending, "request"),
@@ -103,9 +103,9 @@ def report_import(job: StockJob, place: Path | None, spider: Spider, stats: Stat
 
 
 def _describe_seen(job: StockJob, dropped: int) -> str:
-    """What is made of the seen set of a crawl that did not end cleanly."""
+    """How the seen set of a crawl that did not end cleanly is treated."""
     if job.is_trusted:
-        return _SEEN_BELIEVED
+        return _SEEN_TRUSTED
     left_out = ["requests.seen"] * job.leaves_seen_out
     if dropped:
         left_out.append(f"what scrapy_altsched.DupeFilter noted then (fingerprints: {dropped})")

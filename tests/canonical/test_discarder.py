@@ -81,16 +81,19 @@ def test_a_file_of_duplicate_url_discarder_loads_as_it_is(tmp_path: Path) -> Non
     [
         (
             {"processor": "queryRemoveal"},
-            "no processor 'queryRemoveal'. The nearest is 'queryRemoval'",
+            "unknown processor 'queryRemoveal' .did you mean 'queryRemoval'",
         ),
-        ({"processor": 5}, "there is no processor 5"),
-        ({"argss": []}, "there is no key 'argss'. The nearest is 'args'"),
+        ({"processor": 5}, "unknown processor 5"),
+        ({"argss": []}, "unknown key 'argss' .did you mean 'args'"),
         ({"args": "foo"}, "args = 'foo' cannot be used: must be a list"),
         ({"args": [1]}, "1 is not the name of a parameter"),
         ({"processor": "subpathRemoval", "args": ["1"]}, "'1' is not a whole number"),
         ({"processor": "normalizer", "args": [1]}, "the processor normalizer takes none"),
         ({"urlPattern": "a.com"}, "must hold include and exclude"),
-        ({"urlPattern": {"includ": []}}, "no key 'includ'. The nearest is 'include'"),
+        (
+            {"urlPattern": {"includ": []}},
+            "unknown key 'includ' of urlPattern .did you mean 'include'",
+        ),
         ({"urlPattern": {"include": ["/a"]}}, "has no host"),
         ({"order": None}, "order = None cannot be used"),
     ],

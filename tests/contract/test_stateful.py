@@ -23,7 +23,9 @@ from hypothesis.stateful import (
 )
 
 from scrapy_altsched.frontier import Entry, Lease, Options, Order, Verdict
-from scrapy_altsched.frontier.local import changes
+from scrapy_altsched.frontier.changes import Added, Died, Done, Forgotten, Marked, Skipped
+from scrapy_altsched.frontier.local import batches
+from scrapy_altsched.frontier.local.persistence import Persistence
 from scrapy_altsched.frontier.local.suspects import judge
 from scrapy_altsched.frontier.store.lease_log import Evidence
 from scrapy_altsched.frontier.store.records import Level, Suspicion
@@ -272,7 +274,7 @@ class Machine(RuleBasedStateMachine):
         batch_bytes=st.sampled_from([1, 40, 1_000_000]),
     )
     def begin(self, start: str, batch: int, batch_bytes: int) -> None:
-        changes.BATCH, changes.BATCH_BYTES = batch, batch_bytes
+        batches.BATCH, batches.BATCH_BYTES = batch, batch_bytes
         order = Order.parse(f"{self.policy_and_direction}/{start}")
         self.options = Options(order, MAX_CRASHES, WINDOW)
         self.directory = Path(tempfile.mkdtemp(dir=self.base))
@@ -404,14 +406,22 @@ class Machine(RuleBasedStateMachine):
         memory_only = sum(not item.stored for item in now.alive())
         assert found == (len(now.pending), len(now.leased), now.done, now.dead, memory_only)
         assert counts.unaccounted == 0
-        uncommitted = self.frontier._changes
-        assert self.frontier.pressure.changes == len(uncommitted)
+        assert isinstance(self.frontier._kept, Persistence)
+        uncommitted = self.frontier._kept._uncommitted
+        ends = [change for change in uncommitted if isinstance(change, Done | Died)]
+        ended = {change.key for change in ends}
+        alive = [
+            change
+            for change in uncommitted
+            if isinstance(change, Added) and change.key not in ended
+        ]
+        others = [
+            change for change in uncommitted if isinstance(change, Marked | Forgotten | Skipped)
+        ]
+        assert self.frontier.pressure.changes == len(alive) + len(ends) + len(others)
+        dead = [change for change in ends if isinstance(change, Died)]
         assert uncommitted.size == sum(
-            len(entry.payload or b"")
-            for entry in [
-                *uncommitted.adds.values(),
-                *(entry for _, entry, _, _ in uncommitted.deaths.values()),
-            ]
+            len(change.entry.payload or b"") for change in (*alive, *dead)
         )
 
     def teardown(self) -> None:
@@ -435,7 +445,7 @@ def test_the_disk_frontier_behaves_as_the_model(
     policy: str, direction: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for limit in ("BATCH", "BATCH_BYTES"):  # each example sets its own
-        monkeypatch.setattr(changes, limit, getattr(changes, limit))
+        monkeypatch.setattr(batches, limit, getattr(batches, limit))
 
     class OneOrder(Machine):
         policy_and_direction = f"{policy}/{direction}"

@@ -257,6 +257,6 @@ def test_a_page_that_kills_the_process_is_found_among_innocents_and_put_aside(
         # ALTSCHED_MAX_CRASHES says.
         assert kills == 5
         assert crawl.stat("altsched/dead") == 1
-        assert f"The request {site.url}/7 is kept among the dead ones" in crawl.log
+        assert f"The request {site.url}/7 is now a dead letter" in crawl.log
         assert set(site.hits) == set(graph)
         assert set(crawl.item_paths()) == set(graph) - {"/7"}

@@ -188,7 +188,7 @@ def test_a_jobdir_that_cannot_be_written_to_is_refused(tmp_path: Path) -> None:
     [
         ("ALTSCHED_COMMIT_INTERVAL", "soon", "it must be a number of seconds"),
         ("ALTSCHED_MAX_CRASHES", "0", "it must be a whole number of crashes, 1 or more"),
-        ("ALTSCHED_COMIT_EVERY", "5", "The nearest is ALTSCHED_COMMIT_EVERY"),
+        ("ALTSCHED_COMIT_EVERY", "5", "did you mean ALTSCHED_COMMIT_EVERY?"),
         ("SCHEDULER_DISK_QUEUE", "queuelib.queue.FifoDiskQueue", "PickleFifoDiskQueue"),
         ("SCHEDULER_PRIORITY_QUEUE", "queuelib.PriorityQueue", "ScrapyPriorityQueue"),
     ],

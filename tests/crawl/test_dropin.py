@@ -232,7 +232,7 @@ def test_a_crawl_with_a_subclass_is_that_of_the_same_subclass_of_scrapys_own(
     assert ours.stats[0]["choosy/handed out"] == str(len(ours.order))
     assert not [path for path in ours.hits if path.endswith("3")]
     # A project's own class is what it asked for: nothing to warn of.
-    assert "is used, not" not in ours.logs[0]
+    assert "is used instead of" not in ours.logs[0]
 
 
 def test_a_crawl_with_a_subclass_is_resumed_after_a_kill(tmp_path: Path) -> None:

@@ -358,7 +358,7 @@ def test_with_a_jobdir_another_scheduler_is_warned_of(
     assert len(found) == on_disk
     for text in found:
         assert "SCHEDULER is scrapy.core.scheduler.Scheduler, not 'scrapy_altsched.Sch" in text
-        assert "If an addon sets the other one, have 'scrapy_altsched.Addon' come after it" in text
+        assert "If an addon sets the other one, put 'scrapy_altsched.Addon' after it" in text
 
 
 def test_a_setting_that_cannot_be_meant_is_logged_and_raised(

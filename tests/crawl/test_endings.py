@@ -156,7 +156,7 @@ frontier.close()
 frontier = open_frontier(path, "spider")
 assert frontier.pending == 2
 from scrapy_altsched.maintenance.audit import audit
-assert audit(frontier._journal) == []
+assert audit(frontier._kept.journal) == []
 frontier.close()
 """
 

@@ -68,7 +68,7 @@ def test_a_kill_after_the_finish_leaves_the_feed_and_crawls_nothing_again(tmp_pa
         assert sorted(crawl.item_paths()) == ["/0", "/1", "/2"]
         crawl.arguments["die"] = 0
         assert crawl.run(feed) == 0
-        assert "its process died before it had ended" in crawl.log
+        assert "its process died before it exited" in crawl.log
         assert "is appended to, not overwritten" in crawl.log
         assert "had finished" not in crawl.log
         assert sorted(crawl.item_paths()) == ["/0", "/1", "/2"]

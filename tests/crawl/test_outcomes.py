@@ -94,7 +94,7 @@ def test_a_renamed_callback_leaves_the_job_unfinished_until_its_requests_are_req
             assert len(shop.lines("WARNING")) <= 2
             [error] = shop.lines("ERROR")
             assert f"is not finished: {done} requests done, 0 pending" in error
-            assert f"Of the dead ones {41 - done} could not be restored" in error
+            assert f"{41 - done} of the dead requests could not be restored" in error
             assert error.count(f"{site.url}/") == 3 + 1  # examples, and the command
             assert "parse_product" in error
             assert "scrapy altsched requeue" in error
@@ -131,7 +131,7 @@ def test_a_crawl_none_of_whose_requests_can_be_restored_stops_before_its_queue_i
         assert "Spider closed (restore_failed)" in shop.log
         assert f"none of the first {HOPELESS} requests could be restored" in shop.log
         assert f"{left - HOPELESS} pending, {HOPELESS} dead" in shop.lines("ERROR")[-1]
-        assert f"Of the dead ones {HOPELESS} could not be restored" in shop.lines("ERROR")[-1]
+        assert f"{HOPELESS} of the dead requests could not be restored" in shop.lines("ERROR")[-1]
         shop.rename("parse_item", "parse_product")
         assert f"{HOPELESS} request" in shop.requeue()
         shop.run()
@@ -201,7 +201,7 @@ def test_a_dead_start_page_with_nothing_done_is_no_finished_job(tmp_path: Path) 
             assert len(errors) == 1
             assert "is not finished: 0 requests done, 0 pending, 1 dead" in errors[0]
             assert (
-                f"Nothing was crawled: what the crawl began with is dead, as {site.url}/0: "
+                f"Nothing was crawled: the first requests are dead, for example {site.url}/0: "
                 in (errors[0])
             )
             assert f"scrapy altsched requeue {crawl.jobdir} --all" in errors[0]

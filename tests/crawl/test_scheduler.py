@@ -27,7 +27,7 @@ from scrapy_altsched.signals import frontier_committed, frontier_committing
 
 from ..disks import stalled
 from ..engines import ONE, OURS, SLOTS, Engine, StandIn
-from ..frontiers import problems_of
+from ..frontiers import journal_of, problems_of
 
 QUEUES = {
     "lifo": ("scrapy.squeues.PickleLifoDiskQueue", "scrapy.squeues.LifoMemoryQueue"),
@@ -325,8 +325,7 @@ def test_a_store_that_is_behind_is_not_asked_again_at_each_request(
         assert stand_in.next() is not None
     frontier = stand_in.scheduler._session.frontier
     assert frontier is not None
-    assert frontier._journal is not None
-    with stalled(frontier._journal):
+    with stalled(journal_of(frontier)):
         start = time.monotonic()
         for number in range(1, 200):
             assert stand_in.scheduler.enqueue_request(page(number))
@@ -395,7 +394,7 @@ def test_a_duplicate_that_came_while_the_store_could_not_be_read_is_told_of_late
     assert crawl.scheduler.enqueue_request(Request("http://site.test/a"))
     assert crawl.scheduler.checkpoint()
     crawl.scheduler.df.identity.recent.clear()
-    crawl.scheduler._session.frontier._journal._close_database()
+    journal_of(crawl.scheduler._session.frontier)._close_database()
     for name in ("a", "b"):
         assert crawl.scheduler.enqueue_request(Request(f"http://site.test/{name}"))
     assert not crawl.stat("dupefilter/filtered")
@@ -560,7 +559,7 @@ def test_a_third_party_filter_is_asked_and_warned_of(
         "DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter",
     }
     stand_in = StandIn(settings)
-    assert "not saved in one step" in caplog.text
+    assert "not saved atomically" in caplog.text
     assert stand_in.scheduler.enqueue_request(page(1))
     assert not stand_in.scheduler.enqueue_request(page(1))
     assert stand_in.stat("dupefilter/filtered") == 1

@@ -186,7 +186,7 @@ def test_what_is_no_flag_is_refused(name: str, value: Any) -> None:
 )
 def test_an_unknown_name_is_refused_with_the_nearest_one(name: str, nearest: str) -> None:
     message = refusal(**{name: 1})
-    assert message.startswith(f"There is no setting {name}. The nearest is {nearest}")
+    assert message.startswith(f"Unknown setting {name} (did you mean {nearest}")
 
 
 def test_an_unknown_name_is_refused_even_if_it_is_none() -> None:
@@ -320,7 +320,7 @@ class SubclassedMemoryQueue(squeues.FifoMemoryQueue):  # type: ignore[misc,valid
 def test_a_queue_that_is_invalid_is_refused(name: str, value: Any) -> None:
     disk = "DISK" in name
     message = refusal(disk, **{name: value})
-    assert message.startswith(f"{name} = {value!r} cannot be honoured")
+    assert message.startswith(f"{name} = {value!r} is not supported")
     lifo = "PickleLifoDiskQueue" if disk else "LifoMemoryQueue"
     fifo = "PickleFifoDiskQueue" if disk else "FifoMemoryQueue"
     assert f"Use one of 'scrapy.squeues.{lifo}' and 'scrapy.squeues.{fifo}'" in message
@@ -376,7 +376,7 @@ class SubclassedPriorityQueue(pqueues.ScrapyPriorityQueue):
 @pytest.mark.parametrize("value", [CustomQueue, SubclassedPriorityQueue, None, "", len])
 def test_a_priority_queue_that_is_invalid_is_refused(value: Any) -> None:
     message = refusal(SCHEDULER_PRIORITY_QUEUE=value)
-    assert message.startswith(f"SCHEDULER_PRIORITY_QUEUE = {value!r} cannot be honoured")
+    assert message.startswith(f"SCHEDULER_PRIORITY_QUEUE = {value!r} is not supported")
     assert SLOTS in message
     assert ONE in message
 

@@ -125,6 +125,7 @@ LAYERS = (
     ("frontier.options",),
     ("frontier.queue",),
     ("frontier.store",),
+    ("frontier.changes", "frontier.clock"),
     ("frontier.contract", "frontier.forks"),
     ("canonical",),
     ("engine", "signals"),

@@ -535,7 +535,7 @@ UNSAFE: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
         "items.csv.gz",
         {"format": "csv", "postprocessing": ["scrapy.extensions.postprocessing.GzipPlugin"]},
         {},
-        "post-processing holds items back",
+        "post-processing buffers items",
     ),
     ("stdout:", {"format": "jsonlines"}, {}, "standard output cannot be read again"),
     ("ftp://host/items.csv", {"format": "csv"}, {}, "stored at ftp only when the crawl ends"),
@@ -589,7 +589,7 @@ def test_a_feed_that_cannot_be_resumed_is_warned_of_with_the_reason(
     assert reason in message
 
 
-STOPPED = "Nor is an orderly stop safe: the resume "
+STOPPED = "A clean stop is not safe either: the resume "
 
 
 @pytest.mark.parametrize(
@@ -611,7 +611,7 @@ def test_what_an_orderly_resume_does_to_a_feed_is_said_with_what_to_do(
     (message,) = warnings_of(caplog, uri, options)
     assert (STOPPED in message) == (harm is not None)
     assert "write to a local .jsonl or .csv file, and convert or upload it when" in message
-    assert ("it is enough to have %(time)s in the URI" in message) == (harm is not None)
+    assert ("it is enough to put %(time)s into the URI" in message) == (harm is not None)
     if harm:
         assert STOPPED + harm in message
 

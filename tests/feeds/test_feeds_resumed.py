@@ -73,7 +73,7 @@ def test_a_file_of_others_is_not_cut(tmp_path: Path, caplog: pytest.LogCaptureFi
     stop_in_the_middle(tmp_path, {**LINES, **CSV}, {"a": 2})
     assert path.read_bytes() == before + b"\r\n2\r\n"
     (message,) = messages(caplog)
-    assert f"{path} does not end with a line feed; a new line is begun" in message
+    assert f"{path} does not end with a line feed; a new line is started" in message
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_file_that_lost_its_end_is_reported_and_not_cut(
     stop_in_the_middle(tmp_path, LINES, {"a": 3})
     assert path.read_bytes() == b'{"a": 1}\n{"a": 3}\n'
     (message,) = messages(caplog)
-    assert f"The feed {path} has 9 bytes, and had 18 at the last commit" in message
+    assert f"The feed {path} has 9 bytes, but had 18 at the last commit" in message
 
 
 def test_a_file_that_is_gone_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -108,7 +108,9 @@ def test_a_file_that_is_gone_is_reported(tmp_path: Path, caplog: pytest.LogCaptu
     stop_in_the_middle(tmp_path, LINES, {"a": 2})
     assert path.read_bytes() == b'{"a": 2}\n'
     (message,) = messages(caplog)
-    assert f"The feed {path} has 0 bytes (it is gone), and had 9 at the last commit" in message
+    assert (
+        f"The feed {path} has 0 bytes (the file is gone), but had 9 at the last commit" in message
+    )
 
 
 def test_a_file_is_known_by_its_absolute_path(
@@ -176,7 +178,7 @@ def test_values_stay_below_their_headings_and_what_is_dropped_is_told_once(
     run.end()
     path = tmp_path / "items.csv"
     assert table(path) == [["a", "b"], ["1", "2"], row, row, row]
-    text = f"{path} goes on with the columns of its header line, {told}. To have other columns,"
+    text = f"{path} keeps the columns of its header line, {told}. To have other columns,"
     assert messages(caplog) == ([f"{text} let the next job write to a new file."] if told else [])
 
 
@@ -207,7 +209,7 @@ def test_a_resume_with_fewer_feeds_is_told_once_which_are_missing(
         (message,) = messages(caplog)
         missing = f"{tmp_path / 'items.csv'}, ftp://me:***@127.0.0.1/items-%(time)s.csv. The"
         assert missing in message
-        assert "run the same command again as before, with -o" in message
+        assert "run the same command as before, with -o" in message
         caplog.clear()
     stored = b"".join(path.read_bytes() for path in (tmp_path / "job").rglob("*.*"))
     assert b"me:***@" in stored
@@ -277,7 +279,7 @@ def test_what_cannot_be_written_at_the_end_is_reported_and_is_no_success(
     (message,) = messages(caplog, logging.CRITICAL)
     assert "The last 9 bytes of the feed" in message
     assert "No space left on device" in message
-    assert "they come again" in message
+    assert "to crawl these pages again" in message
     assert "The end of this crawl could not be saved" in caplog.text
     again = Run(tmp_path, LINES)
     assert again.stand_in.scheduler.resumed

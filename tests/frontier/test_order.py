@@ -10,7 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from scrapy_altsched.frontier.queue.order import Order, Slots, decode_int, encode_int
+from scrapy_altsched.frontier.queue.order import Order, decode_int, encode_int
+from scrapy_altsched.frontier.queue.slots import Slots
 
 from ..frontiers import Downloads
 
@@ -168,7 +169,8 @@ def test_slots_are_chosen_as_the_rule_says(data: st.DataObject) -> None:
         expected = choose_naively(names, busy, last)
         assert (chosen.name if chosen else None) == expected
         if chosen is not None and data.draw(st.booleans()):
-            slots.take(chosen)
+            slots.lease(chosen)
+            slots.increase(chosen)
             last = chosen.name
 
 
@@ -188,8 +190,8 @@ def test_a_thousand_slots_are_chosen_as_the_rule_says() -> None:
         slot = slots.choose(Downloads(busy))
         assert slot is not None
         assert slot.name == expected
-        slots.take(slot)
-        slots.decrease(slot)
+        slots.lease(slot)
+        slots.end_lease(slot)
         last = slot.name
         count[last] -= 1
         slots.drop_if_empty(slot)

@@ -10,6 +10,7 @@ import pytest
 
 from scrapy_altsched.frontier import Entry, Options, Order, Verdict
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
+from scrapy_altsched.frontier.local.persistence import Persistence
 from scrapy_altsched.frontier.store.jobdir import Identity
 from scrapy_altsched.frontier.store.rows import Rows
 from scrapy_altsched.frontier.store.runs import SCRAPY_ALTSCHED
@@ -53,7 +54,9 @@ def count_claims(frontier: LocalFrontier, lookups: list[object]) -> None:
             lookups.append(claim)
             return super().get(claim, default)
 
-    frontier._changes.claims = Claims()
+    kept = frontier._kept
+    assert isinstance(kept, Persistence)
+    kept._uncommitted.claims = Claims()
 
 
 def start(frontier: LocalFrontier, count: int, *, unique: bool = False) -> list[Verdict]:
@@ -103,10 +106,10 @@ def test_start_requests_that_differ_are_not_held_in_memory(disk: DiskKind) -> No
     for number in range(COUNT):
         frontier.add(page(str(number), yielded=True))
     frontier.commit()
-    claims = frontier._claims
-    assert claims is not None
-    assert not claims._claimed
-    assert not frontier._changes.claims
+    kept = frontier._kept
+    assert isinstance(kept, Persistence)
+    assert not kept._claims._claimed
+    assert not kept._uncommitted.claims
     frontier.close()
 
 

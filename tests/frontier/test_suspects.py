@@ -36,11 +36,13 @@ from scrapy_altsched.frontier.store.records import (
 from scrapy_altsched.frontier.store.view import View
 from scrapy_altsched.maintenance.opening import open_frontier
 
+from ..clocks import ManualClock
 from ..crash.test_crash import KILLED, assert_complete
 from ..crawls import Crawl
 from ..frontiers import (
     OWNER,
     DiskKind,
+    journal_of,
     lease_from,
     name_of,
     names,
@@ -55,23 +57,13 @@ from ..sites import Page, Site
 FREE, SUSPECT, BLAMED = Level.FREE, Level.SUSPECT, Level.BLAMED
 
 
-class Clock:
-    """Seconds that pass when a test says so."""
-
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def options(clock: Clock) -> Options:
+def options(clock: ManualClock) -> Options:
     return Options(order=Order("slots", "fifo"), patience=100.0, clock=clock)
 
 
@@ -351,8 +343,7 @@ def test_another_boot_of_the_machine_blames_nobody(disk: DiskKind, options: Opti
     frontier = open_frontier(disk.path, OWNER, options)
     frontier.add(page("a"))
     frontier.commit()
-    assert frontier._journal is not None
-    frontier._journal.leases._boot = b"an earlier boot"
+    journal_of(frontier).leases._boot = b"an earlier boot"
     frontier.finish(take(frontier))
     frontier.add(page("b"))
     frontier.commit()
@@ -446,7 +437,7 @@ def test_what_a_page_that_is_alone_has_led_to_goes_beside_it(
 
 
 def test_one_that_takes_too_long_is_alone_no_more(
-    disk: DiskKind, options: Options, clock: Clock
+    disk: DiskKind, options: Options, clock: ManualClock
 ) -> None:
     events: list[Event] = []
     frontier = blamed(disk, options, "x")
@@ -468,7 +459,7 @@ def test_one_that_takes_too_long_is_alone_no_more(
 
 
 def test_where_the_backlog_never_ends_the_crawl_pauses_for_one_every_ten_minutes(
-    disk: DiskKind, options: Options, clock: Clock
+    disk: DiskKind, options: Options, clock: ManualClock
 ) -> None:
     frontier = blamed(disk, options, "xyz")
     x = take(frontier)
@@ -524,7 +515,7 @@ class Simulation:
     links: int = 0
 
     def __post_init__(self) -> None:
-        self.clock = Clock()
+        self.clock = ManualClock()
         self.rng = random.Random(self.seed)
         self.disk = DiskKind(self.directory)
         self.options = Options(Order("slots", "fifo"), clock=self.clock, patience=540.0)

@@ -14,11 +14,22 @@ from hypothesis import strategies as st
 
 from scrapy_altsched.frontier import Lease, Options, Order
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
+from scrapy_altsched.frontier.local.persistence import Persistence
 from scrapy_altsched.frontier.queue.window import _LIVE, _LIVE_BYTES, _MOST_BYTES
 from scrapy_altsched.frontier.store.store import Store
 from scrapy_altsched.maintenance.opening import open_frontier
 
-from ..frontiers import DiskKind, MemoryKind, lease_from, name_of, page, problems_of, take, work_off
+from ..frontiers import (
+    DiskKind,
+    MemoryKind,
+    journal_of,
+    lease_from,
+    name_of,
+    page,
+    problems_of,
+    take,
+    work_off,
+)
 
 CAP = 100
 PENDING = 50 * CAP
@@ -313,9 +324,9 @@ def test_what_a_failed_write_has_stored_is_not_leased_twice(disk: DiskKind) -> N
     frontier = disk.open(options("fifo", cap=4))
     for number in range(5):
         frontier.add(page(f"new {number}"))
-    journal = frontier._journal
-    assert journal is not None
-    Store.write(journal, frontier._prepare({}).batch)
+    journal = journal_of(frontier)
+    assert isinstance(frontier._kept, Persistence)
+    Store.write(journal, frontier._kept._prepare({}).batch)
     journal.commit_number -= 1
     names = [name_of(take(frontier)) for _ in range(7)]
     assert names == ["stored 1", "stored 2", *(f"new {number}" for number in range(5))]

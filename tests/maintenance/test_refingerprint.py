@@ -20,12 +20,26 @@ from scrapy.utils.request import fingerprint as scrapy_fingerprint
 from scrapy_altsched import DupeFilter
 from scrapy_altsched.errors import CodecError
 from scrapy_altsched.frontier import Counts, Entry, Options, Order, Verdict
+from scrapy_altsched.frontier.contract import Event, LeaseUnrecorded
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.store.journal import Journal
+from scrapy_altsched.maintenance.opening import open_frontier
 from scrapy_altsched.maintenance.refingerprint import Outcome, refingerprint
 
 from ..engines import OURS, StandIn
-from ..frontiers import OWNER, DiskKind, name_of, page, problems_of, take, take_all, work_off
+from ..frontiers import (
+    OWNER,
+    DiskKind,
+    journal_of,
+    lease_from,
+    name_of,
+    page,
+    problems_of,
+    suspicions_of,
+    take,
+    take_all,
+    work_off,
+)
 
 CHUNK = 5
 ROOT = Path(__file__).parents[2]
@@ -75,8 +89,7 @@ def add(frontier: LocalFrontier, *entries: Entry | str) -> None:
 
 def seen(frontier: LocalFrontier, *names: str) -> list[bool]:
     """Whether fingerprints are among the seen ones; they are not changed by being asked for."""
-    assert frontier._journal is not None
-    return [frontier._journal.has_seen(name.encode()) for name in names]
+    return [journal_of(frontier).has_seen(name.encode()) for name in names]
 
 
 def test_pending_requests_have_the_new_fingerprints_and_their_old_places(disk: DiskKind) -> None:
@@ -103,9 +116,10 @@ def test_a_log_of_leases_that_cannot_be_begun_anew_is_no_reason_to_fail(disk: Di
         (disk.path / name).unlink(missing_ok=True)
         (disk.path / name).mkdir()
     assert change(disk, {"a": "A"}) == Outcome(pending=1, changed=1)
-    frontier = disk.open()
+    events: list[Event] = []
+    frontier = open_frontier(disk.path, OWNER, on_event=events.append)
     assert work_off(frontier) == ["A"]
-    assert frontier.unrecorded_leases == 1
+    assert events.count(LeaseUnrecorded()) == 1
     frontier.close()
 
 
@@ -215,13 +229,12 @@ def test_requests_that_are_not_filtered_all_stay(disk: DiskKind) -> None:
 def test_dead_requests_have_the_new_fingerprints_too(disk: DiskKind) -> None:
     frontier = disk.open()
     add(frontier, *"ab")
-    frontier.bury(take(frontier), "it is broken")
+    frontier.dead_letter(take(frontier), "it is broken")
     frontier.close()
     assert change(disk, {"a": "b", "b": "B"}) == Outcome(pending=1, dead=1, changed=2)
     frontier = disk.open()
     assert problems_of(frontier) == []
-    assert frontier._journal is not None
-    ((_, why, value),) = frontier._journal.dead()
+    ((_, why, value),) = journal_of(frontier).dead()
     assert why == "it is broken"
     assert value.endswith(b"\x01Bpayload of b")
     assert seen(frontier, "a", "b", "B") == [False, True, True]
@@ -263,11 +276,11 @@ def test_suspects_stay_suspects(disk: DiskKind) -> None:
     frontier = disk.open()
     first = take(frontier)
     assert name_of(first) == "C"
-    assert frontier.suspects == (1, 1)
+    assert suspicions_of(frontier) == (1, 1)
     others = [take(frontier), take(frontier)]
     assert [name_of(lease) for lease in others] == ["b", "A"]
     for lease in (first, *others):
-        assert frontier.lease() is None, "one that is blamed is leased alone"
+        assert lease_from(frontier) is None, "one that is blamed is leased alone"
         frontier.finish(lease)
     last = take(frontier)
     assert name_of(last) == "D"
@@ -343,7 +356,7 @@ def test_random_jobs_are_as_a_model_says(disk: DiskKind, seed: int) -> None:
         frontier.finish(lease)
     done = {name_of(lease) for lease in leases[:8]}
     seen_done = {name_of(lease) for lease in leases[:8] if lease.entry.unique}
-    frontier.bury(leases[8], "so")
+    frontier.dead_letter(leases[8], "so")
     frontier.release(leases[9])
     frontier.close()
     # Onto each other, onto pages that are done, and onto new ones.
@@ -440,8 +453,7 @@ def test_a_kill_in_the_middle_leaves_all_as_it_was(disk: DiskKind, moment: str) 
     assert problems_of(frontier) == []
     assert frontier.counts() == Counts(accepted=len(names), pending=len(names))
     assert frontier.note("fingerprints") == (b"new" if is_changed else None)
-    assert frontier._journal is not None
-    assert sum(1 for _ in frontier._journal.pending()) == len(names)
+    assert sum(1 for _ in journal_of(frontier).pending()) == len(names)
     expected = [f"new {name}" for name in names] if is_changed else names
     assert all(seen(frontier, *expected))
     frontier.close()
@@ -572,8 +584,7 @@ def test_the_fingerprints_are_those_of_the_filter_in_use(project: Path) -> None:
     run = altsched(project, "job", "-a", "needed=x", "-s", f"DUPEFILTER_CLASS={name}")
     assert run.returncode == 0
     assert "0 requests have another fingerprint now" in run.stdout
-    frontier = DiskKind(project)
-    journal = Journal(frontier.path, OWNER)
+    journal = Journal(DiskKind(project).path, OWNER)
     assert journal.has_seen(scrapy_fingerprint(Request("http://shop.example/1?sid=1")))
     journal.close()
 
@@ -617,8 +628,7 @@ def test_ids_of_slots_are_not_used_twice(disk: DiskKind) -> None:
         frontier = disk.open()
         add(frontier, page(f"{round_}", "x"))
         frontier.commit()
-        assert frontier._journal is not None
-        prefixes |= {key[:8] for key, _ in frontier._journal.pending()}
+        prefixes |= {key[:8] for key, _ in journal_of(frontier).pending()}
         frontier.close()
         if round_ == 3:
             break

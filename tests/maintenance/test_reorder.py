@@ -16,7 +16,15 @@ from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.maintenance.opening import open_frontier
 from scrapy_altsched.maintenance.reorder import Locate
 
-from ..frontiers import OWNER, DiskKind, lease_from, problems_of, suspicions_of, work_off
+from ..frontiers import (
+    OWNER,
+    DiskKind,
+    journal_of,
+    lease_from,
+    problems_of,
+    suspicions_of,
+    work_off,
+)
 
 CHUNK = 7
 #: More than two chunks, and one request over.
@@ -174,8 +182,7 @@ def test_a_death_in_the_middle_leaves_the_old_order(disk: DiskKind, old: str, ne
         assert problems_of(frontier) == []
         counts = frontier.counts()
         assert (counts.accepted, counts.pending) == (REQUESTS, REQUESTS)
-        assert frontier._journal is not None
-        assert sum(1 for _ in frontier._journal.pending()) == REQUESTS
+        assert sum(1 for _ in journal_of(frontier).pending()) == REQUESTS
         assert work_off(frontier) == order_if_always(old)
         frontier.close()
     disk.path = changed

@@ -34,7 +34,7 @@ from scrapy_altsched.requests.codec import encode_request, is_whole, url_of
 
 from ..command.test_command import altsched
 from ..frontier.test_jobdir import listing
-from ..frontiers import OWNER, take, work_off
+from ..frontiers import OWNER, journal_of, take, work_off
 from ..frontiers import problems_of as stored_problems_of
 
 FIFO = Options(order=Order("slots", "fifo"), memory_requests=50)
@@ -225,8 +225,7 @@ def refusal_of(path: Path) -> str | None:
 
 def state_of(frontier: LocalFrontier) -> tuple[State | None, str | None]:
     """What a job holds, or why not all of it can be read."""
-    journal = frontier._journal
-    assert journal is not None
+    journal = journal_of(frontier)
     try:
         pending = frozenset(decode_value(value).fingerprint for _, value in journal.pending())
         for _ in journal.seen():
@@ -242,8 +241,7 @@ def state_of(frontier: LocalFrontier) -> tuple[State | None, str | None]:
 def test_a_damaged_store_can_be_reopened_while_its_error_is_at_hand(job: Job) -> None:
     overwrite_middle(job.path / "frontier" / largest_table(job))
     frontier = open_job(job.path)
-    journal = frontier._journal
-    assert journal is not None
+    journal = journal_of(frontier)
     for read in (
         lambda: list(journal.pending()),
         lambda: journal.read_pending(b"", b"", 9**9, 9**9),
@@ -394,7 +392,7 @@ builder = Builder()
 while True:
     builder.crawl(frontier, 50, 200, 150)
     # Tables are written and merged while others look.
-    for family in frontier._journal._cf.values():
+    for family in journal_of(frontier)._cf.values():
         family.flush()
 """
 

@@ -7,8 +7,6 @@ import logging
 import os
 import pickle
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +15,12 @@ from scrapy import Request, Spider
 from scrapy.extensions.spiderstate import SpiderState
 
 from scrapy_altsched.errors import JobdirError
+from scrapy_altsched.frontier.contract import Clock
+from scrapy_altsched.frontier.options import SYSTEM_CLOCK
 from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.resume.spider_state import FILE, STATE, SpiderStateCheckpoint
 
+from ..clocks import ManualClock
 from ..crawls import ONE_BY_ONE, PROJECT, STOCK, Crawl
 from ..engines import OURS, StandIn
 from ..sites import Site, random_graph
@@ -32,11 +33,11 @@ class Run:
         self,
         jobdir: Path,
         notes: dict[str, bytes] | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.spider = Spider("spider")
         self.extension = SpiderState(str(jobdir))
-        self.checkpoint = SpiderStateCheckpoint(str(jobdir), self.spider, clock)
+        self.checkpoint = SpiderStateCheckpoint(str(jobdir), self.spider, clock.monotonic)
         notes = notes or {}
         self.checkpoint.restore(notes.get(STATE), notes.get(FILE))
         self.extension.spider_opened(self.spider)
@@ -262,19 +263,10 @@ def test_a_directory_that_cannot_be_written_to_is_an_error_that_names_it(tmp_pat
 # A state that takes long to save
 
 
-class Clock:
-    """Tells the time that tests make pass."""
-
-    now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class Large:
     """Takes *seconds* by a test's clock, and so many bytes, to pickle."""
 
-    def __init__(self, clock: Clock, seconds: float, size: int = 200_000) -> None:
+    def __init__(self, clock: ManualClock, seconds: float, size: int = 200_000) -> None:
         self.clock = clock
         self.seconds = seconds
         self.size = size
@@ -285,7 +277,7 @@ class Large:
 
 
 def test_saving_a_large_state_takes_no_more_than_its_share_of_the_time(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = ManualClock()
     run = Run(tmp_path, clock=clock)
     run.state["large"] = Large(clock, 0.3)
     began, saving, saves = clock.now, 0.0, set()
@@ -305,7 +297,7 @@ def test_saving_a_large_state_takes_no_more_than_its_share_of_the_time(tmp_path:
 
 
 def test_a_small_state_is_saved_with_each_commit(tmp_path: Path, caplog: Any) -> None:
-    clock = Clock()
+    clock = ManualClock()
     run = Run(tmp_path, clock=clock)
     run.state["large"] = Large(clock, 0.5, size=90_000)
     for commit in range(10):
@@ -316,7 +308,7 @@ def test_a_small_state_is_saved_with_each_commit(tmp_path: Path, caplog: Any) ->
 
 
 def test_the_size_of_a_large_state_is_warned_of_once(tmp_path: Path, caplog: Any) -> None:
-    clock = Clock()
+    clock = ManualClock()
     run = Run(tmp_path, clock=clock)
     run.state["large"] = Large(clock, 0.5)
     run.state["text"] = "x" * 1_800_000
@@ -333,8 +325,8 @@ def test_the_size_of_a_large_state_is_warned_of_once(tmp_path: Path, caplog: Any
 
 def test_an_orderly_close_saves_a_large_state(tmp_path: Path) -> None:
     crawl = StandIn({**OURS, "JOBDIR": str(tmp_path)})
-    scheduler, clock = crawl.scheduler, Clock()
-    scheduler._session._checkpoint._clock = clock
+    scheduler, clock = crawl.scheduler, ManualClock()
+    scheduler._session._checkpoint._now = clock.monotonic
     crawl.spider.state = {"large": Large(clock, 0.5), "pages": 1}  # type: ignore[attr-defined]
     assert scheduler.checkpoint()
     crawl.spider.state["pages"] = 2  # type: ignore[attr-defined]

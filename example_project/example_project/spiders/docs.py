@@ -13,7 +13,7 @@ from scrapy.http import HtmlResponse, Response
 class DocsSpider(Spider):
     """Follow every link of every page and yield one item a page.
 
-    It filters no duplicates of its own: that is the scheduler's work, and what this project shows.
+    It filters no duplicates itself: that is the scheduler's job, and what this project shows.
     """
 
     name = "docs"

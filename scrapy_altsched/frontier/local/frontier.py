@@ -1,11 +1,7 @@
-"""The frontier of one process: in memory, and with a journal on disk if it has one.
+"""The frontier of one process: queues in memory, kept in a journal or not at all.
 
-The journal is a snapshot, not a log of calls: :meth:`LocalFrontier.commit` takes the store from
-one state that the crawl was really in to the next.  This is right because a page's children are
-added before the page is finished: a snapshot at any instant holds a request, or its parent still
-leased, and a leased request stays stored until it is done.
-
-:mod:`.changes` holds what is to be written, :mod:`.window` what is held in memory of what was.
+:mod:`.persistence` knows what is to be written, :mod:`..queue` who is next and what of the queues
+is in memory, :mod:`.suspects` which requests may have killed the process.
 """
 
 from __future__ import annotations
@@ -24,11 +20,9 @@ from ..contract import (
     Entry,
     Frontier,
     Gate,
-    JobInfo,
     Lease,
     LeaseUnrecorded,
     OnEvent,
-    Pressure,
     Progress,
     Reason,
     Refused,
@@ -39,15 +33,14 @@ from ..contract import (
 )
 from ..forks import call_in_child
 from ..options import Options
-from ..queue.order import Slot, Slots
+from ..queue.slots import Slot, Slots
 from ..queue.window import Window
 from ..store.journal import Journal
 from ..store.lease_log import ALONE, LEASED, RECEIVED
-from ..store.records import DAMAGE, Batch, Counters, Level
-from ..store.runs import Run, begin
-from .changes import BATCH_BYTES, NO_NOTES, Changes, Draft
-from .start_claims import StartClaims
-from .suspects import Suspects, find_suspects
+from ..store.records import Level
+from .in_memory import NoPersistence
+from .persistence import NO_NOTES, Persistence
+from .suspects import Suspects
 
 #: How often this process and its parents were forked: a number costs less to compare than a
 #: process id to ask for.
@@ -61,8 +54,6 @@ def _note_fork() -> None:
 
 call_in_child(_note_fork)
 
-#: Name of the note of the run that finished the job.
-_FINISHED_IN = "finished in run"
 _EMPTY = Waiting(Reason.EMPTY)
 _ISOLATING = Waiting(Reason.ISOLATING)
 _UNREACHABLE = Waiting(Reason.UNREACHABLE)
@@ -95,85 +86,39 @@ class LocalFrontier:
     ) -> None:
         self._pid = os.getpid()
         self._forks = _forks
-        self._options = options
         self._order = options.order
-        self._journal = journal
-        self._slots = Slots()
-        self._leases: dict[bytes, Lease] = {}
         self._on_event = on_event
-        self._suspects = Suspects(
-            find_suspects(journal) if journal is not None else {},
+        self._kept = kept = NoPersistence() if journal is None else Persistence(journal, options)
+        self._suspects = suspects = Suspects(
+            kept.find_suspects(),
             max_crashes=options.max_crashes,
             patience=options.patience,
-            clock=options.clock,
+            now=options.clock.monotonic,
             on_event=on_event,
         )
-        self.pressure = Pressure()
+        self.job = replace(
+            kept.begin(suspects.held_against),
+            suspects=suspects.count(Level.SUSPECT),
+            blamed=suspects.count(Level.BLAMED),
+        )
+        self.pressure = kept.pressure
+        self._live = kept.live
+        self._leases: dict[bytes, Lease] = {}
         #: Entries of which it could not be read whether they were seen.
         self._undecided: list[Entry] = []
         self._pending = 0
-        self._live = Counters()
-        self._run = Run(0, options.components)
         self._closed = False
-        self._changes = changes = Changes()
-        self._claims: StartClaims | None = None
-        self._saved = Counters()
-        #: What a write failed to store, or did store in spite of its error: it goes first.
-        self._unsaved: Draft | None = None
         self._window = Window(
-            journal,
-            options.memory_requests,
-            unwritten=changes.adds,
-            out=(self._leases, self._suspects.aside, changes.endings, changes.deaths),
+            kept,
+            kept.memory_requests,
+            unwritten=kept.unwritten,
+            out=(self._leases, suspects.withheld, kept.ended),
         )
-        self._is_held = False
-        self.job = JobInfo()
-        if journal is not None:
-            self._load(journal)
-
-    def _load(self, journal: Journal) -> None:
-        saved = journal.counters()
-        was_finished = saved.finished
-        # Earlier versions did not note which run it was, nor that its process ended.
-        died_finished = (
-            was_finished
-            and journal.note(_FINISHED_IN) == str(saved.run).encode()
-            and not journal.jobdir.has_ended(saved.run)
-        )
-        was_finished = was_finished and not died_finished
-        counters = replace(saved, run=saved.run + 1, finished=False, memory_only=0)
-        batch = Batch(counters, clear_started=was_finished)
-        self._run = Run(batch.counters.run, self._options.components)
-        batch.notes.update(begin(self._run, journal))
-        damage = batch.notes.get(DAMAGE) or journal.note(DAMAGE) or b""
-        self.job = JobInfo(
-            run=counters.run,
-            resumed=saved.run > 0 and not was_finished,
-            died_finished=died_finished,
-            path=journal.path,
-            rolled_back=journal.rolled_back,
-            lost_in_memory=saved.memory_only,
-            damage=damage.decode() or None,
-            suspects=self._suspects.count(Level.SUSPECT),
-            blamed=self._suspects.count(Level.BLAMED),
-        )
-        batch.suspects += self._suspects.held_against.items()
-        batch.notes["order"] = str(self._order).encode()
-        journal.write(batch, wait=True)
-        with suppress(OSError):
-            journal.leases.restart(batch.counters.run)
-        for slot_id, count, name in journal.slots():
-            slot = Slot(slot_id, name)
-            slot.count = slot.stored = count
-            slot.bound = b""
-            self._slots.load(slot)
+        self._slots = Slots(self._live.next_slot)
+        for slot, count in kept.slots():
+            self._slots.load(slot, count)
+            self._window.load(slot)
             self._pending += count
-        self._slots.next_id = batch.counters.next_slot
-        self._saved = batch.counters
-        self._live = replace(batch.counters)
-        self._claims = StartClaims(
-            journal, self._changes, batch.counters.run, skip=self._options.skip_started
-        )
 
     # Transitions
 
@@ -190,12 +135,13 @@ class LocalFrontier:
 
     def _decide(self, entry: Entry) -> Verdict:
         """Add an entry; nothing has changed if the store cannot be read."""
-        fingerprint = entry.fingerprint
-        journal, changes = self._journal, self._changes
-        if entry.yielded and self._claims is not None and self._claims.skip(entry):
-            self.pressure.changes += 1
-            return Verdict.STARTED
-        if entry.unique and self._has_seen(fingerprint):
+        kept = self._kept
+        claim = None
+        if entry.yielded:
+            claim, is_skipped = kept.claim(entry)
+            if is_skipped:
+                return Verdict.STARTED
+        if entry.unique and kept.has_seen(entry.fingerprint):
             return Verdict.SEEN
         entry.complete()
         live = self._live
@@ -203,21 +149,11 @@ class LocalFrontier:
         # Nothing fails from here on.
         live.next_sequence += 1
         live.accepted += 1
-        if entry.unique:
-            changes.seen.add(fingerprint)
-        if entry.claim is not None and self._claims is not None:
-            self._claims.claim(entry)
         slot = self._slots.get(self._order.slot_of(entry.slot))
         key = slot.prefix + order_key
         if entry.payload is None:
             live.memory_only += 1
-        elif journal is not None:
-            entry.home = slot
-            changes.adds[key] = entry
-            changes.size += len(entry.payload)
-            if changes.size > BATCH_BYTES:
-                self.pressure.urgent = True
-            self.pressure.changes += 1
+        kept.add(key, slot, entry, claim)
         self._put(slot, key, entry)
         if self._suspects.matters:
             self._suspects.note_add()
@@ -235,16 +171,6 @@ class LocalFrontier:
             if verdict is not Verdict.ADDED:
                 self._on_event(Refused(entry, verdict))
 
-    def mark_seen(self, fingerprint: bytes) -> bool:
-        self.check_owner()
-        if self._has_seen(fingerprint):
-            return True
-        self._changes.seen.add(fingerprint)
-        if self._journal is not None:
-            self._changes.marks.append(fingerprint)
-            self.pressure.changes += 1
-        return False
-
     def lease(self, gate: Gate = _IDLE, /) -> Lease | Waiting:
         if self._forks != _forks:
             self.check_owner()
@@ -258,13 +184,11 @@ class LocalFrontier:
                     lease = self._take(slot)
                     if lease is not None:
                         return self._hand_out(lease)
-                    self._give_up(slot)
         except StoreError as error:
             self._on_event(Unreadable(error))
             return _UNREACHABLE
-        if self._journal is not None:
-            with suppress(OSError):
-                self._journal.leases.flush()
+        with suppress(OSError):
+            self._kept.leases.flush()
         return _ISOLATING if self._pending else _EMPTY
 
     def _lease_carefully(self, gate: Gate) -> Lease | None:
@@ -272,8 +196,8 @@ class LocalFrontier:
         suspects = self._suspects
         in_flight = bool(self._leases)
         while suspects.admit(in_flight=in_flight):
-            others = self._pending > len(suspects.aside)
-            lease = suspects.next_aside(in_flight=in_flight, others=others)
+            others = self._pending > len(suspects.withheld)
+            lease = suspects.next_withheld(in_flight=in_flight, others=others)
             if lease is not None:
                 return self._hand_out(lease, ALONE if suspects.is_alone(lease) else LEASED)
             slot = self._slots.choose(gate)
@@ -281,10 +205,10 @@ class LocalFrontier:
                 return None
             lease = self._take(slot)
             if lease is None:
-                self._give_up(slot)
-            elif suspects.is_free(lease):
+                continue
+            if suspects.is_free(lease):
                 return self._hand_out(lease)
-            elif reason := suspects.set_aside(lease):
+            if reason := suspects.withhold(lease):
                 self._pending -= 1
                 self._leases[lease.key] = lease
                 self.dead_letter(lease, reason)
@@ -293,14 +217,12 @@ class LocalFrontier:
 
     def note_response(self, lease: Lease) -> None:
         lease.in_hand = True
-        if self._journal is not None:
-            with suppress(OSError):
-                self._journal.leases.note(lease.entry.fingerprint, RECEIVED)
+        with suppress(OSError):
+            self._kept.leases.note(lease.entry.fingerprint, RECEIVED)
 
     def note_closing(self) -> None:
-        if self._journal is not None:
-            with suppress(OSError):
-                self._journal.leases.note_closing()
+        with suppress(OSError):
+            self._kept.leases.note_closing()
 
     def finish(self, lease: Lease) -> None:
         self._end(lease)
@@ -314,16 +236,21 @@ class LocalFrontier:
         slot = self._drop_lease(lease)
         self._put(slot, lease.key, lease.entry)
 
+    def mark_seen(self, fingerprint: bytes) -> bool:
+        self.check_owner()
+        if self._kept.has_seen(fingerprint):
+            return True
+        self._kept.mark(fingerprint)
+        return False
+
     def forget(self, fingerprint: bytes) -> bool:
         self.check_owner()
-        if not self._has_seen(fingerprint):
+        if not self._kept.has_seen(fingerprint):
             return False
-        if self._journal is None:
-            self._changes.seen.discard(fingerprint)
-        else:
-            self._changes.forget(fingerprint)
-            self.pressure.changes = len(self._changes)
+        self._kept.forget(fingerprint)
         return True
+
+    # What is known
 
     def counts(self) -> Counts:
         self.check_owner()
@@ -345,87 +272,49 @@ class LocalFrontier:
     @property
     def commit_number(self) -> int:
         """Number of the last commit, over all runs of the job; 0 without a journal."""
-        return self._journal.commit_number if self._journal is not None else 0
+        return self._kept.commit_number
 
     def note(self, name: str) -> bytes | None:
-        return self._journal.note(name) if self._journal is not None else None
+        return self._kept.note(name)
 
     def dead(self) -> Iterator[tuple[bytes, str, bytes]]:
-        if self._journal is not None and self._saved.dead:
-            yield from self._journal.dead()
+        return self._kept.dead()
 
     # Committing
 
     def has_changes(self, notes: Mapping[str, bytes] = NO_NOTES) -> bool:
         self.check_owner()
-        return self._journal is not None and bool(
-            self._changes
-            or self._undecided
-            or self._unsaved
-            or self._live.memory_only != self._saved.memory_only
-            or self._changes.new_notes(notes)
-        )
+        return bool(self._undecided) or self._kept.has_changes(notes)
 
     def commit(self, notes: Mapping[str, bytes] = NO_NOTES, *, wait: bool = False) -> Progress:
         self.check_owner()
         self._decide_again()
-        journal = self._journal
-        if journal is None or not self.has_changes(notes):
-            return Progress(self.commit_number, complete=True)
-        draft = self._unsaved or self._prepare(notes)
-        self._unsaved = draft
-        journal.write(draft.batch, wait=wait)
-        self._unsaved = None
-        self._changes.settle(draft)
-        self.pressure.changes = len(self._changes)
-        self._saved = draft.batch.counters
-        is_last = draft.is_last and not self._changes
-        if is_last:
+        kept = self._kept
+        self._live.next_slot = self._slots.next_id
+        written = kept.commit(notes, wait=wait)
+        if written is None:
+            return Progress(kept.commit_number, complete=True)
+        complete = written.is_last and not self.pressure.changes
+        if complete:
             self.pressure.urgent = False
-            self._restart_leases(journal)
-        for slot, count in draft.stored.items():
+            is_alone = self._suspects.is_alone
+            kept.restart_leases(
+                (lease.entry.fingerprint, is_alone(lease), lease.in_hand)
+                for lease in self._leases.values()
+            )
+        for slot, count in written.stored.items():
             if not count:
                 self._slots.drop_if_empty(slot)
         self._window.note_commit()
-        self._on_event(Committed(journal.commit_number))
-        return Progress(journal.commit_number, is_last)
-
-    def _prepare(self, notes: Mapping[str, bytes]) -> Draft:
-        live = self._live
-        base = replace(
-            self._saved,
-            next_sequence=live.next_sequence,
-            next_slot=self._slots.next_id,
-            memory_only=live.memory_only,
-        )
-        draft = self._changes.prepare(base, live.run, notes)
-        draft.batch.seen_value = self._run.seen_value
-        return draft
-
-    def _restart_leases(self, journal: Journal) -> None:
-        """Forget the leases that are over: all that has ended is committed."""
-        is_alone = self._suspects.is_alone
-        leases = self._leases.values()
-        held = [(lease.entry.fingerprint, is_alone(lease), lease.in_hand) for lease in leases]
-        with suppress(OSError):
-            journal.leases.restart(self._live.run, held)
+        self._on_event(Committed(kept.commit_number))
+        return Progress(kept.commit_number, complete)
 
     def sync(self) -> None:
-        if self._journal is not None:
-            self._journal.sync()
+        self._kept.sync()
 
     def recover(self) -> None:
-        """Reopen the store after a failed commit: only that ends RocksDB's refusal to write.
-
-        The next commit writes again what had failed: whether it was applied all the same does not
-        matter, since a batch holds absolute values only.
-
-        :raises StoreError: it does not open, or is not as the last commit left it.
-        :raises JobdirLostError: the job directory is gone.
-        """
         self.check_owner()
-        if self._journal is not None:
-            self._journal.reopen()
+        self._kept.recover()
 
     def close(self, *, finished: bool = False, hold: bool = False) -> None:
         self.check_owner()
@@ -434,15 +323,7 @@ class LocalFrontier:
         try:
             while not self.commit(wait=True).complete:
                 pass
-            if self._journal is not None:
-                last = self._last_batch(finished)
-                self._journal.write(last, wait=True)
-                self._saved = last.counters
-                # A clean end says nothing about what was leased; suspects stay so until done.
-                with suppress(OSError):
-                    self._journal.leases.restart(self._live.run)
-                self._journal.sync()
-                self._is_held = True
+            self._kept.finish(self._suspects.held_against, finished=finished)
         finally:
             self.abandon()
             if not hold:
@@ -451,24 +332,10 @@ class LocalFrontier:
     def abandon(self) -> None:
         self.check_owner()
         self._closed = True
-        if self._journal is not None:
-            with suppress(StoreError):
-                self._journal.close(hold=self._is_held)
+        self._kept.abandon()
 
     def end(self) -> None:
-        if self._is_held and self._journal is not None:
-            self._is_held = False
-            if self._saved.finished:
-                self._journal.jobdir.note_end(self._saved.run)
-            self._journal.jobdir.release()
-
-    def _last_batch(self, finished: bool) -> Batch:
-        batch = Batch(replace(self._saved, finished=finished))
-        batch.notes.update(self._run.end().note())
-        if finished:
-            batch.notes[_FINISHED_IN] = str(self._live.run).encode()
-            batch.suspects += [(fingerprint, None) for fingerprint in self._suspects.held_against]
-        return batch
+        self._kept.end_process()
 
     def check_owner(self) -> None:
         """See that this is the process that opened the frontier.
@@ -486,14 +353,6 @@ class LocalFrontier:
 
     # Parts of transitions
 
-    def _has_seen(self, fingerprint: bytes) -> bool:
-        changes = self._changes
-        if fingerprint in changes.seen:
-            return True
-        if changes.forgotten and fingerprint in changes.forgotten:
-            return False
-        return self._journal is not None and self._journal.has_seen(fingerprint)
-
     def _put(self, slot: Slot, key: bytes, entry: Entry) -> None:
         self._slots.increase(slot)
         self._pending += 1
@@ -502,54 +361,47 @@ class LocalFrontier:
     def _take(self, slot: Slot) -> Lease | None:
         """Take the front request out of its slot's queue; it counts as pending all the same.
 
-        :return: ``None``: the store has none.
+        :return: ``None``: the store holds fewer requests of *slot* than it says.  Those that it
+            does not hold are unaccounted for.
         """
         popped = self._window.pop(slot)
         if popped is None:
+            self._pending -= slot.count
+            self._slots.decrease(slot, slot.count)
             return None
-        self._slots.take(slot)
-        self._slots.decrease(slot)
-        slot.leased += 1
+        self._slots.lease(slot)
         return Lease(*popped, slot)
 
     def _hand_out(self, lease: Lease, what: int = LEASED) -> Lease:
         self._pending -= 1
         self._leases[lease.key] = lease
-        if self._journal is not None:
-            try:
-                self._journal.leases.note(lease.entry.fingerprint, what)
-            except OSError:
-                self._on_event(LeaseUnrecorded())
+        try:
+            self._kept.leases.note(lease.entry.fingerprint, what)
+        except OSError:
+            self._on_event(LeaseUnrecorded())
         return lease
 
     def _drop_lease(self, lease: Lease) -> Slot:
         if self._forks != _forks:
             self.check_owner()
         del self._leases[lease.key]
-        if self._journal is not None:
-            self._journal.leases.note_over(lease.entry.fingerprint)
+        self._kept.leases.note_over(lease.entry.fingerprint)
         if self._suspects.matters and self._suspects.note_end(lease):
             self.pressure.urgent = True
         slot: Slot = lease.origin
-        slot.leased -= 1
+        self._slots.end_lease(slot)
         return slot
 
-    def _end(self, lease: Lease, why: str | None = None) -> None:
+    def _end(self, lease: Lease, reason: str | None = None) -> None:
         slot = self._drop_lease(lease)
         entry = lease.entry
         suspects = self._suspects
         if suspects.held_against and suspects.clear(entry.fingerprint):
-            self._changes.cleared.append(entry.fingerprint)
+            self._kept.clear(entry.fingerprint)
         if entry.payload is None:
             self._live.memory_only -= 1
-        if self._journal is not None:
-            self.pressure.changes += self._changes.end(lease.key, slot, entry, why)
+        self._kept.end(lease.key, slot, entry, reason)
         self._slots.drop_if_empty(slot)
-
-    def _give_up(self, slot: Slot) -> None:
-        """The store holds fewer requests of *slot* than it says: they are unaccounted for."""
-        self._pending -= slot.count
-        self._slots.decrease(slot, slot.count)
 
 
 if TYPE_CHECKING:

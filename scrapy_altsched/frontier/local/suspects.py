@@ -39,8 +39,8 @@ _SUSPECT_AT = 12
 _MOST_DOWNLOADING = 20
 #: Seconds between two requests leased alone while others are pending.
 _ALONE_EVERY = 600.0
-#: Seconds for which others are held back then, until none is in flight.
-_HELD_BACK = 10.0
+#: Seconds for which nothing else is leased then, until nothing is in flight.
+_QUIET_WITHIN = 10.0
 
 
 def find_suspects(journal: Journal) -> dict[bytes, Suspicion]:
@@ -100,11 +100,11 @@ class Suspects:
     :param known: fingerprint -> what is held against it.
     :param max_crashes: deaths alone, with the response in hand, that make a dead letter.
     :param patience: seconds for which a request may hold up all others.
-    :param clock: seconds, monotonic.
+    :param now: the time in seconds, monotonic.
     :param on_event: told what is done, and why.
     :ivar matters: whether there is a suspect, or a request leased alone.
     :ivar held_against: fingerprint -> what is held against it.
-    :ivar aside: key -> lease of those that were taken out of their queues and are not leased yet.
+    :ivar withheld: key -> lease of those that are in no queue and not leased yet.
     """
 
     def __init__(
@@ -113,21 +113,21 @@ class Suspects:
         *,
         max_crashes: int,
         patience: float,
-        clock: Callable[[], float],
+        now: Callable[[], float],
         on_event: OnEvent,
     ) -> None:
         self.held_against = dict(known)
         self._max_crashes = max_crashes
         self._patience = patience
-        self._clock = clock
+        self._now = now
         self._on_event = on_event
-        self.aside: dict[bytes, Lease] = {}
+        self.withheld: dict[bytes, Lease] = {}
         self._waiting: deque[Lease] = deque()
         self._blamed: deque[Lease] = deque()
         self._beside: Lease | None = None
         self._alone: Lease | None = None
         self._alone_until = 0.0
-        self._alone_at = clock() + _ALONE_EVERY
+        self._alone_at = now() + _ALONE_EVERY
         self.matters = False
         self._look_again()
 
@@ -146,16 +146,16 @@ class Suspects:
 
         :param in_flight: whether anything is leased.
         """
-        now = self._clock()
+        now = self._now()
         if self._alone is not None:
             if now >= self._alone_until and self._alone_until:
                 self._accompany(f"it was alone for {self._patience:g} s")
             return not self._alone_until
-        if self._blamed and now >= self._alone_at + _HELD_BACK and in_flight:
+        if self._blamed and now >= self._alone_at + _QUIET_WITHIN and in_flight:
             self._alone_at = now + _ALONE_EVERY
         return not (self._blamed and now >= self._alone_at and in_flight)
 
-    def next_aside(self, *, in_flight: bool, others: bool) -> Lease | None:
+    def next_withheld(self, *, in_flight: bool, others: bool) -> Lease | None:
         """One of those that wait outside of their queues, if it is its turn to be leased.
 
         :param others: whether anything else is pending.
@@ -167,21 +167,21 @@ class Suspects:
             self._blamed
             and not in_flight
             and not self._waiting
-            and (not others or self._clock() >= self._alone_at)
+            and (not others or self._now() >= self._alone_at)
         ):
             lease = self._blamed.popleft()
             self._isolate(lease)
         else:
             return None
-        del self.aside[lease.key]
+        del self.withheld[lease.key]
         return lease
 
     def is_free(self, lease: Lease) -> bool:
         """Whether a request that is next in its queue may be leased as any other."""
         return _level(self.held_against, lease.entry.fingerprint) is Level.FREE
 
-    def set_aside(self, lease: Lease) -> str | None:
-        """Keep a request that is not free until :meth:`next_aside`; or why it is a dead letter."""
+    def withhold(self, lease: Lease) -> str | None:
+        """Keep a request for :meth:`next_withheld`; or why it is a dead letter."""
         suspicion = self.held_against[lease.entry.fingerprint]
         if suspicion.level is Level.SUSPECT:
             self._waiting.append(lease)
@@ -194,7 +194,7 @@ class Suspects:
             )
         else:
             self._blamed.append(lease)
-        self.aside[lease.key] = lease
+        self.withheld[lease.key] = lease
         return None
 
     # What a frontier tells
@@ -231,10 +231,10 @@ class Suspects:
     def _look_again(self) -> None:
         """See whether there is anybody left to be careful with."""
         levels = (suspicion.level for suspicion in self.held_against.values())
-        self.matters = bool(self.aside or self._beside or self._alone or any(levels))
+        self.matters = bool(self.withheld or self._beside or self._alone or any(levels))
 
     def _isolate(self, lease: Lease) -> None:
-        now = self._clock()
+        now = self._now()
         self._alone = lease
         self._alone_until = now + self._patience
         self._alone_at = now + _ALONE_EVERY

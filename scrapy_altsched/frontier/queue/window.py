@@ -19,11 +19,11 @@ from collections import deque
 from collections.abc import Container
 from heapq import heapify, heappop, heappush
 from random import Random
+from typing import Protocol
 
 from ..contract import Entry
-from ..store.journal import Journal
 from ..store.records import decode_value, encode_value
-from .order import Slot
+from .slots import Slot
 
 #: Most requests that are read at once.
 _READ = 256
@@ -42,26 +42,40 @@ _LIVE = 3_000
 _LIVE_BYTES = 8_192
 
 
+class ReadsPending(Protocol):
+    """A store of pending requests."""
+
+    def read_pending(
+        self, prefix: bytes, start: bytes, limit: int, most_bytes: int
+    ) -> list[tuple[bytes, bytes]]:
+        """At most *limit* pending requests of the slot of *prefix*, from key *start* on.
+
+        It stops at the one with which the values come to *most_bytes*, too.
+
+        :raises StoreError: the store could not be read.
+        """
+
+
 class Window:
     """The part of every slot's queue that is in memory.
 
-    :param journal: where the rest is; ``None``: there is no rest.
+    :param store: where the rest is.
     :param cap: how many requests of stored queues to keep in memory, in all.
-    :param unwritten: keys of requests that are not stored yet.
-    :param out: containers of keys that are stored but in no queue: leased, set aside, or done since
-        the last commit.
+    :param unwritten: keys of requests that are not stored, for good or yet.
+    :param out: containers of keys that may be stored but are in no queue: leased, withheld, or over
+        since the last commit.
     :param most_bytes: how many bytes of payload to keep in memory.
     """
 
     def __init__(
         self,
-        journal: Journal | None,
+        store: ReadsPending,
         cap: int,
         unwritten: Container[bytes],
-        out: tuple[Container[bytes], ...],
+        out: tuple[Container[bytes], Container[bytes], Container[bytes]],
         most_bytes: int = _MOST_BYTES,
     ) -> None:
-        self._journal = journal
+        self._store = store
         self._cap = self._shrink_at = cap
         self._most_bytes = self._shrink_at_bytes = most_bytes
         self._unwritten = unwritten
@@ -79,6 +93,10 @@ class Window:
     def __len__(self) -> int:
         return len(self._entries) + len(self._values)
 
+    def load(self, slot: Slot) -> None:
+        """Have the requests of a stored slot be read when it is their turn."""
+        slot.bound = b""
+
     def push(self, slot: Slot, key: bytes, entry: Entry) -> None:
         """Put a request that is pending into memory."""
         first = slot.first
@@ -94,8 +112,6 @@ class Window:
             else:
                 heappush(slot.rest, behind)
         self._entries[key] = entry
-        if self._journal is None:
-            return
         payload = entry.payload
         if payload is not None:
             self.size += len(payload)
@@ -177,22 +193,21 @@ class Window:
         return slot.first
 
     def _refill(self, slot: Slot) -> None:
-        assert self._journal is not None
         entries, values = self._entries, self._values
         while slot.bound is not None and (slot.first is None or slot.first >= slot.bound):
             parts = max(8, len(self._warm) + 1)
             limit = max(1, min(_READ, self._cap // parts))
             most_bytes = max(1, self._most_bytes // parts)
             start = slot.bound or slot.prefix
-            rows = self._journal.read_pending(slot.prefix, start, limit, most_bytes)
+            rows = self._store.read_pending(slot.prefix, start, limit, most_bytes)
             # All in memory is past the bound: what is stored is among the rows, or comes later.
             keys = [key for key in slot.keys if not self._drop_stored(key)]
-            leased, set_aside, done, dead = self._out
+            leased, withheld, ended = self._out
             size = 0
             for key, value in rows:
                 size += len(value)
                 # A write that failed may have stored what counts as unwritten.
-                if key in leased or key in set_aside or key in done or key in dead:
+                if key in leased or key in withheld or key in ended:
                     continue
                 if key in entries:
                     continue

@@ -201,6 +201,22 @@ class LeaseLog:
         self._file = -1
 
 
+class NullLeaseLog:
+    """For a frontier whose leases nobody will ask for: see :class:`LeaseLog`."""
+
+    def note(self, fingerprint: bytes, what: int) -> None:
+        pass
+
+    def note_over(self, fingerprint: bytes) -> None:
+        pass
+
+    def note_closing(self) -> None:
+        pass
+
+    def flush(self) -> None:
+        pass
+
+
 def _weigh(records: Iterable[tuple[bytes, int]]) -> Evidence:
     """What records say together, oldest first.  Equal requests may be in flight at one time."""
     leased: dict[bytes, int] = {}

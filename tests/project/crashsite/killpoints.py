@@ -11,8 +11,9 @@ from scrapy_altsched.crawl.committer import Committer
 from scrapy_altsched.crawl.session import Session
 from scrapy_altsched.feeds import FileStorage
 from scrapy_altsched.feeds.open_files import OpenFiles
-from scrapy_altsched.frontier.local.changes import Changes
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
+from scrapy_altsched.frontier.local.persistence import Persistence
+from scrapy_altsched.frontier.local.uncommitted import Uncommitted
 from scrapy_altsched.frontier.store.jobdir import Jobdir
 from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.frontier.store.lease_log import LeaseLog
@@ -42,7 +43,7 @@ STEPS = {
     "opening the store": Step(Journal, "_open", once=True),
     "looking back": Step(Journal, "_look_back", once=True),
     "deleting rows of nobody": Step(Store, "remove_orphans", once=True),
-    "loading": Step(LocalFrontier, "_load", once=True),
+    "loading": Step(Persistence, "begin", once=True),
     "restoring the spider's state": Step(SpiderStateCheckpoint, "restore", once=True),
     "opening the scheduler": Step(Scheduler, "open", once=True),
     "opening a feed's file": Step(FileStorage, "open", once=True),
@@ -58,19 +59,19 @@ STEPS = {
     "settling what has happened": Step(Session, "_settle"),
     "asking others to write": Step(Committer, "_prepare_others"),
     "flushing a feed": Step(OpenFiles, "write_out"),
-    "preparing a batch": Step(Changes, "prepare"),
+    "preparing a batch": Step(Uncommitted, "prepare"),
     "the commit of the frontier": Step(LocalFrontier, "commit"),
     "writing a batch": Step(Store, "write"),
     "noting the last commit": Step(Jobdir, "note_commit"),
     "beginning the log of leases anew": Step(LeaseLog, "restart"),
-    "forgetting what was written": Step(Changes, "settle"),
+    "forgetting what was written": Step(Uncommitted, "settle"),
     "telling of the commit": Step(Committer, "_announce"),
     # At the close
     "noting that it begins to close": Step(LeaseLog, "note_closing", once=True),
     "closing the scheduler": Step(Scheduler, "close", once=True),
     "the last commit": Step(Committer, "finish", once=True),
     "closing the frontier": Step(LocalFrontier, "close", once=True),
-    "the last batch": Step(LocalFrontier, "_last_batch", once=True),
+    "the last batch": Step(Persistence, "finish", once=True),
     "forcing the log to the disk": Step(Store, "sync", once=True),
     "closing the store": Step(Rows, "_close_database", once=True),
     "letting the directory go": Step(Jobdir, "release", once=True),

@@ -1,0 +1,224 @@
+"""Slots, and which of them has its turn.
+
+The choice is that of Scrapy's own ``DownloaderAwarePriorityQueue`` (scrapy/pqueues.py): the slot
+with the fewest downloads in flight, ties round-robin by name.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from itertools import chain, islice
+
+from sortedcontainers import SortedList
+
+from ..contract import Gate
+
+#: How many names to look ahead in the round: a search for each would take longer than all else.
+_AHEAD = 32
+#: How many idle names to keep in the round, beside one for four others: more would cost memory, of
+#: which a slot that has requests pending may take 300 bytes, and time to pass them; to make the
+#: round anew for fewer cost a tenth of a pop with a hundred thousand slots.
+_MOST_IDLE = 32
+
+
+class Slot:
+    """The requests of one download slot.
+
+    Each of these fields is written in one place.
+
+    :ivar prefix: its id, 8 bytes; the beginning of its requests' keys.
+    :ivar count: requests pending, in memory or not.  This and *leased*: by :class:`Slots`.
+    :ivar leased: requests leased.
+    :ivar first: key (prefix and order key) of the first of those in memory; ``None``: none is.
+    :ivar rest: keys of the others in memory, a :mod:`heapq`; ``None``: there are none.
+    :ivar bound: everything stored below this key is in memory or leased, everything from it on is
+        only in the store; empty: everything is; ``None``: nothing is only in the store.  These
+        three: by :class:`~.window.Window`.
+    :ivar stored: requests in the store, as of the last commit: pending or leased ones.  This and
+        *removed*: by whoever commits.
+    :ivar removed: requests that were deleted from the store under this id.
+    """
+
+    __slots__ = (
+        "bound",
+        "count",
+        "first",
+        "leased",
+        "name",
+        "prefix",
+        "removed",
+        "rest",
+        "stored",
+    )
+
+    def __init__(self, slot_id: int, name: str) -> None:
+        self.name = name
+        self.prefix = slot_id.to_bytes(8, "big")
+        # Many slots have one request: a list for its key would be one object more to keep, to look
+        # into in each garbage collection, and to fetch from afar when it is the slot's turn.
+        self.first: bytes | None = None
+        self.rest: list[bytes] | None = None
+        self.bound: bytes | None = None
+        self.count = 0
+        self.leased = 0
+        self.stored = 0
+        self.removed = 0
+
+    @property
+    def in_memory(self) -> int:
+        """How many of the requests are in memory."""
+        return (self.first is not None) + len(self.rest or ())
+
+    @property
+    def keys(self) -> list[bytes]:
+        """Keys of the requests in memory, that of the first one first."""
+        return [] if self.first is None else [self.first, *(self.rest or ())]
+
+
+class Slots:
+    """All slots that have something pending, leased or stored, and whose turn it is.
+
+    :param next_id: id of the next slot that is made.
+    """
+
+    def __init__(self, next_id: int = 1) -> None:
+        self._by_name: dict[str, Slot] = {}
+        #: Names of slots in the order of their turns, those of idle ones among them.
+        self._round: SortedList[str] = SortedList()
+        #: Names in the round of which nothing is pending any more: to take out each would cost
+        #: more than to pass it, and many are soon back.
+        self._idle: set[str] = set()
+        #: Slots that something is pending of.
+        self._pending = 0
+        self._last: str | None = None
+        #: Names that come next in the round, for most turns to need no search; those that are no
+        #: longer pending are among them.
+        self._next: deque[str] = deque()
+        self.next_id = next_id
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __iter__(self) -> Iterator[Slot]:
+        return iter(self._by_name.values())
+
+    def get(self, name: str) -> Slot:
+        """The slot of that name, made if it is not there."""
+        slot = self._by_name.get(name)
+        if slot is None:
+            slot = Slot(self.next_id, name)
+            self.next_id += 1
+            self._by_name[name] = slot
+        return slot
+
+    def load(self, slot: Slot, count: int) -> None:
+        """Load a stored slot, of which *count* requests are pending."""
+        self._by_name[slot.name] = slot
+        slot.count = count
+        if count:
+            self._join(slot)
+
+    def increase(self, slot: Slot) -> None:
+        """One more request of *slot* is pending."""
+        slot.count += 1
+        if slot.count == 1:
+            self._join(slot)
+
+    def decrease(self, slot: Slot, by: int = 1) -> None:
+        """*by* requests of *slot* are no longer pending."""
+        slot.count -= by
+        if not slot.count:
+            self._pending -= 1
+            idle = self._idle
+            idle.add(slot.name)
+            if len(idle) > _MOST_IDLE + len(self._round) // 5:
+                self._round = SortedList(name for name in self._round if name not in idle)
+                idle.clear()
+
+    def drop_if_empty(self, slot: Slot) -> bool:
+        """Forget *slot* if nothing of it is pending, leased or stored; whether it was."""
+        if slot.count or slot.leased or slot.stored:
+            return False
+        self._by_name.pop(slot.name, None)
+        return True
+
+    def choose(self, gate: Gate) -> Slot | None:
+        """The slot whose turn it is; ``None`` if nothing is pending.
+
+        Walks names from the last one taken, past busy and idle ones: O(log slots + busy slots),
+        and once in a round what is idle in one place, at most a fifth of all.
+        """
+        if not self._pending:
+            return None
+        slot = self._peek()
+        if self._pending == 1 or not gate.active(slot.name):
+            return slot
+        best: str | None = None
+        fewest = 0
+        for name in self._rotation():
+            active = gate.active(name)
+            if not active:
+                return self._by_name[name]
+            if best is None or active < fewest:
+                best, fewest = name, active
+        assert best is not None
+        return self._by_name[best]
+
+    def lease(self, slot: Slot) -> None:
+        """A request of *slot* is leased, and not pending: the next in the round has its turn."""
+        self.decrease(slot)
+        slot.leased += 1
+        self._last = slot.name
+        following = self._next
+        if following and following[0] == slot.name:
+            following.popleft()
+        else:
+            following.clear()
+
+    def end_lease(self, slot: Slot) -> None:
+        """A request of *slot* is no longer leased."""
+        slot.leased -= 1
+
+    def _peek(self) -> Slot:
+        """The slot that comes next in the round; something must be pending."""
+        following = self._next
+        if not following and len(self._round) == 1:
+            return self._by_name[self._round[0]]
+        while True:
+            if not following:
+                following.extend(islice(self._rotation(), _AHEAD))
+            slot = self._by_name.get(following[0])
+            if slot is not None and slot.count:
+                return slot
+            following.popleft()
+
+    def _join(self, slot: Slot) -> None:
+        """Something of *slot* is pending, and nothing was before."""
+        name = slot.name
+        self._pending += 1
+        if name in self._idle:
+            self._idle.remove(name)
+        else:
+            self._round.add(name)
+        if self._next and self._comes_before(name, self._next[-1]):
+            self._next.clear()
+
+    def _comes_before(self, name: str, other: str) -> bool:
+        """Whether the turn of *name* comes before that of *other*."""
+        last = self._last
+        if last is None:
+            return name < other
+        return (name <= last, name) < (other <= last, other)
+
+    def _rotation(self) -> Iterator[str]:
+        """Names of slots that something is pending of, from the one whose turn it is."""
+        last, idle = self._last, self._idle
+        if last is None:
+            names: Iterator[str] = iter(self._round)
+        else:
+            names = chain(
+                self._round.irange(minimum=last, inclusive=(False, True)),
+                self._round.irange(maximum=last),
+            )
+        return (name for name in names if name not in idle)

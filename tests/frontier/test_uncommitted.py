@@ -1,0 +1,224 @@
+"""The list of changes, and the batches made of it, without a store: rows are in a dict here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scrapy_altsched.frontier import Entry
+from scrapy_altsched.frontier.changes import Added, Died, Done, Forgotten, Marked
+from scrapy_altsched.frontier.local import batches
+from scrapy_altsched.frontier.local.batches import choose_part
+from scrapy_altsched.frontier.local.uncommitted import Uncommitted
+from scrapy_altsched.frontier.queue.slots import Slot
+from scrapy_altsched.frontier.store.records import Batch, Counters
+
+RUN = 7
+#: What a crawl does: verb, and a number that chooses whom it is about.
+Verb = tuple[str, int]
+VERBS = ("add", "add", "add", "repeat", "in memory", "done", "done", "died", "mark", "forget")
+
+
+@dataclass
+class Rows:
+    """What a store holds."""
+
+    pending: set[bytes] = field(default_factory=set)
+    dead: set[bytes] = field(default_factory=set)
+    seen: set[bytes] = field(default_factory=set)
+    counters: Counters = field(default_factory=Counters)
+
+    def apply(self, batch: Batch) -> None:
+        self.seen -= set(batch.forgotten)
+        self.seen |= set(batch.seen)
+        self.pending |= {key for key, _ in batch.pending}
+        self.pending -= set(batch.removed)
+        self.dead |= {key for key, _ in batch.dead}
+        self.counters = batch.counters
+
+
+class Crawl:
+    """A list of changes, and what is true after each of them."""
+
+    def __init__(self) -> None:
+        self.changes = Uncommitted()
+        self.true = Rows()
+        self.stored = Rows()
+        self.slot = Slot(1, "slot")
+        self.alive: dict[bytes, Entry] = {}
+        self.count = 0
+
+    def do(self, verb: str, number: int) -> None:
+        fingerprint = b"%d" % (number % 5)
+        changes, true = self.changes, self.true
+        if verb in ("add", "repeat", "in memory"):
+            unique = verb != "repeat"
+            if unique and self.has_seen(fingerprint):
+                return
+            self.count += 1
+            key = b"key %d" % self.count
+            payload = None if verb == "in memory" else b"payload"
+            entry = Entry(fingerprint, payload=payload, unique=unique)
+            self.alive[key] = entry
+            changes.add(key, self.slot, entry, None)
+            if unique:
+                true.seen.add(fingerprint)
+            if payload is not None:
+                true.pending.add(key)
+        elif verb in ("done", "died") and self.alive:
+            key = list(self.alive)[number % len(self.alive)]
+            changes.end(key, self.slot, self.alive.pop(key), "why" if verb == "died" else None)
+            true.pending.discard(key)
+            if verb == "died":
+                true.dead.add(key)
+        elif verb == "mark" and not self.has_seen(fingerprint):
+            changes.mark(fingerprint)
+            true.seen.add(fingerprint)
+        elif verb == "forget" and self.has_seen(fingerprint):
+            changes.forget(fingerprint)
+            true.seen.discard(fingerprint)
+
+    def has_seen(self, fingerprint: bytes) -> bool:
+        known = self.changes.has_seen(fingerprint)
+        is_seen = fingerprint in self.stored.seen if known is None else known
+        assert is_seen == (fingerprint in self.true.seen)
+        return is_seen
+
+    def commit(self, meanwhile: Sequence[list[Verb]] = ()) -> Iterator[None]:
+        """Write one batch after the other, up to the last; a step each.
+
+        :param meanwhile: what the crawl does after a write that has failed, as far as it knows, and
+            before the next attempt at the same batch.
+        """
+        later = iter(meanwhile)
+        while True:
+            draft = self.changes.prepare(replace(self.stored.counters), RUN)
+            self.stored.apply(draft.batch)
+            for verb in next(later, ()):
+                self.do(*verb)
+            self.changes.settle(draft)
+            assert self.slot.stored == len(self.stored.pending)
+            for fingerprint in map(str, range(5)):
+                self.has_seen(fingerprint.encode())
+            yield
+            if draft.is_last and not self.changes.pressure.changes:
+                return
+
+    def check(self) -> None:
+        """What is stored is what is true."""
+        stored, true = self.stored, self.true
+        assert stored.pending == true.pending
+        assert stored.dead == true.dead
+        # Of requests that live in memory only, nothing is stored before they end.
+        in_memory = {entry.fingerprint for entry in self.alive.values() if entry.payload is None}
+        assert stored.seen | (in_memory & true.seen) == true.seen
+        assert self.changes.seen == true.seen - stored.seen
+        counters = stored.counters
+        assert counters.accepted == counters.done + counters.dead + len(stored.pending)
+        assert [*self.changes, *self.changes.unwritten, *self.changes.ended] == []
+        assert self.changes.size == self.changes.pressure.changes == self.changes._early == 0
+
+
+STEPS = st.lists(st.tuples(st.sampled_from(VERBS), st.integers(0, 9)), max_size=25)
+
+
+@pytest.fixture(params=[2, 3, 1_000])
+def most(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(batches, "BATCH", request.param)
+    return int(request.param)
+
+
+@pytest.mark.usefixtures("most")
+def test_what_is_written_is_what_is_true() -> None:
+    @given(st.lists(STEPS, max_size=4))
+    def check(parts: list[list[Verb]]) -> None:
+        crawl = Crawl()
+        for verbs in parts:
+            for verb in verbs:
+                crawl.do(*verb)
+            for _ in crawl.commit():
+                pass
+            crawl.check()
+
+    check()
+
+
+@pytest.mark.usefixtures("most")
+def test_changes_that_come_between_batches_are_not_lost() -> None:
+    @given(STEPS, st.lists(STEPS, max_size=6))
+    def check(first: list[Verb], between: list[list[Verb]]) -> None:
+        crawl = Crawl()
+        for verb in first:
+            crawl.do(*verb)
+        for _, verbs in zip(crawl.commit(), [*between, *([[]] * 100)], strict=False):
+            for verb in verbs:
+                crawl.do(*verb)
+        crawl.check()
+
+    check()
+
+
+@pytest.mark.usefixtures("most")
+def test_changes_that_come_between_two_attempts_are_not_lost() -> None:
+    @given(STEPS, st.lists(STEPS, max_size=6))
+    def check(first: list[Verb], meanwhile: list[list[Verb]]) -> None:
+        crawl = Crawl()
+        for verb in first:
+            crawl.do(*verb)
+        for _ in crawl.commit(meanwhile):
+            pass
+        crawl.check()
+
+    check()
+
+
+@pytest.mark.usefixtures("most")
+def test_each_batch_leaves_a_state_that_loses_nothing() -> None:
+    @given(STEPS)
+    def check(verbs: list[Verb]) -> None:
+        crawl = Crawl()
+        for verb in verbs:
+            crawl.do(*verb)
+        requests = {change.key: change.entry for change in crawl.changes if type(change) is Added}
+        forgotten = {
+            change.fingerprint for change in crawl.changes if isinstance(change, Forgotten)
+        }
+        marked = {change.fingerprint for change in crawl.changes if isinstance(change, Marked)}
+        for _ in crawl.commit():
+            stored = crawl.stored
+            if not [*crawl.changes]:
+                break
+            # No page is done yet: each that is seen is there.
+            assert stored.counters.done == 0
+            there = {requests[key].fingerprint for key in stored.pending | stored.dead}
+            assert stored.seen <= there | forgotten | marked
+
+    check()
+
+
+def test_no_batch_ends_between_a_mark_and_its_request() -> None:
+    slot, page = Slot(1, "slot"), Entry(b"page", payload=b"payload")
+    changes = [
+        Added(b"1", slot, page, True, None),
+        Marked(b"x"),
+        Added(b"2", slot, page, True, None),
+    ]
+    part = choose_part(changes, {}, 2, 1_000)
+    assert part.changes == changes
+    part = choose_part(changes, {b"2": True}, 2, 1_000)
+    assert part.changes == changes[:1]
+    assert part.deferred.marks == [b"x"]
+
+
+def test_the_end_of_a_page_waits_and_its_row_is_never_written() -> None:
+    slot, page = Slot(1, "slot"), Entry(b"page", payload=b"payload")
+    added, done = Added(b"1", slot, page, True, None), Done(b"1", slot)
+    died = Died(b"2", slot, page, "why")
+    part = choose_part([added, done, died], {b"1": True, b"2": False}, 2, 1_000)
+    assert part.changes == [died]
+    assert part.deferred.ends == [done]
+    assert part.deferred.added == [added]
