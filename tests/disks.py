@@ -120,7 +120,7 @@ def stalled(store: Store) -> Iterator[None]:
     """Have RocksDB refuse to write, as when it is behind; some pending request must be stored."""
 
     def set_triggers(compaction: int, slowdown: int, stop: int) -> None:
-        store._cf["pending"].set_options(
+        store.database.families["pending"].set_options(
             {
                 "level0_file_num_compaction_trigger": str(compaction),
                 "level0_slowdown_writes_trigger": str(slowdown),

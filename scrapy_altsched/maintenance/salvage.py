@@ -17,17 +17,17 @@ from typing import Any
 from rocksdict import AccessType, DBRecoveryMode, Rdict, RdictIter
 
 from ..errors import StoreDamagedError, StoreError
-from ..frontier.store.records import DAMAGE, decode_dead, decode_value
-from ..frontier.store.rows import (
+from ..frontier.store.database import (
     FAMILIES,
     READ_ONLY,
     READ_WRITE,
     STRICT,
     UP_TO_DAMAGE,
-    Rows,
     options_for,
     translated,
 )
+from ..frontier.store.records import DAMAGE, decode_dead, decode_value
+from ..frontier.store.rows import Rows
 from ..frontier.store.unverified import unverified
 from ..frontier.store.view import files_of, link_files
 
@@ -150,8 +150,8 @@ class Salvage:
         return self._reader(links, READ_WRITE, UP_TO_DAMAGE)
 
 
-class _Reader(Rows):
-    """A store that is read around its damaged parts."""
+class _Reader:
+    """Reads a store around its damaged parts."""
 
     def __init__(
         self,
@@ -160,7 +160,8 @@ class _Reader(Rows):
         losses: list[str],
         incomplete: set[str],
     ) -> None:
-        super().__init__(store)
+        self._rows = Rows(store)
+        self._database = self._rows.database
         self._is_whole = is_whole
         self._losses = losses
         self._incomplete = incomplete
@@ -168,17 +169,17 @@ class _Reader(Rows):
     def open(self, place: Path, access: AccessType, recovery: DBRecoveryMode) -> None:
         """Open it where its files, or links to them, are."""
         self._place = place
-        self._open_database(place, access, recovery)
+        self._database.open(place, access, recovery)
 
     def close(self) -> None:
         """Close it."""
-        self._close_database()
+        self._database.close()
 
     def is_accounted_for(self) -> bool:
         """Whether it holds as many pending requests as its counters say."""
         with suppress(StoreDamagedError):
-            counters = self.counters()
-            pending = sum(1 for _ in self.pending())
+            counters = self._rows.counters()
+            pending = sum(1 for _ in self._rows.pending())
             return counters.accepted == counters.done + pending + counters.dead
         return False
 
@@ -187,15 +188,15 @@ class _Reader(Rows):
         found = {}
         for name in ("identity", "commit", "counters", "note:order", f"note:{DAMAGE}"):
             with suppress(StoreDamagedError):
-                value = self._read(name)
+                value = self._database.get("meta", name.encode())
                 if value is not None:
                     found[name.encode()] = value
         return found
 
     def rows(self, family: str) -> Iterator[tuple[bytes, bytes]]:
         """All rows of a family but those that are damaged, in key order."""
-        with self._reading:
-            cursor = self._cf[family].iter()
+        with self._database.reading:
+            cursor = self._database.families[family].iter()
             cursor.seek(b"")
             last = b""
             while True:
@@ -225,7 +226,7 @@ class _Reader(Rows):
         Keys farther and farther away are tried until one is past the damaged block; from there it
         is read backwards.
         """
-        back = self._cf[family].iter()
+        back = self._database.families[family].iter()
         found: list[tuple[bytes, bytes]] = []
         for key in _farther_and_farther(last):
             cursor.seek(key)

@@ -702,7 +702,7 @@ def test_what_could_not_be_read_is_decided_as_soon_as_it_can_be(disk: DiskKind) 
     frontier.close()
     events: list[Event] = []
     frontier = open_frontier(disk.path, OWNER, FIFO, on_event=events.append)
-    journal_of(frontier)._close_database()
+    journal_of(frontier).database.close()
     undecided = [page("a"), page("a", yielded=True, unique=False), page("z"), page("b")]
     for entry in undecided:
         assert frontier.add(entry) is Verdict.UNDECIDED
@@ -825,7 +825,7 @@ def test_a_store_that_came_back_older_is_refused_however_often_it_is_tried(disk:
     old = disk.image() / "frontier"
     frontier.add(page("b"))
     frontier.commit()
-    journal_of(frontier)._close_database()
+    journal_of(frontier).database.close()
     for file in journal_of(frontier).path.iterdir():
         file.unlink()
     shutil.copytree(old, journal_of(frontier).path, dirs_exist_ok=True)

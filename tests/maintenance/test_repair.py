@@ -392,7 +392,7 @@ builder = Builder()
 while True:
     builder.crawl(frontier, 50, 200, 150)
     # Tables are written and merged while others look.
-    for family in journal_of(frontier)._cf.values():
+    for family in journal_of(frontier).database.families.values():
         family.flush()
 """
 

@@ -880,7 +880,7 @@ def test_what_our_filter_saw_in_an_earlier_version_is_believed_after_a_clean_end
     journal = Journal(path, "spider")
     [fingerprint_] = journal.seen()
     journal.write(Batch(journal.counters(), seen=[fingerprint_]))
-    journal._cf["meta"].delete(b"note:run:0000000001")
+    journal.database.families["meta"].delete(b"note:run:0000000001")
     journal.close()
     assert accepted(path, 1) == [dies]
     assert accepted(path, 1) == [False]

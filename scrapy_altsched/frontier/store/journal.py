@@ -15,11 +15,11 @@ from contextlib import suppress
 from rocksdict import DBRecoveryMode
 
 from ...errors import JobdirLostError, StoreDamagedError, StoreError
+from .database import READ_ONLY, STRICT, UP_TO_DAMAGE, remedy
 from .jobdir import Identity, Jobdir, LastCommit, find, not_writable
 from .lease_log import LeaseLog
 from .migrations import migrate
 from .records import Batch
-from .rows import READ_ONLY, STRICT, UP_TO_DAMAGE, remedy
 from .store import Store
 
 logger = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class Journal(Store):
             self.leases = LeaseLog(self.jobdir.path, self.jobdir.identity.store_id)
         except BaseException:
             with suppress(StoreError):  # what came first is what the user must hear of
-                self._close_database()
+                self.database.close()
             self.jobdir.release()
             raise
 
@@ -93,7 +93,7 @@ class Journal(Store):
                 f"The store {self.path} is not the one that JOBDIR {self.jobdir.path} was made"
                 " with. Restore the JOBDIR as a whole from one copy."
             )
-        self._open_database(self.path, recovery=STRICT if damage is None else UP_TO_DAMAGE)
+        self.database.open(self.path, recovery=STRICT if damage is None else UP_TO_DAMAGE)
         self._directory = self._find_directory()
         self.commit_number = self.stored_commit()
         identity = migrate(self, identity)
@@ -129,10 +129,10 @@ class Journal(Store):
 
     def _read_identity(self, recovery: DBRecoveryMode) -> bytes | None:
         try:
-            self._open_database(self.path, READ_ONLY, recovery, families=("meta",))
+            self.database.open(self.path, READ_ONLY, recovery, families=("meta",))
             return self.identity()
         finally:
-            self._close_database()
+            self.database.close()
 
     def _look_back(self, damage: StoreDamagedError | None) -> None:
         """Warn if the store does not hold all that was once committed to it."""
@@ -175,14 +175,14 @@ class Journal(Store):
         self.jobdir.check_writable()
         # It closes all the same, and says again what it failed to write.
         with suppress(StoreError):
-            self._close_database()
+            self.database.close()
         before = self.commit_number
         self._open()
         found = self.commit_number
         if found not in (before, before + 1):
             # What is in memory does not go on from there; the next run does.
             self.commit_number = before
-            self._close_database()
+            self.database.close()
             raise StoreError(
                 f"The store {self.path} came back at commit {found} instead of {before}. Restart"
                 " the crawl: it resumes from there."

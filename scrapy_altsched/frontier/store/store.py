@@ -6,12 +6,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from rocksdict import WriteBatch, WriteOptions
+from rocksdict import WriteBatch
 
 from ...errors import StoreError
+from .database import after
 from .jobdir import Identity
 from .records import Batch, encode_slot, encode_suspicion
-from .rows import Rows, after, translated
+from .rows import Rows
 
 #: Past every key of a family whose keys are a fingerprint, or begin with one.
 _PAST_FINGERPRINTS = b"\xff" * 300
@@ -28,25 +29,21 @@ class Store(Rows):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.commit_number = 0
-        # A write that would wait for a flush is refused, so that the reactor is never blocked.
-        self._writing = translated("Writing to", path)
-        self._prompt = WriteOptions()
-        self._prompt.no_slowdown = True
 
     def create(self, identity: Identity) -> None:
         """Make the store, where there is nothing, and open it.
 
         :raises StoreError: it cannot be made.
         """
+        database = self.database
         try:
-            self._open_database(self.path, create=True)
-            batch = WriteBatch(raw_mode=True)
-            batch.put(b"identity", identity.encode(), self._handles["meta"])
-            with translated("Writing to", self.path):
-                self._rdict.write(batch)
+            database.open(self.path, create=True)
+            rows = WriteBatch(raw_mode=True)
+            rows.put(b"identity", identity.encode(), database.handles["meta"])
+            database.write(rows, wait=True)
         except BaseException:
             with suppress(StoreError):  # what came first is what the user must hear of
-                self._close_database()
+                database.close()
             raise
 
     def close(self) -> None:
@@ -55,21 +52,18 @@ class Store(Rows):
         :raises StoreError: it could not be written.
         """
         try:
-            if self._db is not None:
+            if self.database.is_open:
                 self.sync()
         finally:
-            self._close_database()
+            self.database.close()
 
     def sync(self) -> None:
         """Have the operating system write what was committed to the disk; blocks."""
-        with translated("Syncing", self.path):
-            self._rdict.flush_wal(True)
+        self.database.sync()
 
     def flush(self) -> None:
         """Have everything in tables, and nothing in the log only."""
-        with translated("Writing to", self.path):
-            for family in self._cf.values():
-                family.flush()
+        self.database.flush()
 
     def write(self, batch: Batch, *, wait: bool = False) -> None:
         """Apply *batch*, wholly or not at all.
@@ -79,55 +73,53 @@ class Store(Rows):
         :raises StoreError: it failed otherwise, e.g. a full disk.
         """
         number = self.commit_number + 1
-        with self._writing:
-            self._rdict.write(self._encode(batch, number), None if wait else self._prompt)
-        # It would go on to see, and to hold back from deletion, what was there before.
-        self._reader = None
+        self.database.write(self._encode(batch, number), wait=wait)
         self.commit_number = number
 
     def _encode(self, batch: Batch, number: int) -> WriteBatch:
         rows = WriteBatch(raw_mode=True)
         put: Callable[..., None] = rows.put
         delete: Callable[..., None] = rows.delete
-        handle = self._handles["seen"]
+        handles = self.database.handles
+        handle = handles["seen"]
         seen_value = batch.seen_value
         for fingerprint in batch.forgotten:
             delete(fingerprint, handle)
         # In the order of keys: RocksDB then finds the place of each beside that of the last one.
         for fingerprint in sorted(batch.seen):
             put(fingerprint, seen_value, handle)
-        handle = self._handles["pending"]
+        handle = handles["pending"]
         for key, value in sorted(batch.pending):
             put(key, value, handle)
         for key in sorted(batch.removed):
             delete(key, handle)
         for prefix in batch.removed_slots:
             rows.delete_range(prefix, after(prefix) or _PAST_SLOTS, handle)
-        handle = self._handles["slots"]
+        handle = handles["slots"]
         for slot_id, count, name in batch.slots:
             if count:
                 put(slot_id, encode_slot(count, name), handle)
             else:
                 delete(slot_id, handle)
-        handle = self._handles["started"]
+        handle = handles["started"]
         for key in batch.unclaimed:
             delete(key, handle)
         for key, run in batch.started:
             put(key, run.to_bytes(4, "big"), handle)
         if batch.clear_started:
             rows.delete_range(b"", _PAST_FINGERPRINTS, handle)
-        handle = self._handles["suspects"]
+        handle = handles["suspects"]
         for fingerprint, suspicion in batch.suspects:
             if suspicion is None:
                 delete(fingerprint, handle)
             else:
                 put(fingerprint, encode_suspicion(suspicion), handle)
-        handle = self._handles["dead"]
+        handle = handles["dead"]
         for key, value in batch.dead:
             put(key, value, handle)
         for key in batch.revived:
             delete(key, handle)
-        handle = self._handles["meta"]
+        handle = handles["meta"]
         if batch.identity is not None:
             put(b"identity", batch.identity, handle)
         for name, note in batch.notes.items():
@@ -139,6 +131,5 @@ class Store(Rows):
     def remove_orphans(self, next_slot: int) -> None:
         """Delete rows of slots that no commit ever named: a re-encoding was cut short."""
         first = next_slot.to_bytes(8, "big")
-        if any(True for _ in self._iterate("pending", start=first, limit=1)):
-            with translated("Writing to", self.path):
-                self._cf["pending"].delete_range(first, _PAST_SLOTS)
+        if any(True for _ in self.pending(start=first, limit=1)):
+            self.database.delete_range("pending", first, _PAST_SLOTS)

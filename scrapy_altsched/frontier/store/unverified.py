@@ -18,7 +18,7 @@ from pathlib import Path
 
 from rocksdict import AccessType, ReadOptions
 
-from .rows import UP_TO_DAMAGE, Rows
+from .database import UP_TO_DAMAGE, Database
 
 
 def unverified(
@@ -51,27 +51,29 @@ def unverified(
             reader.kill()
 
 
-class _Rows(Rows):
-    def between(self, family: str, low: bytes, high: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        # As a secondary instance, which does without tables that are missing.
-        beside = self.path.with_name(f"{self.path.name}, unverified")
-        self._open_database(self.path, AccessType.secondary(str(beside)), UP_TO_DAMAGE)
-        options = ReadOptions()
-        options.set_verify_checksums(False)
-        rows = self._cf[family].iter(options)
-        rows.seek(low + b"\0")
-        while rows.valid():
-            key = rows.key()
-            if high is not None and key >= high:
-                return
-            if key > low:
-                yield key, rows.value()
-            rows.next()
+def _between(
+    store: Path, family: str, low: bytes, high: bytes | None
+) -> Iterator[tuple[bytes, bytes]]:
+    # As a secondary instance, which does without tables that are missing.
+    beside = store.with_name(f"{store.name}, unverified")
+    database = Database(store)
+    database.open(store, AccessType.secondary(str(beside)), UP_TO_DAMAGE)
+    options = ReadOptions()
+    options.set_verify_checksums(False)
+    rows = database.families[family].iter(options)
+    rows.seek(low + b"\0")
+    while rows.valid():
+        key = rows.key()
+        if high is not None and key >= high:
+            return
+        if key > low:
+            yield key, rows.value()
+        rows.next()
 
 
 def _answer() -> None:
     store, family, low, high = marshal.load(sys.stdin.buffer)
-    for row in _Rows(Path(store)).between(family, low, high):
+    for row in _between(Path(store), family, low, high):
         marshal.dump(row, sys.stdout.buffer)
         # What is not sent when the process dies is lost.
         sys.stdout.buffer.flush()

@@ -10,7 +10,8 @@ import tempfile
 from pathlib import Path
 
 from ...errors import StoreDamagedError
-from .rows import READ_ONLY, STRICT, UP_TO_DAMAGE, Rows
+from .database import READ_ONLY, STRICT, UP_TO_DAMAGE
+from .rows import Rows
 
 #: A crawl deletes files when it has merged them: how often to look again for a whole set.
 _ATTEMPTS = 20
@@ -44,10 +45,10 @@ class View(Rows):
 
     def _open(self, links: Path) -> None:
         try:
-            self._open_database(links, READ_ONLY, STRICT)
+            self.database.open(links, READ_ONLY, STRICT)
         except StoreDamagedError as error:
             try:
-                self._open_database(links, READ_ONLY, UP_TO_DAMAGE)
+                self.database.open(links, READ_ONLY, UP_TO_DAMAGE)
             except StoreDamagedError:
                 raise error from None
             self.damage = error
@@ -55,7 +56,7 @@ class View(Rows):
     def close(self) -> None:
         """Free everything."""
         try:
-            self._close_database()
+            self.database.close()
         finally:
             self._links.cleanup()
 

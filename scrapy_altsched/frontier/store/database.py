@@ -1,0 +1,348 @@
+"""RocksDB, through ``rocksdict``: opening, reading, writing, and what it calls its errors.
+
+rocksdict raises bare exceptions with a text: they become :class:`StoreError` here, and nowhere
+else.  What RocksDB does by itself in the failures that these options answer:
+https://github.com/facebook/rocksdb/wiki/WAL-Recovery-Modes and
+https://github.com/facebook/rocksdb/wiki/Atomic-flush.  On the kinds of memtables:
+https://github.com/facebook/rocksdb/wiki/MemTable.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from shlex import quote
+
+from rocksdict import (
+    AccessType,
+    BlockBasedOptions,
+    Cache,
+    ColumnFamily,
+    DBCompressionType,
+    DBRecoveryMode,
+    MemtableFactory,
+    Options,
+    Rdict,
+    RdictIter,
+    ReadOptions,
+    WriteBatch,
+    WriteOptions,
+)
+
+from ...errors import StoreDamagedError, StoreError, StoreStalledError
+from ..forks import call_in_child
+
+FAMILIES = ("seen", "pending", "slots", "suspects", "started", "dead", "meta")
+
+READ_WRITE = AccessType.read_write()
+READ_ONLY = AccessType.read_only()
+
+#: Recovers from a log whose end a dying machine tore off, and from no other damage.
+STRICT = DBRecoveryMode.tolerate_corrupted_tail_records()
+#: Recovers the last state before whatever is damaged in the log; what came after it is dropped.
+UP_TO_DAMAGE = DBRecoveryMode.point_in_time()
+
+_MIB = 1024 * 1024
+
+
+class translated:  # noqa: N801  (reads as a verb; a class, as generators cost 1 us on hot paths)
+    """Every error of rocksdict as a :class:`StoreError` that says what was tried, and where.
+
+    :param path: the store, as messages name it.
+    :param place: where RocksDB believes it to be, if that is elsewhere.
+    """
+
+    __slots__ = ("_path", "_place", "_what")
+
+    def __init__(self, what: str, path: Path, place: Path | None = None) -> None:
+        self._what = what
+        self._path = path
+        self._place = place
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: object
+    ) -> None:
+        # rocksdict raises nothing narrower than Exception.
+        if not isinstance(error, Exception) or isinstance(error, StoreError):
+            return
+        text = "it is closed, and could not be opened again" if kind is KeyError else str(error)
+        text = " ".join(text.split()).rstrip(".")
+        if self._place is not None:
+            text = text.replace(str(self._place), str(self._path))
+        message = f"{self._what} the store {self._path} failed: {text}."
+        if "Corruption" in text or "No such file" in text:
+            raise StoreDamagedError(message, remedy(self._path)) from error
+        refined = StoreStalledError if "Result incomplete" in text else StoreError
+        raise refined(message + " See that its disk has space and can be written to.") from error
+
+
+def remedy(store: Path) -> str:
+    """What to do about a store that is damaged."""
+    return (
+        f"Run `scrapy altsched check {quote(str(store.parent))} --repair` to keep what can be read"
+        " of it (without --repair: to see what is wrong); or restore the JOBDIR from a copy, or"
+        " delete it to start the crawl over."
+    )
+
+
+def options_for(recovery: DBRecoveryMode) -> Options:
+    """RocksDB's options for the database, and for what all families have in common."""
+    options = Options(raw_mode=True)
+    options.create_missing_column_families(True)
+    # Without it a lost WAL file opens without error, with queue and seen of different times.
+    options.set_atomic_flush(True)
+    options.set_wal_recovery_mode(recovery)
+    options.set_keep_log_file_num(2)
+    options.set_max_log_file_size(4 * _MIB)
+    options.set_stats_dump_period_sec(0)
+    # Open files must not grow with the crawl.
+    options.set_max_open_files(256)
+    # After a kill the log of all that is only in there is read again: some 20 ms a MiB.
+    options.set_db_write_buffer_size(16 * _MIB)
+    options.set_max_total_wal_size(96 * _MIB)
+    options.set_max_background_jobs(2)
+    # There is one writer; and only skip lists could take more.
+    options.set_allow_concurrent_memtable_write(False)
+    return options
+
+
+def _family_options(name: str, cache: Cache, recovery: DBRecoveryMode) -> Options:
+    options = options_for(recovery)
+    options.set_write_buffer_size(16 * _MIB)
+    # While a table is written, 8 bytes for each of its keys are in memory.
+    options.set_target_file_size_base(16 * _MIB)
+    table = BlockBasedOptions()
+    table.set_block_cache(cache)
+    table.set_format_version(5)
+    if name == "seen":
+        table.set_bloom_filter(10, False)
+        # Memtables have no filter of their own, and most look-ups are for absent keys.
+        options.set_memtable_whole_key_filtering(True)
+        options.set_memtable_prefix_bloom_ratio(0.1)
+    if name == "slots":
+        # Read when the store is opened, and written in each commit: it is put in order when it is
+        # flushed.  To find a place for each row among a hundred thousand took a third of a commit.
+        options.set_memtable_factory(MemtableFactory.vector())
+    if name == "pending":
+        # A request is read once, from anywhere: a block that has to be unpacked for it costs more
+        # than the disk that it saves.
+        options.set_compression_type(DBCompressionType.none())
+    options.set_block_based_table_factory(table)
+    return options
+
+
+#: Databases of this process.
+_databases: weakref.WeakSet[Database] = weakref.WeakSet()
+
+
+def _leave_alone_in_child() -> None:
+    """Never let a forked child free what RocksDB gave us, not even when its interpreter ends.
+
+    Each object of rocksdict flushes the store when it is freed.  A child has none of RocksDB's
+    threads: it would write to its parent's files, and then wait for those threads for ever.
+    """
+    for database in _databases:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(database))
+
+
+call_in_child(_leave_alone_in_child)
+
+
+class Database:
+    """A database of RocksDB, with families of rows: keys and values are bytes.
+
+    :param path: its directory, as messages name it.
+    :ivar families: name -> family, to ask for single keys; empty while it is closed.
+    :ivar handles: name -> what a ``WriteBatch`` calls the family.
+    :ivar reading: turns the errors of a read into ours: for those who read *families* themselves.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.families: dict[str, Rdict] = {}
+        self.handles: dict[str, ColumnFamily] = {}
+        self.reading = translated("Reading", path)
+        self._writing = translated("Writing to", path)
+        # A write that would wait for a flush is refused, so that the reactor is never blocked.
+        self._prompt = WriteOptions()
+        self._prompt.no_slowdown = True
+        self._rdict: Rdict | None = None
+        #: What :meth:`read` reads with.
+        self._cursors: dict[str, RdictIter] = {}
+        _databases.add(self)
+
+    def open(
+        self,
+        place: Path,
+        access: AccessType = READ_WRITE,
+        recovery: DBRecoveryMode = STRICT,
+        *,
+        create: bool = False,
+        families: Sequence[str] = FAMILIES,
+    ) -> None:
+        """Open the database.
+
+        :param place: where its files are, or links to them.
+        :param families: those that are asked for.
+        :raises StoreError: it does not open.
+        """
+        shown = place if place != self.path else None
+        self.reading = translated("Reading", self.path, shown)
+        cache = Cache(8 * _MIB)
+        options = options_for(recovery)
+        options.create_if_missing(create)
+        by_name = {name: _family_options(name, cache, recovery) for name in families}
+        with translated("Opening", self.path, shown):
+            rdict = self._rdict = Rdict(str(place), options, by_name, access)
+            for name in families:
+                self.families[name] = rdict.get_column_family(name)
+                self.handles[name] = rdict.get_column_family_handle(name)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is open."""
+        return self._rdict is not None
+
+    def close(self) -> None:
+        """Close it.  May be called twice.
+
+        :raises StoreError: RocksDB could not write what it had to.
+        """
+        if self._rdict is None:
+            return
+        rdict, self._rdict = self._rdict, None
+        # Each of these keeps the database's own lock until it is gone.
+        self._cursors.clear()
+        self.families.clear()
+        self.handles.clear()
+        with translated("Closing", self.path):
+            rdict.close()
+
+    # Reading
+
+    def get(self, family: str, key: bytes) -> bytes | None:
+        """The value of a key.
+
+        :raises StoreError: it could not be read.
+        """
+        with self.reading:
+            value: bytes | None = self.families[family].get(key)
+        return value
+
+    def read(
+        self, family: str, prefix: bytes, start: bytes, limit: int, most_bytes: int
+    ) -> list[tuple[bytes, bytes]]:
+        """At most *limit* rows whose keys start with *prefix*, from key *start* on.
+
+        It stops at the one with which the values come to *most_bytes*, too.
+        One iterator serves all reads between two writes: creating one costs more than a seek.
+
+        :raises StoreError: they could not be read.
+        """
+        with self.reading:
+            rows = self._cursors.get(family)
+            if rows is None:
+                rows = self._cursors[family] = self.families[family].iter()
+            found: list[tuple[bytes, bytes]] = []
+            size = 0
+            try:
+                rows.seek(start)
+                while rows.valid():
+                    key = rows.key()
+                    if not key.startswith(prefix):
+                        return found
+                    value = rows.value()
+                    size += len(value)
+                    found.append((key, value))
+                    # The next one may be far away, behind rows that were deleted.
+                    if len(found) >= limit or size >= most_bytes:
+                        return found
+                    rows.next()
+                # A damaged block looks like the end; only the status tells the two apart.
+                rows.status()
+            finally:
+                # An error keeps this frame, and an iterator the database's lock.
+                del rows
+        return found
+
+    def iterate(
+        self, family: str, prefix: bytes = b"", start: bytes = b"", limit: int | None = None
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Rows of a family in key order.
+
+        An iterator over a damaged block just stops, as at the end: its status tells the two apart.
+
+        :raises StoreError: they could not be read.
+        """
+        with self.reading:
+            read_options = ReadOptions()
+            end = after(prefix)
+            if end is not None:
+                read_options.set_iterate_upper_bound(end)
+            rows = self.families[family].iter(read_options)
+            try:
+                rows.seek(start or prefix)
+                while rows.valid() and limit != 0:
+                    yield rows.key(), rows.value()
+                    rows.next()
+                    if limit is not None:
+                        limit -= 1
+                rows.status()
+            finally:
+                del rows  # as above
+
+    # Writing
+
+    def write(self, rows: WriteBatch, *, wait: bool) -> None:
+        """Write all of *rows* or none.
+
+        :param wait: whether to wait while RocksDB is behind with its own work.
+        :raises StoreStalledError: it is, and *wait* is false.
+        :raises StoreError: the write failed.
+        """
+        with self._writing:
+            self._opened.write(rows, None if wait else self._prompt)
+        # They would go on to see, and to keep from being deleted, what was there before.
+        self._cursors.clear()
+
+    def delete_range(self, family: str, first: bytes, end: bytes) -> None:
+        """Delete all rows from key *first* on that come before *end*.
+
+        :raises StoreError: the write failed.
+        """
+        with self._writing:
+            self.families[family].delete_range(first, end)
+
+    def sync(self) -> None:
+        """Have the operating system write what was written to the disk; blocks.
+
+        :raises StoreError: it failed.
+        """
+        with translated("Syncing", self.path):
+            self._opened.flush_wal(True)
+
+    def flush(self) -> None:
+        """Have everything in tables, and nothing in the log only.
+
+        :raises StoreError: it failed.
+        """
+        with self._writing:
+            for family in self.families.values():
+                family.flush()
+
+    @property
+    def _opened(self) -> Rdict:
+        if self._rdict is None:
+            raise KeyError("closed")
+        return self._rdict
+
+
+def after(prefix: bytes) -> bytes | None:
+    """The first key past all that start with *prefix*; ``None``: there is no end."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes((stripped[-1] + 1,)) if stripped else None
