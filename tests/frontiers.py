@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,8 @@ from scrapy_altsched.frontier import Entry, Lease, Options, Order, Waiting
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.local.persistence import Persistence
 from scrapy_altsched.frontier.store.journal import Journal
-from scrapy_altsched.frontier.store.records import Level
+from scrapy_altsched.frontier.store.records import Batch, Counters, Level
+from scrapy_altsched.frontier.store.states import PENDING, State
 from scrapy_altsched.maintenance.audit import audit
 from scrapy_altsched.maintenance.opening import open_frontier
 from scrapy_altsched.maintenance.reorder import Locate
@@ -139,6 +140,19 @@ def page(
     request = None if stored else f"request of {name}"
     fingerprint = name.encode()
     return Entry(fingerprint, slot, priority, start, payload, request, unique, yielded)
+
+
+def stored(
+    counters: Counters,
+    *rows: tuple[bytes, bytes],
+    state: State = PENDING,
+    removed: Iterable[bytes] = (),
+) -> Batch:
+    """A batch with rows of requests in a state, and with pending requests that are no more."""
+    batch = Batch(counters)
+    batch.stored[state] += rows
+    batch.removed[PENDING] += removed
+    return batch
 
 
 def journal_of(frontier: LocalFrontier) -> Journal:

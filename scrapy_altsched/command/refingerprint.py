@@ -108,7 +108,7 @@ def _show(outcome: Outcome) -> None:
     console = Console(highlight=False, markup=False, soft_wrap=True)
     console.print(
         f"{outcome.changed:,} {inflect(outcome.changed, 'request has', 'requests have')} another"
-        f" fingerprint now, of {outcome.pending:,} pending and {outcome.dead:,} dead."
+        f" fingerprint now, of {outcome.pending:,} pending and {outcome.unqueued:,} dead."
     )
     for count, others in ((outcome.merged, "pending"), (outcome.crawled, "done")):
         if count:

@@ -11,8 +11,9 @@ from typing import Any
 
 from ..errors import StoreDamagedError
 from ..frontier.queue.order import Order
-from ..frontier.store.records import DAMAGE, Counters, decode_value
+from ..frontier.store.records import DAMAGE, Counters
 from ..frontier.store.rows import Rows
+from ..frontier.store.states import PENDING, UNQUEUED, State
 from ..inflection import inflect
 
 #: Payload of a request -> what is wrong with it, as a clause; ``None``: nothing.
@@ -86,7 +87,9 @@ class _Audit:
             for _ in self._rows.suspects():
                 pass
         self._check_started()
-        self._check_counters(held.total(), self._check_dead())
+        for state in UNQUEUED:
+            self._check_unqueued(state)
+        self._check_counters(held.total())
         found: list[Problem] = []
         for kind, problems in self._problems.items():
             found += problems
@@ -137,7 +140,7 @@ class _Audit:
                 held[int.from_bytes(key[:8], "big")] += 1
                 name = f"The pending request {key.hex()}"
                 try:
-                    entry = decode_value(value)
+                    entry = PENDING.decode(value)
                     sequence = order.decode(key[8:])[2] if order is not None else 0
                 except (IndexError, ValueError):
                     self._add("pending requests that are cut short", f"{name} is cut short.")
@@ -195,37 +198,37 @@ class _Audit:
                         f"The start request {claim.hex()} is of a run that has not been.",
                     )
 
-    def _check_dead(self) -> int:
-        """How many dead requests there are."""
-        dead = 0
-        with self._reading("dead"):
-            for key, _, value in self._rows.dead():
-                dead += 1
+    def _check_unqueued(self, state: State) -> None:
+        found = 0
+        with self._reading(state.family):
+            for key, row in self._rows.requests(state):
+                found += 1
                 try:
-                    decode_value(value)
+                    state.decode(row)
                 except (IndexError, ValueError):
                     self._add(
-                        "dead requests that are cut short",
-                        f"The dead request {key.hex()} is cut short.",
+                        f"{state.noun}s that are cut short",
+                        f"The {state.noun} {key.hex()} is cut short.",
                     )
-        return dead
+        expected = self._counters.count(state)
+        if found != expected and self._can_compare("meta", state.family):
+            self._add("numbers", f"The number of {state.noun}s is {found}, not {expected}.")
 
-    def _check_counters(self, pending: int, dead: int) -> None:
+    def _check_counters(self, pending: int) -> None:
         counters = self._counters
         if not self._can_compare("meta"):
             return
-        if dead != counters.dead and self._can_compare("dead"):
-            self._add("numbers", f"The number of dead requests is {dead}, not {counters.dead}.")
         if not self._can_compare("pending"):
             return
         if counters.finished and pending:
             self._add("numbers", f"The job is marked as finished, with {pending} pending.")
-        accounted = counters.done + pending + counters.dead
+        accounted = counters.count_unqueued() + pending
         if counters.accepted != accounted:
+            others = ", ".join(f"{counters.count(state)} {state.family}" for state in UNQUEUED)
             is_known = self._was_repaired and counters.accepted > accounted
             self._add(
                 "numbers",
                 f"The number of accepted requests is {counters.accepted}, but {counters.done} done,"
-                f" {pending} pending and {counters.dead} dead make {accounted}.",
+                f" {pending} pending and {others} make {accounted}.",
                 Remedy.ACCEPT_LOSS if is_known else Remedy.REPAIR,
             )

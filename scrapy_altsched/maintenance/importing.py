@@ -21,10 +21,9 @@ from ..frontier.store.records import (
     DAMAGE,
     add_damage,
     encode_claim,
-    encode_dead,
-    encode_value,
 )
 from ..frontier.store.runs import Components, Runs
+from ..frontier.store.states import DEAD, encode_value
 from ..frontier.store.store import Store
 from .rewriter import Rewriter
 
@@ -170,7 +169,7 @@ class _Import:
                 self._claim(entry.fingerprint)
         else:
             key = self._rewriter.key(name, order_key)
-            self._rewriter.rows.dead.append((key, encode_dead(why, value)))
+            self._rewriter.rows.stored[DEAD].append((key, DEAD.join(why, value)))
             self.imported.dead += 1
         self._flush_if_full()
 

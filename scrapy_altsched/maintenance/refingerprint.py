@@ -20,11 +20,9 @@ from ..frontier.store.journal import Journal
 from ..frontier.store.records import (
     Batch,
     Suspicion,
-    decode_value,
     encode_claim,
-    encode_dead,
-    encode_value,
 )
+from ..frontier.store.states import UNQUEUED, State, decode_value, encode_value
 from .rewriter import Rewriter
 
 #: Payload -> fingerprint, of at most 255 bytes; raises CodecError if it cannot be decoded.
@@ -36,7 +34,7 @@ class Outcome:
     """What became of the requests of a job.
 
     :ivar pending: how many there were.
-    :ivar dead: how many there are.
+    :ivar unqueued: how many were in other states, as dead letters are.
     :ivar changed: of both, how many have another fingerprint now.
     :ivar merged: pending ones that were taken out, as another pending one is the same page now.
     :ivar crawled: pending ones that were taken out, as the same page is done.
@@ -45,7 +43,7 @@ class Outcome:
     """
 
     pending: int = 0
-    dead: int = 0
+    unqueued: int = 0
     changed: int = 0
     merged: int = 0
     crawled: int = 0
@@ -59,7 +57,7 @@ def refingerprint(
     notes: dict[str, bytes],
     progress: Callable[[], object] = lambda: None,
 ) -> Outcome:
-    """Give all pending and dead requests the fingerprints that *make* makes of them.
+    """Give all stored requests the fingerprints that *make* makes of them.
 
     Of pending requests that become the same page, the one that is next in order stays; the others
     count as done.  It needs some 700 bytes of memory for each pending request.
@@ -95,7 +93,8 @@ class _Refingerprinting:
         final = self._rewriter.final
         final.notes.update(notes)
         self._read_pending()
-        self._read_dead(final)
+        for state in UNQUEUED:
+            self._read_unqueued(state, final)
         if self._outcome.changed:
             self._write_pending()
             self._move_seen(final)
@@ -143,14 +142,15 @@ class _Refingerprinting:
                 if other is None or key[8:] < other[8:]:
                     self._first[new] = key
 
-    def _read_dead(self, final: Batch) -> None:
-        for key, why, value in self._journal.dead():
-            self._outcome.dead += 1
+    def _read_unqueued(self, state: State, final: Batch) -> None:
+        for key, row in self._journal.requests(state):
+            self._outcome.unqueued += 1
+            detail, value = state.split(row)
             entry = decode_value(value)
             new = self._renew(entry)
             if new != entry.fingerprint:
                 entry.fingerprint = new
-                final.dead.append((key, encode_dead(why, encode_value(entry))))
+                final.stored[state].append((key, state.join(detail, encode_value(entry))))
             if entry.unique:
                 final.seen.append(new)
 

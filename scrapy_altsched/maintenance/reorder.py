@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ..errors import CodecError
 from ..frontier.queue.order import Order
 from ..frontier.store.journal import Journal
-from ..frontier.store.records import decode_value
+from ..frontier.store.states import decode_value
 from .rewriter import Rewriter
 
 logger = logging.getLogger(__name__)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from ..errors import JobdirError, StoreDamagedError
 from ..frontier.queue.order import Order
@@ -25,12 +26,10 @@ from ..frontier.store.records import (
     Batch,
     Counters,
     add_damage,
-    decode_dead,
     decode_slot,
     decode_suspicion,
-    decode_value,
-    encode_dead,
 )
+from ..frontier.store.states import DEAD, PENDING, UNQUEUED, State
 from ..frontier.store.store import Store
 from ..inflection import inflect
 from .reorder import Locate
@@ -99,14 +98,14 @@ def accept_loss(path: Path, owner: str) -> int:
     try:
         counters = journal.counters()
         pending = sum(count for _, count, _ in journal.slots())
-        accounted = counters.done + counters.dead + pending
+        accounted = counters.count_unqueued() + pending
         counts = replace(counters, accepted=accounted)
         batch = Batch(counts, notes={DAMAGE: b""})
         for key, why, value in journal.dead():
             if why.startswith(CANNOT_BE_RESTORED):
-                batch.dead.append((key, encode_dead(f"given up, since {why}", value)))
+                batch.stored[DEAD].append((key, DEAD.join(f"given up, since {why}", value)))
         journal.write(batch, wait=True)
-        return max(0, counters.accepted - accounted) + len(batch.dead)
+        return max(0, counters.accepted - accounted) + len(batch.stored[DEAD])
     finally:
         journal.close()
 
@@ -177,9 +176,9 @@ class _Rebuild:
         store.commit_number = max(number, last.number if last is not None else 0)
         names = self._read_slots()
         held, last_sequence = self._copy_pending(store, counters, names, notes)
-        dead = self._copy_dead(store)
+        unqueued = {state: self._copy_unqueued(store, state) for state in UNQUEUED}
         self._copy_others(store)
-        final = Batch(self._settle(counters, held.total(), dead, last_sequence))
+        final = Batch(self._settle(counters, held.total(), unqueued, last_sequence))
         final.slots = [
             (slot_id.to_bytes(8, "big"), count, names[slot_id]) for slot_id, count in held.items()
         ]
@@ -234,7 +233,7 @@ class _Rebuild:
             if slot_id >= counters.next_slot and may_be_orphans:
                 continue  # a change of order was cut short before it was true
             try:
-                entry = decode_value(value)
+                entry = PENDING.decode(value)
                 if order is not None:
                     highest = max(highest, order.decode(key[8:])[2])
             except (IndexError, ValueError):
@@ -244,7 +243,7 @@ class _Rebuild:
             if slot_id not in names:
                 names[slot_id] = self._name_slot(slot_id, entry.payload or b"", order)
             held[slot_id] += 1
-            batch.pending.append((key, value))
+            batch.stored[PENDING].append((key, value))
             if entry.unique:
                 batch.seen.append(entry.fingerprint)
             self._write_if_full(store, batch)
@@ -264,17 +263,21 @@ class _Rebuild:
         self._names.add(name)
         return name
 
-    def _copy_dead(self, store: Store) -> int:
+    def _copy_unqueued(self, store: Store, state: State) -> int:
+        """How many requests of a state there are."""
         batch = Batch(Counters())
-        for key, value in self._source.rows("dead"):
+        copied = 0
+        for key, row in self._source.rows(state.family):
             with suppress(IndexError, ValueError):
-                entry = decode_value(decode_dead(value)[1])
-                batch.dead.append((key, value))
+                entry = state.decode(row)
+                batch.stored[state].append((key, row))
+                copied += 1
                 if entry.unique:
                     batch.seen.append(entry.fingerprint)
+                self._write_if_full(store, batch)
         store.write(batch, wait=True)
-        self._result.kept["dead"] = len(batch.dead)
-        return len(batch.dead)
+        self._result.kept[state.family] = copied
+        return copied
 
     def _copy_others(self, store: Store) -> None:
         kept = self._result.kept
@@ -303,15 +306,20 @@ class _Rebuild:
 
     @staticmethod
     def _write_if_full(store: Store, batch: Batch) -> None:
-        if len(batch.pending) + len(batch.seen) + len(batch.started) >= _CHUNK:
+        rows: list[list[Any]] = [*batch.stored.values(), batch.seen, batch.started]
+        if sum(map(len, rows)) >= _CHUNK:
             store.write(batch, wait=True)
-            batch.pending, batch.seen, batch.started = [], [], []
+            for written in rows:
+                written.clear()
 
-    def _settle(self, counters: Counters, pending: int, dead: int, highest: int) -> Counters:
+    def _settle(
+        self, counters: Counters, pending: int, unqueued: Mapping[State, int], highest: int
+    ) -> Counters:
         """Counters that agree with what was kept; what is missing stays accepted."""
-        missing = counters.accepted - counters.done - pending - dead
+        stored = pending + sum(unqueued.values())
+        missing = counters.accepted - counters.done - stored
         done = counters.done if missing >= 0 else max(0, counters.done + missing)
-        accepted = max(counters.accepted, done + pending + dead)
+        accepted = max(counters.accepted, done + stored)
         if missing > 0:
             self._result.damage = f"{missing} {inflect(missing, 'request')} could not be read"
         elif missing < 0 or (self._source.incomplete and not self._is_newest):
@@ -320,7 +328,7 @@ class _Rebuild:
             counters,
             accepted=accepted,
             done=done,
-            dead=dead,
+            **{state.counter: count for state, count in unqueued.items() if state.counter},
             run=max(counters.run, self._last_run),
             next_sequence=max(counters.next_sequence, highest + 1),
             finished=counters.finished and not pending,

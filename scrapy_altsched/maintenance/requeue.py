@@ -8,7 +8,7 @@ from typing import Protocol
 
 from ..frontier.queue.order import DEFAULT_ORDER, Order
 from ..frontier.store.journal import Journal
-from ..frontier.store.records import decode_value
+from ..frontier.store.states import DEAD, decode_value
 from .reorder import Locate
 from .rewriter import Rewriter
 
@@ -68,6 +68,6 @@ def requeue(journal: Journal, chosen: Iterable[DeadRequest], locate: Locate) -> 
         counters.next_sequence += 1
         counters.dead -= 1
         rewriter.add(order.slot_of(download_slot), order_key, request.value)
-        final.revived.append(request.key)
+        final.removed[DEAD].append(request.key)
     rewriter.finish()
-    return len(final.revived)
+    return len(final.removed[DEAD])

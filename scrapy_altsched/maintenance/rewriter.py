@@ -7,14 +7,16 @@ reader knows the rows; if that batch never comes, the next rewriter deletes them
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 from ..frontier.store.records import Batch
+from ..frontier.store.states import PENDING
 from ..frontier.store.store import Store
 
 #: Rows of one kind that are written at once.
 _CHUNK = 5_000
-#: What a chunk may hold: lists of a batch.
-_ROWS = ("pending", "dead", "seen", "started", "forgotten")
+#: What a chunk may hold beside requests: lists of a batch.
+_OTHER_ROWS = ("seen", "started", "forgotten")
 
 
 class Rewriter:
@@ -60,10 +62,10 @@ class Rewriter:
     def add(self, name: str, order_key: bytes, value: bytes) -> bytes:
         """Have a request be pending in slot *name*; its key.
 
-        :param value: as :func:`~scrapy_altsched.frontier.store.records.encode_value` makes it.
+        :param value: as :func:`~scrapy_altsched.frontier.store.states.encode_value` makes it.
         """
         key = self.key(name, order_key)
-        self.rows.pending.append((key, value))
+        self.rows.stored[PENDING].append((key, value))
         self._held[name] += 1
         self._changed.add(name)
         return key
@@ -73,7 +75,7 @@ class Rewriter:
 
         :raises StoreError: the write failed.
         """
-        is_full = max(len(getattr(self.rows, name)) for name in _ROWS) >= _CHUNK
+        is_full = max(map(len, self._lists())) >= _CHUNK
         if is_full:
             self.flush()
         return is_full
@@ -84,9 +86,13 @@ class Rewriter:
         :raises StoreError: the write failed.
         """
         assert not self._extends, "readers would know these rows"
-        if any(getattr(self.rows, name) for name in _ROWS):
+        if any(self._lists()):
             self._store.write(self.rows, wait=True)
             self.rows = Batch(self.rows.counters)
+
+    def _lists(self) -> list[list[Any]]:
+        rows = self.rows
+        return [*rows.stored.values(), *(getattr(rows, name) for name in _OTHER_ROWS)]
 
     def replace_queue(self) -> None:
         """Have the final batch remove all slots that the store has now, with their requests.
@@ -104,7 +110,9 @@ class Rewriter:
 
         :raises StoreError: it was not written: the store is as it was.
         """
-        for name in _ROWS:
+        for state, rows in self.rows.stored.items():
+            self.final.stored[state] += rows
+        for name in _OTHER_ROWS:
             getattr(self.final, name).extend(getattr(self.rows, name))
         for name in self._changed:
             slot_id = self._ids[name].to_bytes(8, "big")

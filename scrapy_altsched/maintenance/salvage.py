@@ -18,7 +18,6 @@ from rocksdict import AccessType, DBRecoveryMode, Rdict, RdictIter
 
 from ..errors import StoreDamagedError, StoreError
 from ..frontier.store.database import (
-    FAMILIES,
     READ_ONLY,
     READ_WRITE,
     STRICT,
@@ -26,8 +25,9 @@ from ..frontier.store.database import (
     options_for,
     translated,
 )
-from ..frontier.store.records import DAMAGE, decode_dead, decode_value
+from ..frontier.store.records import DAMAGE
 from ..frontier.store.rows import Rows
+from ..frontier.store.states import FAMILIES, STATES
 from ..frontier.store.unverified import unverified
 from ..frontier.store.view import files_of, link_files
 
@@ -180,7 +180,7 @@ class _Reader:
         with suppress(StoreDamagedError):
             counters = self._rows.counters()
             pending = sum(1 for _ in self._rows.pending())
-            return counters.accepted == counters.done + pending + counters.dead
+            return counters.accepted == counters.count_unqueued() + pending
         return False
 
     def essentials(self) -> dict[bytes, bytes]:
@@ -257,13 +257,12 @@ class _Reader:
         if family == "seen":
             return not value
         try:
-            if family == "dead":
-                value = decode_dead(value)[1]
-            elif family != "pending":
-                return False
-            return self._is_whole(decode_value(value).payload or b"")
+            for state in STATES:
+                if state.family == family:
+                    return self._is_whole(state.decode(value).payload or b"")
         except (IndexError, ValueError):
-            return False
+            pass
+        return False
 
 
 def _status(cursor: RdictIter) -> str | None:

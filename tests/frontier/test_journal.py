@@ -29,7 +29,8 @@ from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.local.persistence import Persistence
 from scrapy_altsched.frontier.local.suspects import find_suspects
 from scrapy_altsched.frontier.store.journal import Journal
-from scrapy_altsched.frontier.store.records import Batch, decode_value
+from scrapy_altsched.frontier.store.records import Batch
+from scrapy_altsched.frontier.store.states import DEAD, decode_value
 from scrapy_altsched.maintenance.opening import open_frontier
 
 from ..frontiers import (
@@ -41,6 +42,7 @@ from ..frontiers import (
     names,
     page,
     problems_of,
+    stored,
     take,
     take_all,
     work_off,
@@ -874,15 +876,15 @@ def test_the_check_finds_each_kind_of_disagreement(disk: DiskKind, tmp_path: Pat
     assert problems(0, Batch(counters)) == []
     damage = [
         Batch(counters, forgotten=[decode_value(value).fingerprint]),
-        Batch(counters, removed=[key]),
-        Batch(counters, pending=[(key + b"2", value)]),
+        stored(counters, removed=[key]),
+        stored(counters, (key + b"2", value)),
         Batch(counters, slots=[(prefix, count + 1, name)]),
         Batch(counters, slots=[(prefix, 0, name)]),
-        Batch(counters, pending=[(key, b"\x01")]),
+        stored(counters, (key, b"\x01")),
         Batch(replace(counters, accepted=5)),
         Batch(replace(counters, done=0)),
         Batch(replace(counters, dead=2)),
-        Batch(counters, dead=[(b"another", b"\0\0\0\0")]),
+        stored(counters, (b"another", b"\0\0\0\0"), state=DEAD),
     ]
     for number, batch in enumerate(damage, 1):
         found = problems(number, batch)
@@ -898,7 +900,7 @@ def test_requests_that_the_store_lost_are_unaccounted_for(tmp_path: Path) -> Non
     frontier.close()
     journal = Journal(disk.path, OWNER)
     key, _ = next(journal.pending())
-    journal.write(Batch(journal.counters(), removed=[key]))
+    journal.write(stored(journal.counters(), removed=[key]))
     journal.close()
     frontier = disk.open(FIFO)
     assert work_off(frontier) == ["b", "c"]

@@ -15,10 +15,11 @@ from scrapy_altsched.errors import JobdirMismatchError
 from scrapy_altsched.frontier.store import jobdir as jobdir_module
 from scrapy_altsched.frontier.store import migrations
 from scrapy_altsched.frontier.store.records import Batch
+from scrapy_altsched.frontier.store.states import PENDING
 from scrapy_altsched.frontier.store.store import Store
 from scrapy_altsched.maintenance.opening import open_frontier
 
-from ..frontiers import OWNER, lease_from, page, problems_of, work_off
+from ..frontiers import OWNER, lease_from, page, problems_of, stored, work_off
 
 Step = Callable[[Store], Batch]
 
@@ -57,7 +58,7 @@ def add_format(monkeypatch: pytest.MonkeyPatch) -> Callable[[Step], None]:
 def upper(store: Store) -> Batch:
     """The made-up newer format has its payloads in capitals."""
     batch = Batch(store.counters())
-    batch.pending += [(key, value.upper()) for key, value in store.pending()]
+    batch.stored[PENDING] += [(key, value.upper()) for key, value in store.pending()]
     return batch
 
 
@@ -125,7 +126,7 @@ def test_a_step_that_was_cut_short_begins_anew(job: Path, add_format: Any) -> No
         nonlocal deaths
         # A row under the id of a slot that no batch names.
         row = (store.counters().next_slot.to_bytes(8, "big") + b"x", b"new form")
-        store.write(Batch(store.counters(), pending=[row]), wait=True)
+        store.write(stored(store.counters(), row), wait=True)
         deaths -= 1
         if deaths >= 0:
             raise Death

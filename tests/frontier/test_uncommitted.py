@@ -16,6 +16,7 @@ from scrapy_altsched.frontier.local.batches import choose_part
 from scrapy_altsched.frontier.local.uncommitted import Uncommitted
 from scrapy_altsched.frontier.queue.slots import Slot
 from scrapy_altsched.frontier.store.records import Batch, Counters
+from scrapy_altsched.frontier.store.states import DEAD, PENDING
 
 RUN = 7
 #: What a crawl does: verb, and a number that chooses whom it is about.
@@ -35,9 +36,9 @@ class Rows:
     def apply(self, batch: Batch) -> None:
         self.seen -= set(batch.forgotten)
         self.seen |= set(batch.seen)
-        self.pending |= {key for key, _ in batch.pending}
-        self.pending -= set(batch.removed)
-        self.dead |= {key for key, _ in batch.dead}
+        self.pending |= {key for key, _ in batch.stored[PENDING]}
+        self.pending -= set(batch.removed[PENDING])
+        self.dead |= {key for key, _ in batch.stored[DEAD]}
         self.counters = batch.counters
 
 

@@ -25,7 +25,7 @@ from scrapy_altsched.errors import JobdirError, StoreDamagedError
 from scrapy_altsched.frontier import Entry, Options, Order
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.store.journal import Journal
-from scrapy_altsched.frontier.store.records import Batch, decode_value
+from scrapy_altsched.frontier.store.states import decode_value
 from scrapy_altsched.frontier.store.view import View
 from scrapy_altsched.maintenance.audit import audit
 from scrapy_altsched.maintenance.opening import open_frontier
@@ -34,7 +34,7 @@ from scrapy_altsched.requests.codec import encode_request, is_whole, url_of
 
 from ..command.test_command import altsched
 from ..frontier.test_jobdir import listing
-from ..frontiers import OWNER, journal_of, take, work_off
+from ..frontiers import OWNER, journal_of, stored, take, work_off
 from ..frontiers import problems_of as stored_problems_of
 
 FIFO = Options(order=Order("slots", "fifo"), memory_requests=50)
@@ -571,7 +571,9 @@ def test_a_repair_brings_the_numbers_into_line(job: Job) -> None:
     key, _ = next(journal.pending())
     (first, count, name), *_, (last, _, _) = journal.slots()
     wrong = [(first.to_bytes(8, "big"), count + 7, name), (last.to_bytes(8, "big"), 0, "")]
-    journal.write(Batch(replace(journal.counters(), dead=5), slots=wrong, removed=[key]))
+    batch = stored(replace(journal.counters(), dead=5), removed=[key])
+    batch.slots += wrong
+    journal.write(batch)
     journal.close()
     assert problems_of(job.path)
     result = mend(job.path)

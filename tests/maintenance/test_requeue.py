@@ -13,7 +13,6 @@ from scrapy_altsched.command.job import locate
 from scrapy_altsched.frontier import Entry, Options, Order, Verdict
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.store.journal import Journal
-from scrapy_altsched.frontier.store.records import Batch
 from scrapy_altsched.maintenance.requeue import dead_requests, requeue
 from scrapy_altsched.requests.codec import encode_request
 
@@ -27,6 +26,7 @@ from ..frontiers import (
     name_of,
     names,
     problems_of,
+    stored,
     take,
     take_all,
     work_off,
@@ -219,7 +219,7 @@ def test_a_requeue_after_a_change_of_order_that_was_cut_short_takes_no_rows_of_i
     journal = Journal(disk.path, OWNER)
     counters = journal.counters()
     orphan = counters.next_slot.to_bytes(8, "big") + FIFO.order.encode(0, False, 99)
-    journal.write(Batch(replace(counters), pending=[(orphan, b"\0\x01x")]))
+    journal.write(stored(replace(counters), (orphan, b"\0\x01x")))
     journal.close()
     requeue_in(disk.path)
     frontier = disk.open(FIFO)

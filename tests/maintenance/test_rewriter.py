@@ -9,6 +9,7 @@ import pytest
 
 from scrapy_altsched.frontier.store.jobdir import Identity
 from scrapy_altsched.frontier.store.records import Counters
+from scrapy_altsched.frontier.store.states import DEAD
 from scrapy_altsched.frontier.store.store import Store
 from scrapy_altsched.maintenance import rewriter as module
 from scrapy_altsched.maintenance.rewriter import Rewriter
@@ -99,7 +100,7 @@ def test_a_slot_that_only_a_key_was_made_of_is_not_stored_and_its_id_not_used_ag
 ) -> None:
     rewriter = Rewriter(store)
     key = rewriter.key("c", b"x")
-    rewriter.rows.dead.append((key, b"\0\0\0\0\0\0"))
+    rewriter.rows.stored[DEAD].append((key, b"\0\0\0\0\0\0"))
     rewriter.finish()
     assert queue_of(store) == OLD
     assert [found for found, _, _ in store.dead()] == [key]

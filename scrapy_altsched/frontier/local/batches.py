@@ -13,7 +13,8 @@ from itertools import islice, zip_longest
 
 from ..changes import Added, Change, Cleared, Died, Done, Forgotten, Marked
 from ..queue.slots import Slot
-from ..store.records import Batch, encode_dead, encode_value
+from ..store.records import Batch
+from ..store.states import DEAD, PENDING, encode_value
 
 #: Most changes in one batch, but for the ends of pages: to prepare and to write 2,000 takes 20 to
 #: 30 ms with ten million seen, and RocksDB's write holds the interpreter's lock.
@@ -117,6 +118,7 @@ class Draft:
         self.batch = batch
         self._run = run
         self._is_seen = is_seen
+        self._removed = batch.removed[PENDING]
         self._added: dict[bytes, Added] = {}
         #: Fingerprint -> whether it is seen, of those of which that changes.
         self._seen: dict[bytes, bool] = {}
@@ -193,12 +195,12 @@ class Draft:
             slot: Slot = change.home
             self.stored[slot] = self.stored.get(slot, slot.stored) - 1
             self.removed[slot] = self.removed.get(slot, 0) + 1
-            self.batch.removed.append(change.key)
+            self._removed.append(change.key)
 
     def _render(self) -> None:
         """Put into the batch what is left of all that was folded."""
         batch, counters, stored = self.batch, self.batch.counters, self.stored
-        pending = batch.pending
+        pending = batch.stored[PENDING]
         for key, slot, entry, *_ in self._added.values():
             stored[slot] = stored.get(slot, slot.stored) + 1
             pending.append((key, encode_value(entry)))
@@ -206,8 +208,8 @@ class Draft:
             (batch.seen if is_seen else batch.forgotten).append(fingerprint)
         dead = [change for change in self.ends if isinstance(change, Died)]
         for change in dead:
-            row = encode_dead(change.reason, encode_value(change.entry))
-            batch.dead.append((change.key, row))
+            row = DEAD.join(change.reason, encode_value(change.entry))
+            batch.stored[DEAD].append((change.key, row))
         counters.accepted += len(self.accepted)
         counters.dead += len(dead)
         counters.done += len(self.ends) - len(dead)

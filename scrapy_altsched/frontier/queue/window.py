@@ -22,7 +22,7 @@ from random import Random
 from typing import Protocol
 
 from ..contract import Entry
-from ..store.records import decode_value, encode_value
+from ..store.states import decode_value, encode_value
 from .slots import Slot
 
 #: Most requests that are read at once.

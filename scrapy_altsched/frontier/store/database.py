@@ -33,8 +33,7 @@ from rocksdict import (
 
 from ...errors import StoreDamagedError, StoreError, StoreStalledError
 from ..forks import call_in_child
-
-FAMILIES = ("seen", "pending", "slots", "suspects", "started", "dead", "meta")
+from .states import FAMILIES
 
 READ_WRITE = AccessType.read_write()
 READ_ONLY = AccessType.read_only()

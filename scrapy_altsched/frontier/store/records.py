@@ -6,8 +6,9 @@ import enum
 import json
 import struct
 from dataclasses import asdict, astuple, dataclass, field
+from typing import Any
 
-from ..contract import Entry
+from .states import STATES, UNQUEUED, State
 
 #: How the reason of a dead letter begins that could not be restored.
 CANNOT_BE_RESTORED = "it cannot be restored: "
@@ -21,9 +22,6 @@ def add_damage(noted: bytes | None, sentence: str) -> bytes:
     return (text if sentence in text else f"{text} {sentence}".strip()).encode()
 
 
-_UNIQUE = 1
-#: Flags and length of a fingerprint, as every stored request begins; by both.
-_HEADS = tuple(tuple(bytes((flags, length)) for length in range(256)) for flags in (0, _UNIQUE))
 _COUNT = struct.Struct(">Q")
 
 
@@ -43,6 +41,15 @@ class Counters:
     finished: bool = False
     #: Fingerprints removed from the seen ones: as many pending requests may not be among them.
     forgotten: int = 0
+
+    def count(self, state: State) -> int:
+        """How many requests are in a state of :data:`~.states.UNQUEUED`."""
+        number: int = getattr(self, state.counter or "")
+        return number
+
+    def count_unqueued(self) -> int:
+        """Accepted requests that are in no queue: done, or in a state of :data:`UNQUEUED`."""
+        return self.done + sum(self.count(state) for state in UNQUEUED)
 
     def encode(self) -> bytes:
         """The stored form."""
@@ -86,6 +93,10 @@ class Suspicion:
     age: int = 0
 
 
+def _lists() -> dict[State, list[Any]]:
+    return {state: [] for state in STATES}
+
+
 @dataclass(slots=True)
 class Batch:
     """What one commit changes.  Absolute values only, so that it can be written again."""
@@ -96,16 +107,15 @@ class Batch:
     seen: list[bytes] = field(default_factory=list)
     #: The value of these rows.
     seen_value: bytes = b""
-    pending: list[tuple[bytes, bytes]] = field(default_factory=list)
-    removed: list[bytes] = field(default_factory=list)
+    #: Rows of requests, by state, and keys of those that leave it.
+    stored: dict[State, list[tuple[bytes, bytes]]] = field(default_factory=_lists)
+    removed: dict[State, list[bytes]] = field(default_factory=_lists)
     removed_slots: list[bytes] = field(default_factory=list)
     slots: list[tuple[bytes, int, str]] = field(default_factory=list)
     unclaimed: list[bytes] = field(default_factory=list)
     started: list[tuple[bytes, int]] = field(default_factory=list)
     #: Fingerprint and what is held against it; ``None``: nothing any more.
     suspects: list[tuple[bytes, Suspicion | None]] = field(default_factory=list)
-    dead: list[tuple[bytes, bytes]] = field(default_factory=list)
-    revived: list[bytes] = field(default_factory=list)
     forgotten: list[bytes] = field(default_factory=list)
     clear_started: bool = False
     notes: dict[str, bytes] = field(default_factory=dict)
@@ -114,30 +124,6 @@ class Batch:
 def encode_claim(fingerprint: bytes, occurrence: int) -> bytes:
     """The key of the claim to one occurrence, from 0 on, of a start request."""
     return fingerprint + occurrence.to_bytes(4, "big")
-
-
-def encode_value(entry: Entry) -> bytes:
-    """The stored form of a request: flags, length of the fingerprint, fingerprint, payload."""
-    fingerprint = entry.fingerprint
-    return _HEADS[entry.unique][len(fingerprint)] + fingerprint + (entry.payload or b"")
-
-
-def decode_value(value: bytes) -> Entry:
-    """The inverse of :func:`encode_value`.  Slot and priority stay in the key."""
-    end = 2 + value[1]
-    return Entry(value[2:end], payload=value[end:], unique=bool(value[0] & _UNIQUE))
-
-
-def encode_dead(why: str, value: bytes) -> bytes:
-    """The stored form of a dead request: length of the reason, reason, value as in pending."""
-    reason = why.encode("utf-8", "backslashreplace")
-    return len(reason).to_bytes(4, "big") + reason + value
-
-
-def decode_dead(row: bytes) -> tuple[str, bytes]:
-    """The inverse of :func:`encode_dead`."""
-    end = 4 + int.from_bytes(row[:4], "big")
-    return row[4:end].decode(), row[end:]
 
 
 def encode_slot(count: int, name: str) -> bytes:

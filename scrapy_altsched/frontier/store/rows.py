@@ -20,7 +20,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .database import Database
-from .records import Counters, Suspicion, decode_dead, decode_slot, decode_suspicion, encode_claim
+from .records import Counters, Suspicion, decode_slot, decode_suspicion, encode_claim
+from .states import DEAD, State
 
 
 class Rows:
@@ -101,10 +102,14 @@ class Rows:
         for key, value in self.database.iterate("suspects"):
             yield key, decode_suspicion(value)
 
+    def requests(self, state: State) -> Iterator[tuple[bytes, bytes]]:
+        """Key and row of every request that is stored in a state."""
+        return self.database.iterate(state.family)
+
     def dead(self) -> Iterator[tuple[bytes, str, bytes]]:
         """Key, reason and stored value of every dead request."""
-        for key, value in self.database.iterate("dead"):
-            yield key, *decode_dead(value)
+        for key, row in self.database.iterate(DEAD.family):
+            yield key, *DEAD.split(row)
 
     def pending(
         self, prefix: bytes = b"", start: bytes = b"", limit: int | None = None

@@ -13,6 +13,7 @@ from .database import after
 from .jobdir import Identity
 from .records import Batch, encode_slot, encode_suspicion
 from .rows import Rows
+from .states import PENDING, STATES
 
 #: Past every key of a family whose keys are a fingerprint, or begin with one.
 _PAST_FINGERPRINTS = b"\xff" * 300
@@ -88,11 +89,13 @@ class Store(Rows):
         # In the order of keys: RocksDB then finds the place of each beside that of the last one.
         for fingerprint in sorted(batch.seen):
             put(fingerprint, seen_value, handle)
-        handle = handles["pending"]
-        for key, value in sorted(batch.pending):
-            put(key, value, handle)
-        for key in sorted(batch.removed):
-            delete(key, handle)
+        for state in STATES:
+            handle = handles[state.family]
+            for key in sorted(batch.removed[state]):
+                delete(key, handle)
+            for key, value in sorted(batch.stored[state]):
+                put(key, value, handle)
+        handle = handles[PENDING.family]
         for prefix in batch.removed_slots:
             rows.delete_range(prefix, after(prefix) or _PAST_SLOTS, handle)
         handle = handles["slots"]
@@ -114,11 +117,6 @@ class Store(Rows):
                 delete(fingerprint, handle)
             else:
                 put(fingerprint, encode_suspicion(suspicion), handle)
-        handle = handles["dead"]
-        for key, value in batch.dead:
-            put(key, value, handle)
-        for key in batch.revived:
-            delete(key, handle)
         handle = handles["meta"]
         if batch.identity is not None:
             put(b"identity", batch.identity, handle)

@@ -1,0 +1,89 @@
+"""The states that requests are stored in: one table for all who read, write, check or repair rows.
+
+A request that is leased is stored as pending until it is over; of one that is done only its
+fingerprint is stored, among the seen ones.  To add a state, add a row to :data:`STATES`, a counter
+to :class:`~.records.Counters`, and whatever leads into the state and out of it: audits, repairs,
+new fingerprints and all batches follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..contract import Entry
+
+_UNIQUE = 1
+#: Flags and length of a fingerprint, as every stored request begins; by both.
+_HEADS = tuple(tuple(bytes((flags, length)) for length in range(256)) for flags in (0, _UNIQUE))
+
+
+def encode_value(entry: Entry) -> bytes:
+    """The stored form of a request: flags, length of the fingerprint, fingerprint, payload."""
+    fingerprint = entry.fingerprint
+    return _HEADS[entry.unique][len(fingerprint)] + fingerprint + (entry.payload or b"")
+
+
+def decode_value(value: bytes) -> Entry:
+    """The inverse of :func:`encode_value`.  Slot and priority stay in the key.
+
+    :raises IndexError: it is cut short.
+    """
+    end = 2 + value[1]
+    return Entry(value[2:end], payload=value[end:], unique=bool(value[0] & _UNIQUE))
+
+
+def _join_nothing(_: str, value: bytes) -> bytes:
+    return value
+
+
+def _split_nothing(row: bytes) -> tuple[str, bytes]:
+    return "", row
+
+
+def _join_reason(why: str, value: bytes) -> bytes:
+    reason = why.encode("utf-8", "backslashreplace")
+    return len(reason).to_bytes(4, "big") + reason + value
+
+
+def _split_reason(row: bytes) -> tuple[str, bytes]:
+    end = 4 + int.from_bytes(row[:4], "big")
+    return row[4:end].decode(), row[end:]
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """A state that requests are stored in; their keys are those that they are pending under.
+
+    :ivar family: where the rows are.
+    :ivar noun: what messages call such a request.
+    :ivar counter: the field of the counters that has their number; ``None``: the slots have it.
+    :ivar join: detail, and request as :func:`encode_value` makes it -> row.
+    :ivar split: the inverse; raises ValueError if the row is damaged.
+    """
+
+    family: str
+    noun: str
+    counter: str | None = None
+    join: Callable[[str, bytes], bytes] = _join_nothing
+    split: Callable[[bytes], tuple[str, bytes]] = _split_nothing
+
+    def decode(self, row: bytes) -> Entry:
+        """The request of a row.
+
+        :raises ValueError: the row is damaged.
+        :raises IndexError: it is cut short.
+        """
+        return decode_value(self.split(row)[1])
+
+
+PENDING = State("pending", "pending request")
+#: The detail is the reason.
+DEAD = State("dead", "dead request", "dead", _join_reason, _split_reason)
+
+STATES = (PENDING, DEAD)
+#: Those whose requests are in no queue.
+UNQUEUED = tuple(state for state in STATES if state.counter is not None)
+
+#: All families of rows.
+FAMILIES = ("seen", "slots", "suspects", "started", "meta", *(state.family for state in STATES))
