@@ -344,7 +344,7 @@ class _NeverCalled:
 
 
 def call_later(delay: float, call: Callable[[], object]) -> Any:
-    """Have *call* be called by the event loop or reactor that Scrapy runs on, if there is one.
+    """Schedule *call* on the event loop or reactor that Scrapy runs on, if there is one.
 
     :param delay: seconds.
     :return: its ``cancel()`` may be called at any time.

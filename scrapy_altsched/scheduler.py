@@ -249,12 +249,11 @@ class Scheduler(BaseScheduler):
         return self._session.next_request()
 
     def has_pending_requests(self) -> bool:
-        """Whether any request is pending; the engine itself counts those handed out.
+        """Whether there are requests to hand out; those handed out are the engine's to count.
 
-        Also true while nothing can be saved: a crawl is not finished while that is still being
-        retried.
+        While nothing can be saved or read, ``spider_idle`` is what keeps the spider open.
         """
-        return len(self) > 0 or (self._session is not None and self._session.is_failing)
+        return self._session is not None and self._session.has_requests()
 
     def __len__(self) -> int:
         return 0 if self._session is None else len(self._session)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -103,8 +104,7 @@ class SmallWindowKind(DiskKind):
     """Like :class:`DiskKind`, with next to nothing of the queue in memory."""
 
     def _open(self, options: Options, locate: Locate | None = None) -> LocalFrontier:
-        small = Options(options.order, options.max_crashes, 2, options.skip_started)
-        return super()._open(small, locate)
+        return super()._open(replace(options, memory_requests=2), locate)
 
 
 class LaterKind(MemoryKind):

@@ -108,7 +108,7 @@ def other_order(path: Path, phase: Phase) -> None:
 
 
 def second_chance(path: Path, phase: Phase) -> None:
-    """All dead requests of a job are requeued."""
+    """All dead letters of a job are requeued."""
     have_small_batches()
     phase("requeue")
     journal = Journal(path, OWNER)

@@ -21,6 +21,8 @@ from ..crawl.outcome import DeadLetters, Outcome, judge
 from ..errors import JobdirError, JobdirMismatchError, StoreDamagedError
 from ..frontier import Counts
 from ..frontier.store.jobdir import FORMAT, Identity, LastCommit, find_store, read_identity
+from ..frontier.store.records import Counters
+from ..frontier.store.states import UNQUEUED
 from ..frontier.store.view import View
 from ..inflection import inflect
 from ..maintenance.audit import Problem, Remedy, audit
@@ -194,11 +196,13 @@ def _describe(table: Table, view: View) -> None:
     state = "finished" if counters.finished else "not finished"
     runs = f"{counters.run:,} {inflect(counters.run, 'run')}"
     table.add_row("state", f"{state}, {runs}, at commit {view.stored_commit():,}")
-    table.add_row(
-        "requests",
-        f"{counters.accepted:,} accepted: {counters.done:,} done, {pending:,} pending,"
-        f" {counters.dead:,} dead",
-    )
+    table.add_row("requests", _count_requests(counters, pending))
+
+
+def _count_requests(counters: Counters, pending: int) -> str:
+    others = "".join(f", {counters.count(state):,} {state.family}" for state in UNQUEUED)
+    accepted, done = counters.accepted, counters.done
+    return f"{accepted:,} accepted: {done:,} done, {pending:,} pending{others}"
 
 
 def _look_back(view: View, last: LastCommit | None, identity: Identity) -> list[Problem]:
@@ -260,7 +264,7 @@ def _show_repair(out: Console, result: Repair) -> None:
     table.add_column(overflow="fold")
     kept = ", ".join(f"{count:,} {family}" for family, count in result.kept.items())
     table.add_row("kept", kept)
-    table.add_row("damaged store", str(result.aside))
+    table.add_row("damaged store", str(result.damaged))
     table.add_row("not kept", result.damage or "nothing known")
     out.print(table)
     for loss in result.losses:

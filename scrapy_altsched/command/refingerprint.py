@@ -20,7 +20,7 @@ from ..engine import fingerprinter_of
 from ..frontier.store.journal import Journal
 from ..inflection import inflect
 from ..maintenance.progress import watched
-from ..maintenance.refingerprint import Outcome, refingerprint
+from ..maintenance.refingerprint import Refingerprinted, refingerprint
 from ..requests.codec import decode_request
 from ..requests.fingerprint import NOTE, describe, shorten
 from ..settings import Config
@@ -104,11 +104,13 @@ def _fingerprints_of(crawler: Crawler, rules: Rules) -> tuple[Callable[[Request]
     )
 
 
-def _show(outcome: Outcome) -> None:
+def _show(outcome: Refingerprinted) -> None:
     console = Console(highlight=False, markup=False, soft_wrap=True)
+    unqueued = [f"{count:,} {state.family}" for state, count in outcome.unqueued.items()]
+    *numbers, last = f"{outcome.pending:,} pending", *unqueued
     console.print(
         f"{outcome.changed:,} {inflect(outcome.changed, 'request has', 'requests have')} another"
-        f" fingerprint now, of {outcome.pending:,} pending and {outcome.unqueued:,} dead."
+        f" fingerprint now, of {', '.join(numbers)} and {last}."
     )
     for count, others in ((outcome.merged, "pending"), (outcome.crawled, "done")):
         if count:

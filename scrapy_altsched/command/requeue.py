@@ -76,7 +76,7 @@ def _choose(dead: list[DeadRequest], names: list[str]) -> list[DeadRequest]:
     for name in names:
         found = [request for request in dead if _is_called(request, name)]
         if not found:
-            message = f"no dead request is called {name!r}; without arguments they are listed"
+            message = f"there is no dead letter named {name!r}; without arguments they are listed"
             raise UsageError(message, print_help=False)
         for request in found:
             if not is_whole(request.payload):
@@ -94,7 +94,7 @@ def _is_called(request: DeadRequest, name: str) -> bool:
 
 def _show(out: Console, dead: list[DeadRequest], jobdir: Path) -> None:
     if not dead:
-        out.print("No request is dead.")
+        out.print("There are no dead letters.")
         return
     table = Table("fingerprint", box=None, pad_edge=False)
     table.add_column("URL", overflow="fold")

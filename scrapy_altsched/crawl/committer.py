@@ -250,7 +250,7 @@ class Committer:
         self.unreadable = False
 
     def note_failure(self, error: AltschedError, *, reading: bool = False) -> None:
-        """A read or write of the store failed: the crawl goes on in memory, for a while."""
+        """A read or write of the store failed: the crawl continues in memory, for a while."""
         now = self._now()
         self._due_at = now + _RETRY_AFTER
         self._crawler.stats.inc_value("altsched/commit/failed")
@@ -275,7 +275,7 @@ class Committer:
     def _log_failure(self, error: AltschedError) -> None:
         changes = self._frontier.pressure.changes
         logger.error(
-            "%(error)s The crawl goes on in memory and tries again; %(changes)d %(are)s not"
+            "%(error)s The crawl continues in memory and tries again; %(changes)d %(are)s not"
             " saved yet. After %(timeout)g s of failure (ALTSCHED_COMMIT_TIMEOUT) the spider is"
             " closed.",
             {

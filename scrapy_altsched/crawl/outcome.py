@@ -26,7 +26,7 @@ class Outcome(enum.Enum):
     ===============================================  ==================
     nothing dead                                     finished
     something dead, unless it is one of these:       finished, with a warning
-    dead requests, and nothing at all was done       not finished: nothing but start requests
+    dead letters, and nothing at all was done       not finished: nothing but start requests
                                                      (or what was fed from outside) was tried
     a request that could not be restored             not finished: the spider's code is at fault
     anything pending, in flight or missing           not finished
@@ -48,7 +48,7 @@ class Outcome(enum.Enum):
 def judge(counts: Counts, unrestorable: int, *, complete: bool) -> Outcome:
     """The outcome of a job with these counts.
 
-    :param unrestorable: how many of the dead requests could not be restored.
+    :param unrestorable: how many of the dead letters could not be restored.
     :param complete: whether the crawl ended by itself, and no request is missing.
     """
     if not complete or counts.pending or counts.leased:
@@ -59,7 +59,7 @@ def judge(counts: Counts, unrestorable: int, *, complete: bool) -> Outcome:
 
 
 class DeadLetters:
-    """The dead requests of a job that matter for how it ends, with examples.
+    """The dead letters of a job that matter for how it ends, with examples.
 
     :param stored: those of earlier runs.
     :ivar unrestorable: how many could not be restored.

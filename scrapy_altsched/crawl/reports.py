@@ -34,7 +34,7 @@ _NOT_FINISHED = (
     " %(dead)d dead. "
 )
 _UNRESTORABLE = (
-    "%(unrestorable)d of the dead requests could not be restored, for example %(examples)s. Fix"
+    "%(unrestorable)d of the dead letters could not be restored, for example %(examples)s. Fix"
     " what the reasons name, then make them pending again with: %(requeue)s --all  %(resume)s"
 )
 _NOTHING_DONE = (
@@ -205,7 +205,7 @@ class Reports:
         """Start requests were skipped, as earlier runs had accepted them."""
         self._log(
             logging.INFO,
-            "%(count)d start %(requests)s skipped: earlier runs of this job accepted them"
+            "%(count)d start %(requests)s skipped: accepted by earlier runs of this job"
             " (setting ALTSCHED_SKIP_STARTED). A request that every run has to make, such as a"
             " login, needs meta={'altsched_every_run': True}.",
             count=count,
@@ -228,16 +228,21 @@ class Reports:
         """Some requests were in flight when the process died, and may have caused that."""
         if suspects or blamed:
             self._stats.set_value("altsched/suspects", suspects + blamed)
+            how = []
+            if suspects:
+                how.append(f"{suspects} will be crawled one at a time, beside the others")
+            if blamed:
+                how.append(
+                    f"{blamed} will be crawled alone, when nothing else is pending or in a pause of"
+                    " the crawl, every 10 minutes"
+                )
             self._log(
                 logging.INFO,
-                "Earlier runs of this job died, and %(all)d %(requests)s may be the reason: %(one)d"
-                " will be crawled one at a time, beside the others, and %(alone)d will be crawled"
-                " alone, when nothing else is pending or in a pause of the crawl, every 10"
-                " minutes.",
+                "Earlier runs of this job died, and %(all)d %(requests)s may be the reason:"
+                " %(how)s.",
                 all=suspects + blamed,
                 requests=inflect(suspects + blamed, "request"),
-                one=suspects,
-                alone=blamed,
+                how="; ".join(how),
             )
 
     def log_isolated(self, name: str, deaths: int) -> None:

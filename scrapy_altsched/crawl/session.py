@@ -11,7 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from scrapy.signals import request_dropped, response_received
+from scrapy.exceptions import DontCloseSpider
+from scrapy.signals import request_dropped, response_received, spider_idle
 
 from ..engine import Engine, place_spider_state
 from ..errors import AltschedError, CodecError
@@ -125,6 +126,7 @@ class Session:
             )
             self._checkpoint.restore(frontier.note(STATE), frontier.note(FILE))
             self._crawler.signals.connect(self._note_response, response_received)
+            self._crawler.signals.connect(self._stay_open, spider_idle)
             self._engine.call_when_closing(frontier.note_closing)
         self._in_progress = InProgress(self._engine, frontier.finish)
         self._at_open = frontier.counts()
@@ -298,7 +300,7 @@ class Session:
                     break
                 continue
             if self._is_isolating:
-                # If it kills the process, nothing else shall be crawled again.
+                # If it kills the process, nothing else should have to be crawled again.
                 self._is_isolating = False
                 self.checkpoint()
             if committer.unreadable:
@@ -340,10 +342,9 @@ class Session:
 
     # Queries
 
-    @property
-    def is_failing(self) -> bool:
-        """Whether nothing can be saved: it is retried, and the crawl is not finished."""
-        return self._committer.failing
+    def has_requests(self) -> bool:
+        """Whether there are requests to hand out; what must wait for the store does not count."""
+        return len(self) > 0 and not self._committer.unreadable
 
     def __len__(self) -> int:
         self._update_stats()
@@ -431,6 +432,11 @@ class Session:
     def _note_commit(self) -> None:
         if self._checkpoint is not None:
             self._checkpoint.note_commit()
+
+    def _stay_open(self) -> None:
+        """Keep an idle spider open as long as something may still be saved, or read again."""
+        if self._committer.failing or len(self):
+            raise DontCloseSpider
 
     def _note_response(self, request: Request) -> None:
         """A response was received: callbacks and pipelines come next."""

@@ -2,6 +2,7 @@
 
 Read :mod:`.contract` for the states, the transitions and what a caller may rely on; then
 
+* :mod:`.changes`: what waits to become durable;
 * :mod:`.options`: what a crawl may choose;
 * :mod:`.queue`: who is next;
 * :mod:`.local`: the frontier of one process, in memory, with or without a store;

@@ -1,81 +1,96 @@
 """What has changed and is not durable yet: one ordered list, which each store writes in its way.
 
-In the order in which it happened, every prefix of the list is a state that loses nothing: what a
+In the order in which it happened, every beginning of the list is a state that loses nothing: what a
 page has led to comes before its end, and a mark before the request that it may stand for.  A
 frontier in one process folds the list into batches that hold absolute values, so that a request
 that was added and has ended leaves no row (:mod:`.local.batches`).  A frontier that is shared can
 send the list as it is.
 
-Two rules are for whoever writes it in parts.  :class:`Done` and :class:`Cleared` wait for the last
-part, which also carries the notes: what a note says of a page, such as how far its rows reach in a
-file, is never stored without the end of that page, nor the end without the note.  And no part but
-the last ends with :class:`Marked`.
+Two rules are for whoever writes it in parts.  :attr:`Kind.DONE` and :attr:`Kind.CLEARED` wait for
+the last part, which also carries the notes: what a note says of a page, such as how far its rows
+reach in a file, is never stored without the end of that page, nor the end without the note.  And no
+part but the last ends between a mark and its request.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import enum
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any
 
 from .contract import Entry
 
 
-class Added(NamedTuple):
-    """A request was accepted.
+class Kind(enum.Enum):
+    """What a change is about, and what its *key* and its *detail* are."""
 
-    :ivar key: the request's key in the frontier.
-    :ivar home: where the frontier keeps it; the frontier's own.
-    :ivar marks: whether its fingerprint is seen from then on, and was not before.
-    :ivar claim: which occurrence of a start request it is; ``None``: it is none.
+    #: A request was accepted, and its fingerprint is seen from then on.  Key: of the request.
+    #: Detail: which occurrence of a start request it is, as bytes; or ``None``.
+    ADDED_UNIQUE = enum.auto()
+    #: A request was accepted, whether its fingerprint was seen or not.  As above.
+    ADDED = enum.auto()
+    #: A request is done.  Key: of the request.
+    DONE = enum.auto()
+    #: A request became a dead letter.  Key: of the request.  Detail: the reason, as a clause.
+    DIED = enum.auto()
+    #: A fingerprint, which is the key, is seen, without a request.
+    MARKED = enum.auto()
+    #: A fingerprint, which is the key, is no longer seen.
+    FORGOTTEN = enum.auto()
+    #: A start request that an earlier run has accepted was skipped by this one.  Key: which
+    #: occurrence.
+    SKIPPED = enum.auto()
+    #: Nothing is held against a request any more, since it has ended.  Key: its fingerprint.
+    CLEARED = enum.auto()
+
+
+#: Kind, key, where the frontier keeps the request (its own), the request, and the detail.
+Change = tuple[Kind, bytes, Any, Entry | None, Any]
+
+
+class Changes:
+    """An ordered list of changes.
+
+    It is kept in columns: an object for each change would be one more for each garbage collection
+    to look into, and doubled the number of collections of a crawl.
     """
 
-    key: bytes
-    home: Any
-    entry: Entry
-    marks: bool
-    claim: bytes | None
+    def __init__(self, changes: Iterable[Change] = ()) -> None:
+        self._kinds: list[Kind] = []
+        self._keys: list[bytes] = []
+        self._homes: list[Any] = []
+        self._entries: list[Entry | None] = []
+        self._details: list[Any] = []
+        for change in changes:
+            self.append(*change)
 
+    def append(
+        self,
+        kind: Kind,
+        key: bytes,
+        home: Any = None,
+        entry: Entry | None = None,
+        detail: Any = None,
+    ) -> None:
+        """Put a change at the end."""
+        self._kinds.append(kind)
+        self._keys.append(key)
+        self._homes.append(home)
+        self._entries.append(entry)
+        self._details.append(detail)
 
-class Done(NamedTuple):
-    """A request is done."""
+    def __len__(self) -> int:
+        return len(self._kinds)
 
-    key: bytes
-    home: Any
+    def __iter__(self) -> Iterator[Change]:
+        return zip(self._kinds, self._keys, self._homes, self._entries, self._details, strict=True)
 
+    def first(self, count: int) -> Iterator[Change]:
+        """The first *count* changes."""
+        return islice(self, count)
 
-class Died(NamedTuple):
-    """A request became a dead letter.
-
-    :ivar reason: as a clause.
-    """
-
-    key: bytes
-    home: Any
-    entry: Entry
-    reason: str
-
-
-class Marked(NamedTuple):
-    """A fingerprint is seen, without a request."""
-
-    fingerprint: bytes
-
-
-class Forgotten(NamedTuple):
-    """A fingerprint is no longer seen."""
-
-    fingerprint: bytes
-
-
-class Skipped(NamedTuple):
-    """A start request that an earlier run has accepted was skipped by this one."""
-
-    claim: bytes
-
-
-class Cleared(NamedTuple):
-    """Nothing is held against a request any more, since it has ended."""
-
-    fingerprint: bytes
-
-
-Change = Added | Done | Died | Marked | Forgotten | Skipped | Cleared
+    def drop(self, count: int) -> None:
+        """Forget the first *count* changes."""
+        for column in (self._kinds, self._keys, self._homes, self._entries, self._details):
+            del column[:count]

@@ -16,7 +16,7 @@ class SystemClock:
     wall = staticmethod(time.time)
 
     def call_at(self, when: float, call: Callable[[], object]) -> Call:
-        """Have *call* be called: see :meth:`~.contract.Clock.call_at`.
+        """Schedule *call*: see :meth:`~.contract.Clock.call_at`.
 
         :raises RuntimeError: no event loop is running.
         """

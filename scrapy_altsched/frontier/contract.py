@@ -33,7 +33,7 @@ class Call(Protocol):
     """A call that is to come."""
 
     def cancel(self) -> object:
-        """Have it never come; harmless if it has."""
+        """Cancel it; harmless if it was made."""
 
 
 class Clock(Protocol):
@@ -49,7 +49,7 @@ class Clock(Protocol):
         """Seconds since the epoch; for what has to survive a restart."""
 
     def call_at(self, when: float, call: Callable[[], object]) -> Call:
-        """Have *call* be called once, on the crawl's thread.
+        """Schedule *call* to be called once, on the crawl's thread.
 
         :param when: as :meth:`monotonic` counts; at once if that is over.
         """
@@ -138,7 +138,7 @@ class Entry:
         """Fill in what only an accepted request needs.
 
         A frontier calls it once, when it knows that the entry is not refused and before anything
-        is recorded: most of what a crawl adds are duplicates, which shall not cost an encoding.
+        is recorded: most of what a crawl adds are duplicates, which must not cost an encoding.
         """
 
     def __repr__(self) -> str:
@@ -364,7 +364,7 @@ class Frontier(SeenSet, Protocol):
         """The leased request's response was received: if the process dies, look there first."""
 
     def note_closing(self) -> None:
-        """The crawl began to end in an orderly way: nobody is to blame if the process dies now."""
+        """The crawl begins to end cleanly: nobody is to blame if the process dies now."""
 
     def finish(self, lease: Lease) -> None:
         """The leased request is done."""
@@ -404,13 +404,13 @@ class Frontier(SeenSet, Protocol):
         """
 
     def sync(self) -> None:
-        """Have what was committed survive the death of the machine.  Blocks; on any thread.
+        """Make what was committed survive the death of the machine.  Blocks; on any thread.
 
         :raises StoreError: it failed.
         """
 
     def recover(self) -> None:
-        """Connect anew to what is stored, after a commit has failed.
+        """Reconnect to the store after a failed commit.
 
         :raises StoreError: it cannot be opened, or is not as the last commit left it.
         """
@@ -429,7 +429,7 @@ class Frontier(SeenSet, Protocol):
         """Free every resource without committing; may be called at any time."""
 
     def check_owner(self) -> None:
-        """See that this is the process that opened the frontier.
+        """Check that this is the process that opened the frontier.
 
         :raises ForkedError: it is a forked child.
         """

@@ -32,7 +32,7 @@ class Remedy(enum.Enum):
     REPAIR = enum.auto()
     #: To do without what a repair could not keep.
     ACCEPT_LOSS = enum.auto()
-    #: The next run of the crawl, which goes on from an earlier commit.
+    #: The next run of the crawl, which continues from an earlier commit.
     RESUME = enum.auto()
     #: A spider that has what its requests name: their callbacks, above all.
     RESTORE_CODE = enum.auto()
@@ -105,7 +105,7 @@ class _Audit:
 
     @contextmanager
     def _reading(self, family: str) -> Iterator[None]:
-        """Go on after damage: what else is wrong shall be known too."""
+        """Go on after damage: what else is wrong should be known too."""
         try:
             yield
         except StoreDamagedError as error:
@@ -124,7 +124,7 @@ class _Audit:
                 self._was_repaired = True
             self._counters = self._rows.counters()
             if self._rows.identity() is None:
-                self._add("identities", "The store does not say whose it is.")
+                self._add("identities", "The store has no identity.")
 
     def _check_pending(self) -> Counter[int]:
         """How many requests each slot holds."""
@@ -146,7 +146,10 @@ class _Audit:
                     self._add("pending requests that are cut short", f"{name} is cut short.")
                     continue
                 if sequence >= counters.next_sequence and self._can_compare("meta"):
-                    self._add("pending requests with such numbers", f"{name} has a number to come.")
+                    self._add(
+                        "pending requests with such numbers",
+                        f"{name} has a number that is not assigned yet.",
+                    )
                 reason = self._inspect(entry.payload or b"")
                 if reason is not None:
                     self._add(
@@ -195,7 +198,7 @@ class _Audit:
                 if int.from_bytes(run, "big") > self._counters.run and self._can_compare("meta"):
                     self._add(
                         "start requests of runs to come",
-                        f"The start request {claim.hex()} is of a run that has not been.",
+                        f"The start request {claim.hex()} is of a run that has not begun.",
                     )
 
     def _check_unqueued(self, state: State) -> None:

@@ -1,4 +1,4 @@
-"""Importing requests that another scheduler has stored, in one go or not at all.
+"""Importing requests that another scheduler has stored, all or none.
 
 A new store gets them before it has its name (see
 :class:`~scrapy_altsched.frontier.store.journal.Journal`): it is there with all of them, or not
@@ -110,7 +110,7 @@ def import_job(
         raise JobdirError(
             f"JOBDIR {store.path.parent} holds a job of scrapy_altsched (frontier) and requests"
             f" of Scrapy's own scheduler ({', '.join(sorted(parts))}) that came later. They cannot"
-            " be made one. To resume the former, move the latter away; to import the latter,"
+            " be merged. To resume the former, move the latter away; to import the latter,"
             " move frontier and altsched.json away."
         )
     running = _Import(store, order, is_new=is_new)
@@ -174,7 +174,7 @@ class _Import:
         self._flush_if_full()
 
     def drop(self, fingerprints: Iterable[bytes]) -> None:
-        """Have these not be seen."""
+        """Unmark fingerprints that were seen."""
         for fingerprint in fingerprints:
             self.imported.dropped += 1
             self._rewriter.rows.forgotten.append(fingerprint)
@@ -198,7 +198,7 @@ class _Import:
         return False
 
     def _claim(self, fingerprint: bytes) -> None:
-        """Have the spider's ``start()`` not bring it again."""
+        """Make ``start()`` skip it when the spider yields it again."""
         occurrence = self._repeated.get(fingerprint, 0)
         while (claim := encode_claim(fingerprint, occurrence)) in self._claims or (
             self._store.claimed(fingerprint, occurrence) is not None

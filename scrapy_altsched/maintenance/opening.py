@@ -1,4 +1,4 @@
-"""Opening a job: what has to be done to what is stored, before a frontier goes on with it."""
+"""Opening a job: what has to be done to what is stored, before a frontier continues it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from ..errors import StoreError
-from ..frontier.contract import OnEvent, ignore_events
+from ..frontier.contract import Frontier, OnEvent, ignore_events
 from ..frontier.local.frontier import LocalFrontier
 from ..frontier.options import Options
 from ..frontier.store.journal import Journal
@@ -24,7 +24,7 @@ def open_frontier(
     locate: Callable[[bytes], tuple[str, bool]] | None = None,
     source: Source | None = None,
     on_event: OnEvent = ignore_events,
-) -> LocalFrontier:
+) -> Frontier:
     """Open the frontier of a job, or one that lives in memory.
 
     :param path: the job directory, or ``None``.

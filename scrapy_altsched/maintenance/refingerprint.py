@@ -1,6 +1,6 @@
-"""Making the fingerprints of stored requests anew, in one go or not at all.
+"""Recomputing the fingerprints of stored requests, all or none.
 
-Every request is written again (see :mod:`.rewriter`).  The batch that makes this true also holds
+Every request is rewritten (see :mod:`.rewriter`).  The batch that makes this true also holds
 what goes by fingerprints: the seen set, the suspects, and the start requests that were accepted.
 
 Of a request that is done only its fingerprint is stored, of which nothing can be made.
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..errors import CodecError
 from ..frontier.contract import Entry
@@ -30,20 +30,20 @@ Make = Callable[[bytes], bytes]
 
 
 @dataclass(slots=True)
-class Outcome:
+class Refingerprinted:
     """What became of the requests of a job.
 
     :ivar pending: how many there were.
-    :ivar unqueued: how many were in other states, as dead letters are.
-    :ivar changed: of both, how many have another fingerprint now.
+    :ivar unqueued: how many were in each other state, as dead letters are.
+    :ivar changed: of all these, how many have another fingerprint now.
     :ivar merged: pending ones that were taken out, as another pending one is the same page now.
     :ivar crawled: pending ones that were taken out, as the same page is done.
-    :ivar unreadable: of both, those that cannot be decoded, and keep their fingerprints.
+    :ivar unreadable: of all these, those that cannot be decoded, and keep their fingerprints.
     :ivar done: requests that were done before.
     """
 
     pending: int = 0
-    unqueued: int = 0
+    unqueued: dict[State, int] = field(default_factory=lambda: dict.fromkeys(UNQUEUED, 0))
     changed: int = 0
     merged: int = 0
     crawled: int = 0
@@ -56,7 +56,7 @@ def refingerprint(
     make: Make,
     notes: dict[str, bytes],
     progress: Callable[[], object] = lambda: None,
-) -> Outcome:
+) -> Refingerprinted:
     """Give all stored requests the fingerprints that *make* makes of them.
 
     Of pending requests that become the same page, the one that is next in order stays; the others
@@ -77,7 +77,7 @@ class _Refingerprinting:
         self._rewriter = Rewriter(journal)
         self._names = {slot_id: name for slot_id, _, name in journal.slots()}
         self._suspects = find_suspects(journal)
-        self._outcome = Outcome(done=journal.counters().done)
+        self._outcome = Refingerprinted(done=journal.counters().done)
         #: New fingerprints of all pending requests, in the order of their keys.
         self._made: list[bytes] = []
         #: New fingerprint of unique requests -> key of the one that is next in order.
@@ -89,7 +89,7 @@ class _Refingerprinting:
         #: The same of requests that are not unique: these do not own their place among the seen.
         self._others_moved: dict[bytes, bytes] = {}
 
-    def run(self, notes: dict[str, bytes]) -> Outcome:
+    def run(self, notes: dict[str, bytes]) -> Refingerprinted:
         final = self._rewriter.final
         final.notes.update(notes)
         self._read_pending()
@@ -144,7 +144,7 @@ class _Refingerprinting:
 
     def _read_unqueued(self, state: State, final: Batch) -> None:
         for key, row in self._journal.requests(state):
-            self._outcome.unqueued += 1
+            self._outcome.unqueued[state] += 1
             detail, value = state.split(row)
             entry = decode_value(value)
             new = self._renew(entry)

@@ -1,4 +1,4 @@
-"""Giving a stored queue another order, in one go or not at all."""
+"""Giving a stored queue another order, all or nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def reorder(journal: Journal, new: Order, locate: Locate | None = None) -> None:
     :param locate: where a request belongs in the new order.
     :raises StoreError: a read or write failed; the queue is as it was.
     """
-    # In any case: rows of a change that was cut short must be gone before the crawl goes on.
+    # In any case: rows of a change that was cut short must be gone before the crawl continues.
     rewriter = Rewriter(journal)
     stored = journal.note("order")
     if stored is not None and Order.parse(stored.decode()) != new:

@@ -51,13 +51,13 @@ class Repair:
     :ivar kept: family -> number of rows that are in the new store.
     :ivar losses: what could not be read, and what follows from it, in sentences.
     :ivar damage: what is noted in the job until it is accepted; empty if nothing is missing.
-    :ivar aside: where the damaged store is now.
+    :ivar damaged: where the damaged store is now.
     """
 
     kept: Counter[str] = field(default_factory=Counter)
     losses: list[str] = field(default_factory=list)
     damage: str = ""
-    aside: Path | None = None
+    damaged: Path | None = None
 
 
 def repair(
@@ -145,7 +145,7 @@ class _Rebuild:
         except OSError as error:
             raise JobdirError(
                 f"The repaired store {partial} cannot be written ({error}). Nothing was changed;"
-                " see that the disk has space for a copy of the store."
+                " check that the disk has space for a copy of the store."
             ) from error
         jobdir.note_commit(last)
         return result
@@ -160,14 +160,14 @@ class _Rebuild:
         """A death in between leaves a job whose repaired store is put in place at the next open."""
         jobdir = self._jobdir
         number = 1
-        while (aside := jobdir.store.with_name(f"{jobdir.store.name}.damaged-{number}")).exists():
+        while (damaged := jobdir.store.with_name(f"{jobdir.store.name}.damaged-{number}")).exists():
             number += 1
         jobdir.write_identity(identity)
         repaired = jobdir.path / REPAIRED
         partial.rename(repaired)
-        jobdir.store.rename(aside)
+        jobdir.store.rename(damaged)
         repaired.rename(jobdir.store)
-        self._result.aside = aside
+        self._result.damaged = damaged
 
     def _fill(self, store: Store, meta: dict[bytes, bytes]) -> None:
         counters, notes = self._read_meta(meta)
@@ -196,7 +196,7 @@ class _Rebuild:
             return Counters.parse(meta.get(b"counters", b"")), notes
         except ValueError:
             self._result.losses.append(
-                "How many requests were accepted and done is not known any more."
+                "How many requests were accepted and done is no longer known."
             )
             self._source.incomplete.add("meta")
             known = self._jobdir.last_commit
@@ -284,7 +284,7 @@ class _Rebuild:
         batches: dict[bytes, Batch] = {}
         for key, value in self._source.rows("seen"):
             if value and "meta" in self._source.incomplete:
-                continue  # whether it can be believed is not known any more
+                continue  # whether it can be believed is no longer known
             batch = batches.setdefault(value, Batch(Counters(), seen_value=value))
             batch.seen.append(key)
             kept["seen"] += 1

@@ -1,4 +1,4 @@
-"""Dead requests: which there are, and putting them back among the pending ones."""
+"""Dead letters: listing them, and making them pending again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class HasDead(Protocol):
     """Rows, or a frontier."""
 
     def dead(self) -> Iterator[tuple[bytes, str, bytes]]:
-        """Key, reason and stored value of every dead request."""
+        """Key, reason and stored value of every dead letter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class DeadRequest:
 
 
 def dead_requests(rows: HasDead) -> Iterator[DeadRequest]:
-    """All dead requests of a job.
+    """All dead letters of a job.
 
     :raises StoreError: they cannot be read.
     """
@@ -47,7 +47,7 @@ def dead_requests(rows: HasDead) -> Iterator[DeadRequest]:
 
 
 def requeue(journal: Journal, chosen: Iterable[DeadRequest], locate: Locate) -> int:
-    """Make dead requests pending again, all of them or none.
+    """Make dead letters pending again, all of them or none.
 
     Their crashes are forgotten already: the record of them went when they became dead letters.
 

@@ -26,7 +26,7 @@ class Rewriter:
 
     :param extends: whether requests join the slots that are there, instead of new slots of the same
         names.  Readers would know their rows at once: all of them go into the final batch.
-    :ivar rows: what the next chunk writes.  Only what does no harm without the final batch may be
+    :ivar rows: what the next chunk writes.  Only what is harmless without the final batch may be
         added to it.
     :ivar final: the batch that makes it all true.  Its counters are those of the store to begin
         with, and may be changed, but for ``next_slot``.
@@ -60,7 +60,7 @@ class Rewriter:
         return slot_id.to_bytes(8, "big") + order_key
 
     def add(self, name: str, order_key: bytes, value: bytes) -> bytes:
-        """Have a request be pending in slot *name*; its key.
+        """Make a request pending in slot *name*; its key.
 
         :param value: as :func:`~scrapy_altsched.frontier.store.states.encode_value` makes it.
         """
@@ -95,7 +95,7 @@ class Rewriter:
         return [*rows.stored.values(), *(getattr(rows, name) for name in _OTHER_ROWS)]
 
     def replace_queue(self) -> None:
-        """Have the final batch remove all slots that the store has now, with their requests.
+        """Make the final batch remove all slots that the store has now, with their requests.
 
         :raises StoreError: the slots cannot be read.
         """

@@ -110,7 +110,7 @@ class Salvage:
         return [reader for reader in (newest, self._open_rebuilt()) if reader is not None]
 
     def _name_manifest(self, links: Path) -> bool:
-        """Write CURRENT anew if there is only one file that it can name; whether that was done."""
+        """Rewrite CURRENT if there is only one file that it can name; whether that was done."""
         manifests = [name for name in files_of(self._store) if name.startswith("MANIFEST-")]
         if len(manifests) != 1:
             return False
@@ -195,6 +195,8 @@ class _Reader:
 
     def rows(self, family: str) -> Iterator[tuple[bytes, bytes]]:
         """All rows of a family but those that are damaged, in key order."""
+        if family in self._database.absent:
+            return
         with self._database.reading:
             cursor = self._database.families[family].iter()
             cursor.seek(b"")

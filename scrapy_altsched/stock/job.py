@@ -62,7 +62,7 @@ class StockJob:
     :ivar formats: its formats.
     :ivar kinds: kind of queue -> number of its records.
     :ivar unreadable: bytes of all files that could not be read.
-    :ivar first_dead: why the first dead request is dead.
+    :ivar first_dead: the reason of the first dead letter.
     """
 
     def __init__(

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 )
 
 from scrapy_altsched.frontier import Entry, Lease, Options, Order, Verdict
-from scrapy_altsched.frontier.changes import Added, Died, Done, Forgotten, Marked, Skipped
+from scrapy_altsched.frontier.changes import Kind
 from scrapy_altsched.frontier.local import batches
 from scrapy_altsched.frontier.local.persistence import Persistence
 from scrapy_altsched.frontier.local.suspects import judge
@@ -408,21 +408,16 @@ class Machine(RuleBasedStateMachine):
         assert counts.unaccounted == 0
         assert isinstance(self.frontier._kept, Persistence)
         uncommitted = self.frontier._kept._uncommitted
-        ends = [change for change in uncommitted if isinstance(change, Done | Died)]
-        ended = {change.key for change in ends}
-        alive = [
-            change
-            for change in uncommitted
-            if isinstance(change, Added) and change.key not in ended
-        ]
-        others = [
-            change for change in uncommitted if isinstance(change, Marked | Forgotten | Skipped)
-        ]
+        changes = [*uncommitted]
+        ends = [change for change in changes if change[0] in (Kind.DONE, Kind.DIED)]
+        ended = {key for _, key, *_ in ends}
+        added = (Kind.ADDED_UNIQUE, Kind.ADDED)
+        alive = [change for change in changes if change[0] in added and change[1] not in ended]
+        single = (Kind.MARKED, Kind.FORGOTTEN, Kind.SKIPPED)
+        others = [change for change in changes if change[0] in single]
         assert self.frontier.pressure.changes == len(alive) + len(ends) + len(others)
-        dead = [change for change in ends if isinstance(change, Died)]
-        assert uncommitted.size == sum(
-            len(change.entry.payload or b"") for change in (*alive, *dead)
-        )
+        entries = [entry for _, _, _, entry, _ in (*alive, *ends) if entry is not None]
+        assert uncommitted.size == sum(len(entry.payload or b"") for entry in entries)
 
     def teardown(self) -> None:
         if not hasattr(self, "frontier"):

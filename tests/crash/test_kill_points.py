@@ -113,7 +113,7 @@ def stopped(tmp_path: Path) -> Path:
 
 
 def with_dead(tmp_path: Path) -> Path:
-    """A job that has nothing but dead requests left."""
+    """A job that has nothing but dead letters left."""
     frontier = open_frontier(tmp_path / "job", OWNER, FIFO)
     start(frontier)
     crawl(frontier, silent, 1)

@@ -94,7 +94,7 @@ def test_a_renamed_callback_leaves_the_job_unfinished_until_its_requests_are_req
             assert len(shop.lines("WARNING")) <= 2
             [error] = shop.lines("ERROR")
             assert f"is not finished: {done} requests done, 0 pending" in error
-            assert f"{41 - done} of the dead requests could not be restored" in error
+            assert f"{41 - done} of the dead letters could not be restored" in error
             assert error.count(f"{site.url}/") == 3 + 1  # examples, and the command
             assert "parse_product" in error
             assert "scrapy altsched requeue" in error
@@ -131,7 +131,7 @@ def test_a_crawl_none_of_whose_requests_can_be_restored_stops_before_its_queue_i
         assert "Spider closed (restore_failed)" in shop.log
         assert f"none of the first {HOPELESS} requests could be restored" in shop.log
         assert f"{left - HOPELESS} pending, {HOPELESS} dead" in shop.lines("ERROR")[-1]
-        assert f"{HOPELESS} of the dead requests could not be restored" in shop.lines("ERROR")[-1]
+        assert f"{HOPELESS} of the dead letters could not be restored" in shop.lines("ERROR")[-1]
         shop.rename("parse_item", "parse_product")
         assert f"{HOPELESS} request" in shop.requeue()
         shop.run()

@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 from scrapy import Request, pqueues, signals
 from scrapy.core.scheduler import Scheduler as StockScheduler
 from scrapy.dupefilters import RFPDupeFilter
+from scrapy.exceptions import DontCloseSpider
+from twisted.python.failure import Failure
 
 from scrapy_altsched import Scheduler
 from scrapy_altsched.errors import StoreDamagedError, StoreError
@@ -379,6 +381,53 @@ def test_commits_that_go_on_failing_close_the_spider(tmp_path: Path) -> None:
     stand_in.scheduler.enqueue_request(page(1))
     assert stand_in.engine.closed_with == "commit_failed"
     stand_in.scheduler.close("commit_failed")
+
+
+def stays_open(stand_in: StandIn) -> bool:
+    """Whether a spider that is idle is kept open, as Scrapy asks."""
+    results = stand_in.crawler.signals.send_catch_log(
+        signals.spider_idle, spider=stand_in.spider, dont_log=DontCloseSpider
+    )
+    raised = [result.value for _, result in results if isinstance(result, Failure)]
+    return any(isinstance(error, DontCloseSpider) for error in raised)
+
+
+def test_while_nothing_can_be_saved_an_idle_spider_stays_open_and_is_told_that_it_is_idle(
+    tmp_path: Path,
+) -> None:
+    stand_in = StandIn({**OURS, "JOBDIR": str(tmp_path / "job")})
+    is_full = True
+
+    def committing() -> None:
+        if is_full:
+            raise OSError("No space left on device")
+
+    stand_in.crawler.signals.connect(committing, frontier_committing)
+    stand_in.scheduler.enqueue_request(page(1))
+    request = stand_in.next()
+    assert request is not None
+    stand_in.engine.end(request)
+    assert stand_in.next() is None
+    assert not stand_in.scheduler.has_pending_requests()
+    assert stays_open(stand_in)
+    is_full = False
+    assert stand_in.scheduler.checkpoint()
+    assert not stays_open(stand_in)
+    stand_in.scheduler.close("finished")
+
+
+def test_what_cannot_be_read_keeps_an_idle_spider_open_and_is_not_pending(tmp_path: Path) -> None:
+    stand_in = StandIn({**OURS, "JOBDIR": str(tmp_path / "job")})
+    stand_in.scheduler.enqueue_request(page(1))
+    committer = stand_in.scheduler._session._committer
+    assert stand_in.scheduler.has_pending_requests()
+    committer.note_failure(StoreError("it cannot be read"), reading=True)
+    assert not stand_in.scheduler.has_pending_requests()
+    assert stays_open(stand_in)
+    committer.note_read()
+    assert committer.commit()
+    assert stand_in.scheduler.has_pending_requests()
+    stand_in.scheduler.close("shutdown")
 
 
 def test_a_duplicate_that_came_while_the_store_could_not_be_read_is_told_of_later(

@@ -59,7 +59,7 @@ def test_a_jobdir_is_refused_in_one_sentence(tmp_path: Path, scheduler: str) -> 
     with Site({"/0": Page()}) as site:
         log = crawl(tmp_path, f"{site.url}/0", "JOBDIR=job", f"SCHEDULER={scheduler}")
         assert site.hits == {}
-    assert f"JOBDIR {tmp_path / 'job'} cannot be used: this operating system has no fcntl" in log
+    assert f"JOBDIR {tmp_path / 'job'} cannot be used: this operating system lacks fcntl" in log
     assert "Unset JOBDIR to crawl without saving" in log
     assert list((tmp_path / "job").glob("altsched*")) == []
     assert not (tmp_path / "job" / "frontier").exists()

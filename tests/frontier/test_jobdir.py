@@ -427,7 +427,7 @@ def test_a_directory_that_is_out_of_reach_for_a_while_is_not_taken_for_deleted(
 ) -> None:
     command = [sys.executable, "-c", OUT_OF_REACH, jobdir]
     run = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
-    sentence = f"StoreError {jobdir / 'frontier'} cannot be reached: Permission denied. See that"
+    sentence = f"StoreError {jobdir / 'frontier'} cannot be reached: Permission denied. Check that"
     assert [line[: len(sentence)] for line in run.stdout.splitlines()] == [sentence] * 2
     assert_opens(jobdir, 3)
 
@@ -504,7 +504,10 @@ def test_a_refusal_says_if_the_process_that_held_the_directory_has_ended(jobdir:
     [
         # Another process has this number now.
         ({"born": "1"}, "has ended: a process that it started still has"),
-        ({"place": "elsewhere", "host": "far"}, "on host far); whether that process still runs"),
+        (
+            {"place": "elsewhere", "host": "far"},
+            "on host far); whether that process is still running",
+        ),
     ],
 )
 def test_a_refusal_knows_one_process_from_another(

@@ -64,7 +64,7 @@ def reopen_after_crash(disk: DiskKind, frontier: LocalFrontier) -> LocalFrontier
 
 
 def dead(disk: DiskKind) -> dict[str, str]:
-    """Name -> reason of the dead requests in a job that is closed."""
+    """Name -> reason of the dead letters in a job that is closed."""
     journal = Journal(disk.path, OWNER)
     found = {decode_value(value).fingerprint.decode(): why for _, why, value in journal.dead()}
     journal.close()

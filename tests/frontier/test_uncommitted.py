@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scrapy_altsched.frontier import Entry
-from scrapy_altsched.frontier.changes import Added, Died, Done, Forgotten, Marked
+from scrapy_altsched.frontier.changes import Change, Changes, Kind
 from scrapy_altsched.frontier.local import batches
 from scrapy_altsched.frontier.local.batches import choose_part
 from scrapy_altsched.frontier.local.uncommitted import Uncommitted
@@ -84,8 +84,10 @@ class Crawl:
             true.seen.discard(fingerprint)
 
     def has_seen(self, fingerprint: bytes) -> bool:
-        known = self.changes.has_seen(fingerprint)
-        is_seen = fingerprint in self.stored.seen if known is None else known
+        changes = self.changes
+        is_seen = fingerprint in changes.seen or (
+            fingerprint not in changes.forgotten and fingerprint in self.stored.seen
+        )
         assert is_seen == (fingerprint in self.true.seen)
         return is_seen
 
@@ -121,7 +123,7 @@ class Crawl:
         counters = stored.counters
         assert counters.accepted == counters.done + counters.dead + len(stored.pending)
         assert [*self.changes, *self.changes.unwritten, *self.changes.ended] == []
-        assert self.changes.size == self.changes.pressure.changes == self.changes._early == 0
+        assert self.changes.size == self.changes.pressure.changes == self.changes._done == 0
 
 
 STEPS = st.lists(st.tuples(st.sampled_from(VERBS), st.integers(0, 9)), max_size=25)
@@ -184,42 +186,44 @@ def test_each_batch_leaves_a_state_that_loses_nothing() -> None:
         crawl = Crawl()
         for verb in verbs:
             crawl.do(*verb)
-        requests = {change.key: change.entry for change in crawl.changes if type(change) is Added}
-        forgotten = {
-            change.fingerprint for change in crawl.changes if isinstance(change, Forgotten)
-        }
-        marked = {change.fingerprint for change in crawl.changes if isinstance(change, Marked)}
+        added = (Kind.ADDED_UNIQUE, Kind.ADDED)
+        requests = {key: entry for kind, key, _, entry, _ in crawl.changes if kind in added}
+        forgotten = {key for kind, key, *_ in crawl.changes if kind is Kind.FORGOTTEN}
+        marked = {key for kind, key, *_ in crawl.changes if kind is Kind.MARKED}
         for _ in crawl.commit():
             stored = crawl.stored
             if not [*crawl.changes]:
                 break
             # No page is done yet: each that is seen is there.
             assert stored.counters.done == 0
+            assert all(requests[key].payload for key in stored.pending)
             there = {requests[key].fingerprint for key in stored.pending | stored.dead}
             assert stored.seen <= there | forgotten | marked
 
     check()
 
 
+SLOT, PAGE = Slot(1, "slot"), Entry(b"page", payload=b"payload")
+
+
+def added(key: bytes) -> Change:
+    return Kind.ADDED_UNIQUE, key, SLOT, PAGE, None
+
+
 def test_no_batch_ends_between_a_mark_and_its_request() -> None:
-    slot, page = Slot(1, "slot"), Entry(b"page", payload=b"payload")
-    changes = [
-        Added(b"1", slot, page, True, None),
-        Marked(b"x"),
-        Added(b"2", slot, page, True, None),
-    ]
-    part = choose_part(changes, {}, 2, 1_000)
-    assert part.changes == changes
-    part = choose_part(changes, {b"2": True}, 2, 1_000)
-    assert part.changes == changes[:1]
-    assert part.deferred.marks == [b"x"]
+    mark: Change = (Kind.MARKED, b"x", None, None, None)
+    changes = [added(b"1"), mark, added(b"2"), added(b"3")]
+    part = choose_part(Changes(changes), {}, 2, 1_000)
+    assert [*part.changes] == changes[:3]
+    assert part.length == 3
+    part = choose_part(Changes(changes), {b"2": True}, 1, 1_000)
+    assert [*part.changes] == changes[:1]
+    assert [*part.deferred] == changes[1:3]
 
 
 def test_the_end_of_a_page_waits_and_its_row_is_never_written() -> None:
-    slot, page = Slot(1, "slot"), Entry(b"page", payload=b"payload")
-    added, done = Added(b"1", slot, page, True, None), Done(b"1", slot)
-    died = Died(b"2", slot, page, "why")
-    part = choose_part([added, done, died], {b"1": True, b"2": False}, 2, 1_000)
-    assert part.changes == [died]
-    assert part.deferred.ends == [done]
-    assert part.deferred.added == [added]
+    done: Change = (Kind.DONE, b"1", SLOT, None, None)
+    died: Change = (Kind.DIED, b"2", SLOT, PAGE, "why")
+    part = choose_part(Changes([added(b"1"), done, died]), {b"1": True, b"2": False}, 2, 1_000)
+    assert [*part.changes] == [died]
+    assert [*part.deferred] == [added(b"1"), done]

@@ -23,8 +23,9 @@ from scrapy_altsched.frontier import Counts, Entry, Options, Order, Verdict
 from scrapy_altsched.frontier.contract import Event, LeaseUnrecorded
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.store.journal import Journal
+from scrapy_altsched.frontier.store.states import DEAD
 from scrapy_altsched.maintenance.opening import open_frontier
-from scrapy_altsched.maintenance.refingerprint import Outcome, refingerprint
+from scrapy_altsched.maintenance.refingerprint import Refingerprinted, refingerprint
 
 from ..engines import OURS, StandIn
 from ..frontiers import (
@@ -72,7 +73,7 @@ def renamed(names: dict[str, str]) -> Make:
 
 def change(
     disk: DiskKind, names: dict[str, str] | Make, progress: Callable[[], object] = lambda: None
-) -> Outcome:
+) -> Refingerprinted:
     """Do it, as the command does."""
     journal = Journal(disk.path, OWNER)
     make = renamed(names) if isinstance(names, dict) else names
@@ -97,7 +98,7 @@ def test_pending_requests_have_the_new_fingerprints_and_their_old_places(disk: D
     add(frontier, "d", page("a", "x", 5), page("b", "y"), page("c", "x"))
     frontier.close()
     outcome = change(disk, {"a": "A", "b": "B"})
-    assert outcome == Outcome(pending=4, changed=2)
+    assert outcome == Refingerprinted(pending=4, changed=2)
     frontier = disk.open()
     assert problems_of(frontier) == []
     assert seen(frontier, "a", "A", "b", "B", "c", "d") == [False, True, False, True, True, True]
@@ -115,7 +116,7 @@ def test_a_log_of_leases_that_cannot_be_begun_anew_is_no_reason_to_fail(disk: Di
     for name in ("altsched.leases.0", "altsched.leases.1"):
         (disk.path / name).unlink(missing_ok=True)
         (disk.path / name).mkdir()
-    assert change(disk, {"a": "A"}) == Outcome(pending=1, changed=1)
+    assert change(disk, {"a": "A"}) == Refingerprinted(pending=1, changed=1)
     events: list[Event] = []
     frontier = open_frontier(disk.path, OWNER, on_event=events.append)
     assert work_off(frontier) == ["A"]
@@ -128,7 +129,7 @@ def test_if_nothing_changes_nothing_is_written_anew(disk: DiskKind) -> None:
     add(frontier, *"abc")
     frontier.close()
     before = frontier.commit_number
-    assert change(disk, {}) == Outcome(pending=3)
+    assert change(disk, {}) == Refingerprinted(pending=3)
     frontier = disk.open()
     assert frontier.commit_number == before + 2, "the note, and the opening"
     assert frontier.note("fingerprints") == b"new"
@@ -155,7 +156,9 @@ def test_of_pages_that_become_one_the_next_in_order_stays(
     frontier = disk.open(options)
     add(frontier, *entries)
     frontier.close()
-    assert change(disk, dict.fromkeys("abc", "same")) == Outcome(pending=3, changed=3, merged=2)
+    assert change(disk, dict.fromkeys("abc", "same")) == Refingerprinted(
+        pending=3, changed=3, merged=2
+    )
     frontier = disk.open(options)
     assert problems_of(frontier) == []
     assert frontier.counts() == Counts(accepted=3, pending=1, done=2)
@@ -173,7 +176,7 @@ def test_a_page_that_becomes_an_unchanged_one_is_merged_with_it(disk: DiskKind, 
     # Last in, first out.
     add(frontier, *("ba" if first == "a" else "ab"))
     frontier.close()
-    assert change(disk, {"b": "a"}) == Outcome(pending=2, changed=1, merged=1)
+    assert change(disk, {"b": "a"}) == Refingerprinted(pending=2, changed=1, merged=1)
     frontier = disk.open()
     assert seen(frontier, "a", "b") == [True, False]
     (lease,) = take_all(frontier)
@@ -190,7 +193,7 @@ def test_a_page_that_becomes_one_that_is_done_is_taken_out(disk: DiskKind) -> No
     add(frontier, *"abc")
     frontier.close()
     outcome = change(disk, {"a": "done", "b": "marked"})
-    assert outcome == Outcome(pending=3, changed=2, crawled=2, done=1)
+    assert outcome == Refingerprinted(pending=3, changed=2, crawled=2, done=1)
     frontier = disk.open()
     assert seen(frontier, "a", "b", "c", "done") == [False, False, True, True]
     assert frontier.counts() == Counts(accepted=4, pending=1, done=3)
@@ -204,7 +207,7 @@ def test_a_page_that_takes_the_old_fingerprint_of_another_is_not_taken_for_it(
     frontier = disk.open()
     add(frontier, *"abc")
     frontier.close()
-    assert change(disk, {"a": "b", "b": "c", "c": "a"}) == Outcome(pending=3, changed=3)
+    assert change(disk, {"a": "b", "b": "c", "c": "a"}) == Refingerprinted(pending=3, changed=3)
     frontier = disk.open()
     assert problems_of(frontier) == []
     assert seen(frontier, *"abc") == [True, True, True]
@@ -219,7 +222,7 @@ def test_requests_that_are_not_filtered_all_stay(disk: DiskKind) -> None:
     add(frontier, *(page("a", unique=False) for _ in range(2)), page("b"))
     frontier.close()
     outcome = change(disk, {"a": "done", "b": "B"})
-    assert outcome == Outcome(pending=3, changed=3, done=1)
+    assert outcome == Refingerprinted(pending=3, changed=3, done=1)
     frontier = disk.open()
     assert seen(frontier, "a", "B", "done") == [False, True, True]
     assert work_off(frontier) == ["B", "done", "done"]
@@ -231,7 +234,9 @@ def test_dead_requests_have_the_new_fingerprints_too(disk: DiskKind) -> None:
     add(frontier, *"ab")
     frontier.dead_letter(take(frontier), "it is broken")
     frontier.close()
-    assert change(disk, {"a": "b", "b": "B"}) == Outcome(pending=1, dead=1, changed=2)
+    assert change(disk, {"a": "b", "b": "B"}) == Refingerprinted(
+        pending=1, unqueued={DEAD: 1}, changed=2
+    )
     frontier = disk.open()
     assert problems_of(frontier) == []
     ((_, why, value),) = journal_of(frontier).dead()
@@ -251,7 +256,7 @@ def test_what_cannot_be_decoded_keeps_its_fingerprint(disk: DiskKind) -> None:
     frontier = disk.open()
     add(frontier, *"abc")
     frontier.close()
-    assert change(disk, make) == Outcome(pending=3, changed=2, unreadable=1)
+    assert change(disk, make) == Refingerprinted(pending=3, changed=2, unreadable=1)
     frontier = disk.open()
     assert work_off(frontier) == ["newc", "b", "newa"]
     frontier.close()
@@ -382,7 +387,7 @@ def test_random_jobs_are_as_a_model_says(disk: DiskKind, seed: int) -> None:
             expected[new] = entry.payload
             kept += 1
     outcome = change(disk, there)
-    assert (outcome.pending, outcome.dead, outcome.done) == (len(before), 1, len(done))
+    assert (outcome.pending, outcome.unqueued, outcome.done) == (len(before), {DEAD: 1}, len(done))
     assert outcome.merged + outcome.crawled == len(before) - kept
     frontier = disk.open()
     assert problems_of(frontier) == []
@@ -458,7 +463,7 @@ def test_a_kill_in_the_middle_leaves_all_as_it_was(disk: DiskKind, moment: str) 
     assert all(seen(frontier, *expected))
     frontier.close()
     outcome = change(disk, {name: f"new {name}" for name in names})
-    assert outcome == Outcome(pending=len(names), changed=0 if is_changed else len(names))
+    assert outcome == Refingerprinted(pending=len(names), changed=0 if is_changed else len(names))
     frontier = disk.open()
     assert sorted(work_off(frontier)) == [f"new {name}" for name in names]
     frontier.close()
@@ -607,7 +612,7 @@ def test_a_job_that_a_crawl_holds_is_left_alone(project: Path) -> None:
         (["nothing"], 1, "nothing holds no job of scrapy_altsched"),
         ([], 2, "the following arguments are required: JOBDIR"),
         (["job", "-a", "needed"], 2, "-a takes NAME=VALUE, not 'needed'"),
-        (["job"], 2, "the spider 'spider' cannot be made (TypeError: Shop.__init__()"),
+        (["job"], 2, "the spider 'spider' cannot be created (TypeError: Shop.__init__()"),
         (["job", "-a", "needed=x", "-s", "ALTSCHED_URL_RULES=no.toml"], 1, "no.toml"),
     ],
 )

@@ -84,7 +84,7 @@ def test_of_sixteen_pages_under_way_the_one_that_kills_alone_is_dead_until_it_is
         assert site.hits[POISON] == 6
         assert_complete(crawl, site, set(graph))
     assert altsched("check", crawl.jobdir).returncode == 0
-    assert "No request is dead" in altsched("requeue", crawl.jobdir).stdout
+    assert "There are no dead letters" in altsched("requeue", crawl.jobdir).stdout
 
 
 # On the store
@@ -233,7 +233,7 @@ def test_a_requeue_after_a_change_of_order_that_was_cut_short_takes_no_rows_of_i
 
 @pytest.fixture
 def job(disk: DiskKind) -> Path:
-    """A job with two dead requests, one of which lived in memory only."""
+    """A job with two dead letters, one of which lived in memory only."""
     frontier = disk.open(FIFO)
     frontier.add(page("a-fingerprint"))
     frontier.add(Entry(b"b-fingerprint", "host.example", request="an object"))
@@ -265,7 +265,7 @@ def test_a_request_is_named_by_its_url_or_the_first_digits_of_its_fingerprint(jo
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["http://host.example/nowhere"], "no dead request is called"),
+        (["http://host.example/nowhere"], "there is no dead letter named"),
         ([b"b-fingerprint".hex()], "nothing whole is stored of it"),
         (["http://host.example/a-fingerprint", "--all"], "not both"),
     ],

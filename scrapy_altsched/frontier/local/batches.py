@@ -7,11 +7,12 @@ One last batch says so of all pages that are, and carries the notes (see :mod:`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import islice, zip_longest
+from itertools import chain, pairwise
 
-from ..changes import Added, Change, Cleared, Died, Done, Forgotten, Marked
+from ..changes import Change, Changes, Kind
+from ..contract import Entry
 from ..queue.slots import Slot
 from ..store.records import Batch
 from ..store.states import DEAD, PENDING, encode_value
@@ -25,22 +26,14 @@ BATCH_BYTES = 4 * 1024 * 1024
 #: Point deletions in one slot past which one over its range spares later reads walking over them.
 _RANGE_DELETE_FROM = 1_000
 
-
-@dataclass(slots=True)
-class Deferred:
-    """What early batches have left for the last one, beside what is still in the list.
-
-    :ivar ends: changes that wait for it by their nature.
-    :ivar added: requests that are done: with their ends they leave no rows.
-    :ivar marks: fingerprints marked for such requests.
-    """
-
-    ends: list[Change] = field(default_factory=list)
-    added: list[Added] = field(default_factory=list)
-    marks: list[bytes] = field(default_factory=list)
-
-    def __bool__(self) -> bool:
-        return bool(self.ends or self.added or self.marks)
+# Names of this module are found faster than members of an enumeration.
+_ADDED_UNIQUE, _ADDED, _DONE, _DIED = Kind.ADDED_UNIQUE, Kind.ADDED, Kind.DONE, Kind.DIED
+_MARKED, _FORGOTTEN, _SKIPPED, _CLEARED = (
+    Kind.MARKED,
+    Kind.FORGOTTEN,
+    Kind.SKIPPED,
+    Kind.CLEARED,
+)
 
 
 @dataclass(slots=True)
@@ -49,19 +42,16 @@ class Part:
 
     :ivar length: how many changes of the list it covers.
     :ivar changes: those of them that it writes.
-    :ivar deferred: what it leaves for the last batch.
+    :ivar deferred: those that it leaves for the last batch.
     """
 
     length: int = 0
-    changes: list[Change] = field(default_factory=list)
-    deferred: Deferred = field(default_factory=Deferred)
+    changes: Changes = field(default_factory=Changes)
+    deferred: Changes = field(default_factory=Changes)
 
 
 def choose_part(
-    changes: Sequence[Change],
-    ended: Mapping[bytes, bool],
-    most: int,
-    most_bytes: int,
+    changes: Iterable[Change], ended: Mapping[bytes, bool], most: int, most_bytes: int
 ) -> Part:
     """The beginning of *changes* that goes into an early batch.
 
@@ -70,62 +60,76 @@ def choose_part(
     :param most_bytes: of payload, but for that of a single request.
     """
     part = Part()
-    taken, left = part.changes, part.deferred
-    size = 0
-    for change, following in zip_longest(changes, islice(changes, 1, None)):
-        if isinstance(change, Done | Cleared):
-            left.ends.append(change)
-        elif isinstance(change, Added) and ended.get(change.key):
-            left.added.append(change)
-        elif (
-            isinstance(change, Marked) and isinstance(following, Added) and ended.get(following.key)
+    size = taken = 0
+    last: Change | None = None
+    for change, following in pairwise(chain(changes, (None,))):
+        assert change is not None
+        kind, entry = change[0], change[3]
+        if _waits(change, ended) or (
+            # A mark may be that of the request that comes next.
+            kind is _MARKED and following is not None and _waits(following, ended, only_added=True)
         ):
-            left.marks.append(change.fingerprint)
+            part.deferred.append(*change)
         else:
-            if isinstance(change, Added | Died):
-                size += len(change.entry.payload or b"")
-            is_full = len(taken) >= most or size > most_bytes
-            if taken and is_full and not _belong_together(taken[-1], change):
+            if entry is not None:
+                size += len(entry.payload or b"")
+            is_full = taken >= most or size > most_bytes
+            if is_full and last is not None and not _belong_together(last, change):
                 break
-            taken.append(change)
+            part.changes.append(*change)
+            taken += 1
+            last = change
         part.length += 1
     return part
 
 
+def _waits(change: Change, ended: Mapping[bytes, bool], *, only_added: bool = False) -> bool:
+    """Whether a change is for the last batch, where a request that is done leaves no row."""
+    kind = change[0]
+    if kind is _ADDED_UNIQUE or kind is _ADDED:
+        return ended.get(change[1], False)
+    return not only_added and (kind is _DONE or kind is _CLEARED)
+
+
 def _belong_together(first: Change, second: Change) -> bool:
     """Whether *first* must not be durable without *second*, which comes next."""
-    if isinstance(first, Marked):
-        return isinstance(second, Added)  # it may be that request's mark
+    if first[0] is _MARKED:
+        return second[0] is _ADDED_UNIQUE or second[0] is _ADDED
     # What lives in memory only is in the list once it has ended.
-    return isinstance(first, Added) and first.entry.payload is None
+    return (first[0] is _ADDED_UNIQUE or first[0] is _ADDED) and (
+        first[3] is not None and first[3].payload is None
+    )
 
 
 class Draft:
     """A batch in the making, and the changes that it writes.
 
-    :param is_seen: whether a fingerprint is seen after all changes, and was not forgotten before.
+    :param is_seen: fingerprints that are seen, after all changes, and not stored as such.
     :ivar stored: how many requests of each slot the batch leaves in the store.
     :ivar removed: how many rows of pending requests it removes in each slot.
-    :ivar accepted: the requests that it says were accepted.
-    :ivar ends: the ends that it writes.
+    :ivar accepted: key -> bytes of payload, of the requests that it says were accepted.
+    :ivar done: keys of the requests that it says are done.
+    :ivar died: key -> bytes of payload, of those that it says are dead.
     :ivar forgotten: fingerprints that it says were forgotten.
     :ivar others: how many changes of other kinds it writes.
     :ivar part: what it covers of the list; ``None``: all, and what was deferred.
     :ivar length: how many changes of the list it covers.
     """
 
-    def __init__(self, batch: Batch, run: int, is_seen: Callable[[bytes], bool]) -> None:
+    def __init__(self, batch: Batch, run: int, is_seen: Container[bytes]) -> None:
         self.batch = batch
         self._run = run
         self._is_seen = is_seen
-        self._removed = batch.removed[PENDING]
-        self._added: dict[bytes, Added] = {}
+        #: Requests that become pending: their entries, and their slots.
+        self._entries: dict[bytes, Entry] = {}
+        self._slots: dict[bytes, Slot] = {}
         #: Fingerprint -> whether it is seen, of those of which that changes.
         self._seen: dict[bytes, bool] = {}
         self.stored: dict[Slot, int] = {}
         self.removed: dict[Slot, int] = {}
-        self.accepted: list[Added] = []
-        self.ends: list[Done | Died] = []
+        self.accepted: dict[bytes, int] = {}
+        self.done: list[bytes] = []
+        self.died: dict[bytes, int] = {}
         self.forgotten: list[bytes] = []
         self.others = 0
         self.part: Part | None = None
@@ -143,76 +147,70 @@ class Draft:
         self._fold(part.changes)
         self._render()
 
-    def write_all(self, deferred: Deferred, changes: Collection[Change]) -> None:
+    def write_all(self, deferred: Changes, changes: Changes) -> None:
         """Write all that there is."""
         self.length = len(changes)
-        for fingerprint in deferred.marks:
-            if self._is_seen(fingerprint):
-                self._seen[fingerprint] = True
-        self.others = len(deferred.marks)
-        self._accept_late(deferred.added)
-        self._fold(deferred.ends)
+        self._fold(deferred)
+        # Changes that came after these may have been written already.
+        for fingerprint in [name for name in self._seen if name not in self._is_seen]:
+            del self._seen[fingerprint]
         self._fold(changes)
         self._render()
 
-    def _accept_late(self, requests: Iterable[Added]) -> None:
-        """Accept requests after changes that came later than they did."""
-        for added in requests:
-            self._accept(added)
-            if not self._is_seen(added.entry.fingerprint):
-                self._seen.pop(added.entry.fingerprint, None)
-
-    def _accept(self, added: Added) -> None:
-        self._added[added.key] = added
-        self.accepted.append(added)
-        if added.marks:
-            self._seen[added.entry.fingerprint] = True
-        if added.claim is not None:
-            self.batch.started.append((added.claim, self._run))
-
     def _fold(self, changes: Iterable[Change]) -> None:
-        seen, batch = self._seen, self.batch
-        for change in changes:
-            if isinstance(change, Added):
-                self._accept(change)
-            elif isinstance(change, (Done, Died)):
-                self._end(change)
-            elif isinstance(change, Cleared):
-                batch.suspects.append((change.fingerprint, None))
-            elif isinstance(change, Marked):
-                seen[change.fingerprint] = True
-                self.others += 1
-            elif isinstance(change, Forgotten):
-                seen[change.fingerprint] = False
-                self.forgotten.append(change.fingerprint)
+        batch, seen, accepted = self.batch, self._seen, self.accepted
+        entries, slots = self._entries, self._slots
+        for kind, key, slot, entry, detail in changes:
+            if kind is _ADDED_UNIQUE or kind is _ADDED:
+                assert entry is not None
+                entries[key] = entry
+                slots[key] = slot
+                accepted[key] = len(entry.payload or b"")
+                if kind is _ADDED_UNIQUE:
+                    seen[entry.fingerprint] = True
+                if detail is not None:
+                    batch.started.append((detail, self._run))
+            elif kind is _DONE:
+                self.done.append(key)
+                self._end(key, slot)
+            elif kind is _DIED:
+                assert entry is not None
+                self.died[key] = len(entry.payload or b"")
+                self._end(key, slot)
+                row = DEAD.join(detail, encode_value(entry))
+                batch.stored[DEAD].append((key, row))
+            elif kind is _CLEARED:
+                batch.suspects.append((key, None))
             else:
-                batch.started.append((change.claim, self._run))
                 self.others += 1
+                if kind is _MARKED:
+                    seen[key] = True
+                elif kind is _FORGOTTEN:
+                    seen[key] = False
+                    self.forgotten.append(key)
+                else:
+                    batch.started.append((key, self._run))
 
-    def _end(self, change: Done | Died) -> None:
-        self.ends.append(change)
-        if self._added.pop(change.key, None) is None:
-            slot: Slot = change.home
+    def _end(self, key: bytes, slot: Slot) -> None:
+        """A request is not pending: it is not written as that, or removed."""
+        if self._entries.pop(key, None) is None:
             self.stored[slot] = self.stored.get(slot, slot.stored) - 1
             self.removed[slot] = self.removed.get(slot, 0) + 1
-            self._removed.append(change.key)
+            self.batch.removed[PENDING].append(key)
 
     def _render(self) -> None:
         """Put into the batch what is left of all that was folded."""
-        batch, counters, stored = self.batch, self.batch.counters, self.stored
+        batch, counters, stored, slots = self.batch, self.batch.counters, self.stored, self._slots
         pending = batch.stored[PENDING]
-        for key, slot, entry, *_ in self._added.values():
+        for key, entry in self._entries.items():
+            slot = slots[key]
             stored[slot] = stored.get(slot, slot.stored) + 1
             pending.append((key, encode_value(entry)))
         for fingerprint, is_seen in self._seen.items():
             (batch.seen if is_seen else batch.forgotten).append(fingerprint)
-        dead = [change for change in self.ends if isinstance(change, Died)]
-        for change in dead:
-            row = DEAD.join(change.reason, encode_value(change.entry))
-            batch.stored[DEAD].append((change.key, row))
         counters.accepted += len(self.accepted)
-        counters.dead += len(dead)
-        counters.done += len(self.ends) - len(dead)
+        counters.dead += len(self.died)
+        counters.done += len(self.done)
         counters.forgotten += len(self.forgotten)
         for slot, count in stored.items():
             batch.slots.append((slot.prefix, count, slot.name))

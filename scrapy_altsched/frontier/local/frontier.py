@@ -153,6 +153,8 @@ class LocalFrontier:
         key = slot.prefix + order_key
         if entry.payload is None:
             live.memory_only += 1
+        if claim is not None:
+            kept.take_claim(entry.fingerprint, claim)
         kept.add(key, slot, entry, claim)
         self._put(slot, key, entry)
         if self._suspects.matters:
@@ -338,7 +340,7 @@ class LocalFrontier:
         self._kept.end_process()
 
     def check_owner(self) -> None:
-        """See that this is the process that opened the frontier.
+        """Check that this is the process that opened the frontier.
 
         In the path of every request the answer is looked for before it is asked for.
 

@@ -60,6 +60,9 @@ class NoPersistence:
     def dead(self) -> Iterator[tuple[bytes, str, bytes]]:
         return iter(())
 
+    def take_claim(self, fingerprint: bytes, claim: bytes) -> None:
+        pass
+
     def add(self, key: bytes, slot: Slot, entry: Entry, claim: bytes | None) -> None:
         if entry.unique:
             self._seen.add(entry.fingerprint)

@@ -41,6 +41,8 @@ class Persistence:
     :ivar leases: where leases are recorded.
     :ivar unwritten: keys of requests that are in memory only, for good or until the next commit.
     :ivar ended: keys of requests that are over, and may still be stored as pending.
+    :ivar add: told of each change, as *end*, *mark*, *forget* and *clear* are: see
+        :class:`~.uncommitted.Uncommitted`.
     :ivar memory_requests: how many pending requests need to be in memory.
     """
 
@@ -53,6 +55,12 @@ class Persistence:
         self.pressure = uncommitted.pressure
         self.unwritten = uncommitted.unwritten
         self.ended = uncommitted.ended
+        # The path of every request, which must not get longer for a layer in between.
+        self.add = uncommitted.add
+        self.end = uncommitted.end
+        self.mark = uncommitted.mark
+        self.forget = uncommitted.forget
+        self.clear = uncommitted.clear
         self.memory_requests = options.memory_requests
         self._claims: StartClaims
         self._run: Run
@@ -130,8 +138,12 @@ class Persistence:
 
         :raises StoreError: it is not known without the journal, which cannot be read.
         """
-        known = self._uncommitted.has_seen(fingerprint)
-        return self.journal.has_seen(fingerprint) if known is None else known
+        uncommitted = self._uncommitted
+        if fingerprint in uncommitted.seen:
+            return True
+        if uncommitted.forgotten and fingerprint in uncommitted.forgotten:
+            return False
+        return self.journal.has_seen(fingerprint)
 
     def claim(self, entry: Entry) -> tuple[bytes | None, bool]:
         """Which occurrence of a start request *entry* is, and whether it is skipped for that.
@@ -157,27 +169,9 @@ class Persistence:
 
     # What is told
 
-    def add(self, key: bytes, slot: Slot, entry: Entry, claim: bytes | None) -> None:
-        """A request was accepted."""
-        if claim is not None:
-            self._claims.take(entry.fingerprint, claim)
-        self._uncommitted.add(key, slot, entry, claim)
-
-    def end(self, key: bytes, slot: Slot, entry: Entry, reason: str | None) -> None:
-        """A request is done, or, for a *reason*, dead."""
-        self._uncommitted.end(key, slot, entry, reason)
-
-    def mark(self, fingerprint: bytes) -> None:
-        """A fingerprint is seen, without a request."""
-        self._uncommitted.mark(fingerprint)
-
-    def forget(self, fingerprint: bytes) -> None:
-        """A fingerprint, which is seen, is so no longer."""
-        self._uncommitted.forget(fingerprint)
-
-    def clear(self, fingerprint: bytes) -> None:
-        """Nothing is held against a request any more, which has just ended."""
-        self._uncommitted.clear(fingerprint)
+    def take_claim(self, fingerprint: bytes, claim: bytes) -> None:
+        """A start request was accepted that is the occurrence *claim*."""
+        self._claims.take(fingerprint, claim)
 
     # Committing
 
@@ -236,7 +230,7 @@ class Persistence:
             self.journal.leases.restart(self.live.run, held)
 
     def sync(self) -> None:
-        """Have what was committed survive the death of the machine.  Blocks; on any thread."""
+        """Make what was committed survive the death of the machine.  Blocks; on any thread."""
         self.journal.sync()
 
     def recover(self) -> None:

@@ -3,8 +3,8 @@
 What a death tells is in the log of leases: which requests were in flight, and which of them *in
 hand*, that is, their response had been received and they were not over.  A page that kills does so
 in its callback, most often, or while it is parsed or stored; so those in hand are looked at first,
-and what was still downloading is suspected after several deaths only.  An operator's kill, an
-orderly stop or a reboot must never make a dead letter of a page that just takes long.
+and what was still downloading is suspected after several deaths only.  An operator's kill, a
+clean stop or a reboot must never make a dead letter of a page that just takes long.
 
 ::
 
@@ -93,7 +93,7 @@ def _suspect(suspicions: dict[bytes, Suspicion], fingerprint: bytes) -> None:
 
 
 class Suspects:
-    """The requests that may have killed the process, in a crawl that goes on.
+    """The requests that may have killed the process, in a crawl that continues.
 
     Nothing here is asked while :attr:`matters` is false, as it is in most crawls.
 

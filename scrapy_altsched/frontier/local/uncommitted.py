@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
-from ..changes import Added, Change, Cleared, Died, Done, Forgotten, Marked, Skipped
+from ..changes import Change, Changes, Kind
 from ..contract import Entry, Pressure
 from ..queue.slots import Slot
 from ..store.records import Batch, Counters
 from . import batches
-from .batches import Deferred, Draft, choose_part
+from .batches import Draft, choose_part
+
+_ADDED_UNIQUE, _ADDED, _DONE = Kind.ADDED_UNIQUE, Kind.ADDED, Kind.DONE
 
 
 class Uncommitted:
@@ -25,6 +27,8 @@ class Uncommitted:
     :ivar ended: key of each request that is done or dead, and may be stored otherwise -> whether it
         is done.
     :ivar seen: fingerprints that are seen and not stored as such.
+    :ivar forgotten: fingerprints that are no longer seen, and may be stored as such -> how often
+        that is in the list.
     :ivar claims: start requests' occurrences claimed by this run -> the run's number.
     """
 
@@ -35,102 +39,85 @@ class Uncommitted:
         self.ended: dict[bytes, bool] = {}
         self.seen: set[bytes] = set()
         self.claims: dict[bytes, int] = {}
-        #: Fingerprints that are not seen any more, and may be stored as such -> how often that
-        #: is in the list.
-        self._forgotten: dict[bytes, int] = {}
-        #: Requests that live in memory only: what the store is told of them, it is told once they
-        #: have ended.
-        self._memory_only: dict[bytes, Added] = {}
-        self._list: list[Change] = []
+        self.forgotten: dict[bytes, int] = {}
+        #: Key -> claim, if any, of requests that live in memory only: what the store is told of
+        #: them, it is told once they have ended.
+        self._memory_only: dict[bytes, bytes | None] = {}
+        self._list = Changes()
         #: What early batches have left for the last one.
-        self._deferred = Deferred()
-        #: How many changes may be written before the last batch.
-        self._early = 0
+        self._deferred = Changes()
+        #: How many of the changes are requests that are done.
+        self._done = 0
         #: How many more early batches there may be: what comes meanwhile must not put off the ends
         #: of pages for ever.
         self._early_left: int | None = None
 
     def __iter__(self) -> Iterator[Change]:
         """The changes, in order; first, those that early batches have left."""
-        deferred = self._deferred
-        marks = map(Marked, deferred.marks)
-        return chain(marks, deferred.added, deferred.ends, self._list)
-
-    def has_seen(self, fingerprint: bytes) -> bool | None:
-        """Whether *fingerprint* is seen; ``None``: the list does not tell."""
-        if fingerprint in self.seen:
-            return True
-        if self._forgotten and fingerprint in self._forgotten:
-            return False
-        return None
+        return chain(self._deferred, self._list)
 
     # Changes, as they happen
 
     def add(self, key: bytes, slot: Slot, entry: Entry, claim: bytes | None) -> None:
         """A request was accepted."""
-        if entry.unique:
+        unique = entry.unique
+        if unique:
             self.seen.add(entry.fingerprint)
-        added = Added(key, slot, entry, entry.unique, claim)
         payload = entry.payload
         if payload is None:
-            self._memory_only[key] = added
+            self._memory_only[key] = claim
             return
-        self._list.append(added)
+        self._list.append(_ADDED_UNIQUE if unique else _ADDED, key, slot, entry, claim)
         self.unwritten.add(key)
-        self._early += 1
-        self.size += len(payload)
         pressure = self.pressure
         pressure.changes += 1
-        if self.size > batches.BATCH_BYTES:
+        self.size = size = self.size + len(payload)
+        if size > batches.BATCH_BYTES:
             pressure.urgent = True
 
     def end(self, key: bytes, slot: Slot, entry: Entry, reason: str | None) -> None:
         """A request is done, or, for a *reason*, dead."""
-        size = len(entry.payload or b"")
         is_unwritten = key in self.unwritten
-        if is_unwritten:
-            self._early -= 1
-            self.size -= size
-        else:
+        if not is_unwritten:
             self.pressure.changes += 1
-            added = self._memory_only.pop(key, None)
-            if added is not None:
+            if entry.payload is None:
                 # It may have been forgotten meanwhile.
-                marks = added.marks and entry.fingerprint in self.seen
-                self._list.append(added._replace(marks=marks))
+                is_seen = entry.unique and entry.fingerprint in self.seen
+                kind = _ADDED_UNIQUE if is_seen else _ADDED
+                self._list.append(kind, key, slot, entry, self._memory_only.pop(key))
                 self.unwritten.add(key)
         self.ended[key] = reason is None
         if reason is None:
-            self._list.append(Done(key, slot))
+            if is_unwritten:
+                self.size -= len(entry.payload or b"")
+            self._done += 1
+            self._list.append(_DONE, key, slot)
         else:
-            self._early += 1
-            self.size += size
-            self._list.append(Died(key, slot, entry, reason))
+            if not is_unwritten:
+                self.size += len(entry.payload or b"")
+            self._list.append(Kind.DIED, key, slot, entry, reason)
 
     def mark(self, fingerprint: bytes) -> None:
         """A fingerprint is seen, without a request."""
         self.seen.add(fingerprint)
-        self._list.append(Marked(fingerprint))
-        self._early += 1
+        self._list.append(Kind.MARKED, fingerprint)
         self.pressure.changes += 1
 
     def forget(self, fingerprint: bytes) -> None:
         """A fingerprint, which is seen, is so no longer."""
         self.seen.discard(fingerprint)
-        self._forgotten[fingerprint] = self._forgotten.get(fingerprint, 0) + 1
-        self._list.append(Forgotten(fingerprint))
-        self._early += 1
+        self.forgotten[fingerprint] = self.forgotten.get(fingerprint, 0) + 1
+        self._list.append(Kind.FORGOTTEN, fingerprint)
         self.pressure.changes += 1
 
     def skip(self, claim: bytes) -> None:
         """A start request was skipped."""
-        self._list.append(Skipped(claim))
-        self._early += 1
+        self._list.append(Kind.SKIPPED, claim)
         self.pressure.changes += 1
 
     def clear(self, fingerprint: bytes) -> None:
         """Nothing is held against a request any more; its end is the change that counts."""
-        self._list.append(Cleared(fingerprint))
+        self._list.append(Kind.CLEARED, fingerprint)
 
     # Writing them
 
@@ -141,10 +128,11 @@ class Uncommitted:
         :param run: the number of this run.
         """
         most, most_bytes = batches.BATCH, batches.BATCH_BYTES
+        early = self.pressure.changes - self._done
         if self._early_left is None:
-            self._early_left = -(-self._early // most) + -(-self.size // most_bytes)
-        draft = Draft(Batch(base), run, self._is_seen)
-        if self._early_left > 0 and (self._early > most or self.size > most_bytes):
+            self._early_left = -(-early // most) + -(-self.size // most_bytes)
+        draft = Draft(Batch(base), run, self.seen)
+        if self._early_left > 0 and (early > most or self.size > most_bytes):
             part = choose_part(self._list, self.ended, most, most_bytes)
             if part.length < len(self._list):
                 draft.write_part(part)
@@ -152,28 +140,18 @@ class Uncommitted:
         draft.write_all(self._deferred, self._list)
         return draft
 
-    def _is_seen(self, fingerprint: bytes) -> bool:
-        return fingerprint in self.seen and fingerprint not in self._forgotten
-
     def settle(self, draft: Draft) -> None:
-        """Let go of what *draft* has written; changes may have come since it was prepared."""
-        changes = early = draft.others + len(draft.forgotten)
-        size = 0
-        for key, _, entry, *_ in draft.accepted:
-            self.unwritten.discard(key)
-            if key not in self.ended:  # else it was taken off when it ended
-                changes += 1
-                early += 1
-                size += len(entry.payload or b"")
-        for end in draft.ends:
-            self.ended.pop(end.key, None)
-            changes += 1
-            if isinstance(end, Died):
-                early += 1
-                size += len(end.entry.payload or b"")
-        self._early -= early
-        self.size -= size
-        self.pressure.changes -= changes
+        """Forget what *draft* has written; changes may have come since it was prepared."""
+        ended, accepted, died = self.ended, draft.accepted, draft.died
+        # What has ended was taken off then.
+        alive = accepted.keys() - ended.keys()
+        self.unwritten.difference_update(accepted)
+        for key in chain(draft.done, died):
+            del ended[key]
+        self._done -= len(draft.done)
+        self.size -= sum(map(accepted.__getitem__, alive)) + sum(died.values())
+        ends = len(draft.done) + len(died)
+        self.pressure.changes -= len(alive) + ends + draft.others
         self._settle_names(draft)
         for slot, count in draft.stored.items():
             slot.stored = count
@@ -182,8 +160,8 @@ class Uncommitted:
         self._settle_list(draft)
 
     def _settle_names(self, draft: Draft) -> None:
-        """Let go of what the overlay says of fingerprints and of claims."""
-        forgotten = self._forgotten
+        """Forget what the overlay says of fingerprints and of claims."""
+        forgotten = self.forgotten
         for fingerprint in draft.forgotten:
             forgotten[fingerprint] -= 1
             if not forgotten[fingerprint]:
@@ -194,14 +172,12 @@ class Uncommitted:
             self.claims.pop(claim, None)
 
     def _settle_list(self, draft: Draft) -> None:
-        del self._list[: draft.length]
+        self._list.drop(draft.length)
         if draft.part is None:
-            self._deferred = Deferred()
+            self._deferred = Changes()
             self._early_left = None
             return
         assert self._early_left is not None
         self._early_left -= 1
-        deferred, left = self._deferred, draft.part.deferred
-        deferred.added += left.added
-        deferred.ends += left.ends
-        deferred.marks += left.marks
+        for change in draft.part.deferred:
+            self._deferred.append(*change)

@@ -17,8 +17,8 @@ from ..contract import Gate
 #: How many names to look ahead in the round: a search for each would take longer than all else.
 _AHEAD = 32
 #: How many idle names to keep in the round, beside one for four others: more would cost memory, of
-#: which a slot that has requests pending may take 300 bytes, and time to pass them; to make the
-#: round anew for fewer cost a tenth of a pop with a hundred thousand slots.
+#: which a slot that has requests pending may take 300 bytes, and time to pass them; rebuilding the
+#: round for fewer cost a tenth of a pop with a hundred thousand slots.
 _MOST_IDLE = 32
 
 

@@ -94,7 +94,7 @@ class Window:
         return len(self._entries) + len(self._values)
 
     def load(self, slot: Slot) -> None:
-        """Have the requests of a stored slot be read when it is their turn."""
+        """Read the requests of a stored slot when it is their turn."""
         slot.bound = b""
 
     def push(self, slot: Slot, key: bytes, entry: Entry) -> None:
@@ -185,7 +185,7 @@ class Window:
             self._values[key] = value
 
     def _load_front(self, slot: Slot) -> bytes | None:
-        """Have the request that comes next in *slot* in memory; its key, if there is one."""
+        """Load the request that comes next in *slot*, if there is one; its key."""
         if slot.bound is not None and (slot.first is None or slot.first >= slot.bound):
             self._refill(slot)
             if self._is_past(self._shrink_at, self._shrink_at_bytes):
@@ -233,7 +233,7 @@ class Window:
         return True
 
     def _replace(self, slot: Slot, keys: list[bytes]) -> None:
-        """Have *keys*, a heap, be those of *slot* that are in memory."""
+        """Make *keys*, a heap, those of *slot* that are in memory."""
         if keys:
             slot.first = heappop(keys)
             self._warm.add(slot)

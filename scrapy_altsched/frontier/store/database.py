@@ -77,7 +77,7 @@ class translated:  # noqa: N801  (reads as a verb; a class, as generators cost 1
         if "Corruption" in text or "No such file" in text:
             raise StoreDamagedError(message, remedy(self._path)) from error
         refined = StoreStalledError if "Result incomplete" in text else StoreError
-        raise refined(message + " See that its disk has space and can be written to.") from error
+        raise refined(message + " Check that its disk has space and can be written to.") from error
 
 
 def remedy(store: Path) -> str:
@@ -158,6 +158,8 @@ class Database:
     :param path: its directory, as messages name it.
     :ivar families: name -> family, to ask for single keys; empty while it is closed.
     :ivar handles: name -> what a ``WriteBatch`` calls the family.
+    :ivar absent: families that were asked for and are not there: it is open to be read only, and
+        was last written before there were such rows.
     :ivar reading: turns the errors of a read into ours: for those who read *families* themselves.
     """
 
@@ -165,6 +167,7 @@ class Database:
         self.path = path
         self.families: dict[str, Rdict] = {}
         self.handles: dict[str, ColumnFamily] = {}
+        self.absent: frozenset[str] = frozenset()
         self.reading = translated("Reading", path)
         self._writing = translated("Writing to", path)
         # A write that would wait for a flush is refused, so that the reactor is never blocked.
@@ -187,7 +190,8 @@ class Database:
         """Open the database.
 
         :param place: where its files are, or links to them.
-        :param families: those that are asked for.
+        :param families: those that are asked for.  To be written, it has to be all; what is not
+            there is made then.
         :raises StoreError: it does not open.
         """
         shown = place if place != self.path else None
@@ -195,8 +199,11 @@ class Database:
         cache = Cache(8 * _MIB)
         options = options_for(recovery)
         options.create_if_missing(create)
-        by_name = {name: _family_options(name, cache, recovery) for name in families}
         with translated("Opening", self.path, shown):
+            if access is not READ_WRITE:  # which could not make those that are not there
+                self.absent = frozenset(families).difference(Rdict.list_cf(str(place), options))
+                families = [name for name in families if name not in self.absent]
+            by_name = {name: _family_options(name, cache, recovery) for name in families}
             rdict = self._rdict = Rdict(str(place), options, by_name, access)
             for name in families:
                 self.families[name] = rdict.get_column_family(name)
@@ -278,6 +285,8 @@ class Database:
 
         :raises StoreError: they could not be read.
         """
+        if family in self.absent:
+            return
         with self.reading:
             read_options = ReadOptions()
             end = after(prefix)
@@ -296,6 +305,15 @@ class Database:
                 del rows  # as above
 
     # Writing
+
+    def new_batch(self) -> WriteBatch:
+        """An empty batch for :meth:`write`.
+
+        :raises StoreError: the database is closed.
+        """
+        with self._writing:
+            assert self._opened is not None
+        return WriteBatch(raw_mode=True)
 
     def write(self, rows: WriteBatch, *, wait: bool) -> None:
         """Write all of *rows* or none.
@@ -318,7 +336,7 @@ class Database:
             self.families[family].delete_range(first, end)
 
     def sync(self) -> None:
-        """Have the operating system write what was written to the disk; blocks.
+        """Make the operating system write everything to the disk; blocks.
 
         :raises StoreError: it failed.
         """
@@ -326,7 +344,7 @@ class Database:
             self._opened.flush_wal(True)
 
     def flush(self) -> None:
-        """Have everything in tables, and nothing in the log only.
+        """Move everything from the log into tables.
 
         :raises StoreError: it failed.
         """

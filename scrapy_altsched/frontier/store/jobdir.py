@@ -74,9 +74,9 @@ class Identity:
         try:
             identity = cls(*(values[name] for name in ("format", "owner", "store_id")))
         except (KeyError, TypeError) as error:
-            raise ValueError(f"no identity of a job: {error}") from error
+            raise ValueError(f"the identity of the job is incomplete: {error}") from error
         if not isinstance(identity.format, int):
-            raise ValueError(f"the format {identity.format!r} is no number")
+            raise ValueError(f"the format {identity.format!r} is not a number")
         return identity
 
 
@@ -127,7 +127,7 @@ class Jobdir:
         self.path = Path(path).absolute()
         if fcntl is None:
             raise UnsupportedSystemError(
-                f"JOBDIR {self.path} cannot be used: this operating system has no fcntl, by which"
+                f"JOBDIR {self.path} cannot be used: this operating system lacks fcntl, with which"
                 " scrapy_altsched locks a job directory. Unset JOBDIR to crawl without saving; or"
                 " crawl on Linux or macOS, or in WSL."
             )
@@ -217,8 +217,8 @@ class Jobdir:
     def note_commit(self, commit: LastCommit) -> None:
         """Note how far the job has come.
 
-        It is compared when the job is opened: RocksDB opens without a word at an older commit if
-        the end of its log is gone.  That the note itself is older does no harm, so an error here
+        It is compared when the job is opened: RocksDB silently opens at an older commit if
+        the end of its log is gone.  An older note is harmless, so an error here
         is none.
         """
         with suppress(OSError):
@@ -243,7 +243,7 @@ class Jobdir:
         return words == [self.identity.store_id, str(run)]
 
     def check_writable(self) -> None:
-        """See that there is room for a store to be opened.
+        """Check that there is room to open a store.
 
         :raises StoreError: a file of a megabyte cannot be written.
         """
@@ -255,8 +255,8 @@ class Jobdir:
                 os.fsync(file.fileno())
         except OSError as error:
             raise StoreError(
-                f"Nothing can be written to JOBDIR {self.path}: {error.strerror or error}. See that"
-                " its disk has space and can be written to."
+                f"Nothing can be written to JOBDIR {self.path}: {error.strerror or error}. Check"
+                " that its disk has space and can be written to."
             ) from error
         finally:
             with suppress(OSError):
@@ -284,8 +284,9 @@ def _describe_lock(path: Path, holder: Holder | None) -> str:
     if lives is None:
         host = f" on host {holder.host}" if holder is not None and holder.host else ""
         return (
-            f"JOBDIR {jobdir} is in use by a crawl ({name}{host}); whether that process still runs"
-            " cannot be told from here. Wait for it to end, or give this crawl a JOBDIR of its own."
+            f"JOBDIR {jobdir} is in use by a crawl ({name}{host}); whether that process is still"
+            " running cannot be determined from here. Wait for it to end, or give this crawl a"
+            " JOBDIR of its own."
             f" If it has ended, a process that it started still has {path} open: end that one."
         )
     return (
@@ -309,7 +310,7 @@ def read_identity(jobdir: Path) -> Identity | None:
         raise JobdirError(
             f"{path} cannot be read ({error}). It names the job's format and spider; restore"
             " it from a copy, or delete it if you know that the JOBDIR is this spider's: it is"
-            " then written anew."
+            " then written again."
         ) from error
 
 
@@ -339,8 +340,8 @@ def find(path: Path) -> os.stat_result | None:
         return None
     except OSError as error:
         raise StoreError(
-            f"{path} cannot be reached: {error.strerror or error}. See that its disk works and that"
-            " this user may read it."
+            f"{path} cannot be reached: {error.strerror or error}. Check that its disk works and"
+            " that this user may read it."
         ) from error
 
 

@@ -1,7 +1,7 @@
 """The journal of a running crawl: its store, and the job directory around it.
 
-Opening is the delicate part, since RocksDB goes on from whatever files it finds.  What it drops by
-itself shows in the number of the last commit, which is also kept beside the store.
+Opening is the delicate part, since RocksDB continues from whatever files it finds.  What it drops
+by itself shows in the number of the last commit, which is also kept beside the store.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Journal(Store):
             damage = self._open()
             self._look_back(damage)
             assert self.jobdir.identity is not None
-            #: Of the run that is open, or of the last one, until it is begun anew.
+            #: Of the run that is open, or of the last one, until it is restarted.
             self.leases = LeaseLog(self.jobdir.path, self.jobdir.identity.store_id)
         except BaseException:
             with suppress(StoreError):  # what came first is what the user must hear of
@@ -121,8 +121,7 @@ class Journal(Store):
                 raise error from None
         if value is None:
             raise StoreDamagedError(
-                f"The store {self.path} does not say whose it is: it was cut short before its"
-                " first commit.",
+                f"The store {self.path} has no identity: it was cut short before its first commit.",
                 remedy(self.path),
             )
         return Identity.parse(value), damage
@@ -141,7 +140,7 @@ class Journal(Store):
             self.rolled_back = max(0, known.number - self.commit_number)
         if damage is not None:
             logger.warning(
-                "%(damage)s It was opened as it was before that: the job goes on from commit"
+                "%(damage)s It was opened as it was before that: the job continues from commit"
                 " %(commit)d.",
                 {"damage": damage, "commit": self.commit_number},
             )
@@ -150,9 +149,9 @@ class Journal(Store):
         counters = self.counters()
         logger.warning(
             "The store %(path)s has lost the end of its log: the job is rolled back from commit"
-            " %(last)d to %(commit)d, a state that it once was in. What happened since then is not"
-            " known any more (requests accepted: %(accepted)d, done: %(done)d): it is crawled again"
-            " as it is found again; what was fed to the crawl from outside is not.",
+            " %(last)d to %(commit)d (requests accepted then: %(accepted)d, done: %(done)d). Pages"
+            " found since then are found and crawled again; requests that were fed to the crawl"
+            " from outside since then are lost.",
             {
                 "path": self.path,
                 "last": known.number,
@@ -201,7 +200,7 @@ class Journal(Store):
                 self.jobdir.release()
 
     def check_directory(self) -> None:
-        """See that the store's directory is still the one that was opened.
+        """Check that the store's directory is still the one that was opened.
 
         :raises JobdirLostError: it is not: writes would go nowhere.
         :raises StoreError: that cannot be told.

@@ -1,12 +1,12 @@
 """What was in flight when a process died, and how far it had come: a log of leases.
 
 A lease has to be known the moment it is given, or a page that kills the process within a commit's
-interval is never found out.  It need not be in the store for that: what was handed to the operating
-system survives the process, and one write to a plain file costs a fifth of one to RocksDB, leaves
-no row to be deleted, and cannot wait for a flush.
+interval is never identified.  It need not be in the store for that: what was handed to the
+operating system survives the process, and one write to a plain file costs a fifth of one to
+RocksDB, leaves no row to be deleted, and cannot wait for a flush.
 
 There are two files, and the one begun last counts.  When all that has ended is committed, the log
-begins anew in the other file, with the leases that are out: a death in between leaves the old one.
+restarts in the other file, with the leases that are out: a death in between leaves the old one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LEASED = 0
 ALONE = 1
 OVER = 2
 RECEIVED = 4
-#: One that was leased before the log began anew, and whose response had been received.
+#: One that was leased before the log was restarted, and whose response had been received.
 _IN_HAND = 8
 #: Two records in one: a request is over, and another one, whose fingerprint follows and is as long,
 #: was leased.  As most of them are so, that halves what a record costs.
@@ -58,7 +58,7 @@ class Evidence:
     :ivar in_hand: of these, the ones whose response had been received: Scrapy's callbacks, your
         pipelines, or what they called, were at work on them or about to be.
     :ivar alone: the one that was leased alone, if it was in flight.
-    :ivar blames_nobody: whether it was the end of the machine or of an orderly stop.
+    :ivar blames_nobody: whether the machine was rebooted, or the crawl was being closed.
     """
 
     in_flight: set[bytes] = field(default_factory=set)
@@ -122,12 +122,12 @@ class LeaseLog:
         return generation, evidence
 
     def restart(self, run: int, held: Iterable[tuple[bytes, bool, bool]] = ()) -> None:
-        """Begin anew.
+        """Start a new log.
 
         :param run: the number of this run.
         :param held: fingerprints that are leased, oldest first, whether alone, and whether their
             response was received.
-        :raises OSError: it could not be written; the log goes on as it was.
+        :raises OSError: it could not be written; the log continues as it was.
         """
         generation = self._generation + 1
         records = [
@@ -241,8 +241,8 @@ def _weigh(records: Iterable[tuple[bytes, int]]) -> Evidence:
 
 
 def _encode(fingerprint: bytes, flags: int, generation: int) -> bytes:
-    # With the generation, what an earlier log left further on in the file cannot be taken for this
-    # one's.
+    # With the generation, what an earlier log left further on in the file cannot be mistaken for
+    # this one's.
     check = crc32(fingerprint, flags << 24 | generation & 0xFFFFFF)
     length = len(fingerprint) // 2 if flags & _AND_LEASED else len(fingerprint)
     return _RECORD.pack(check, flags, length) + fingerprint

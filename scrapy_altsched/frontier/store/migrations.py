@@ -2,7 +2,7 @@
 
 Each step takes a store from one format to the next.  It may write rows that no reader of the old
 format knows, and returns the batch that makes the rest true; that batch also says the new format.
-So a step is done wholly or not at all, and one that was cut short begins anew.
+So a step is done completely or not at all, and one that was cut short starts again.
 
 To change the format: raise ``FORMAT`` in :mod:`.jobdir`, and add the step from the one before.
 

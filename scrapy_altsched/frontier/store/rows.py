@@ -107,7 +107,7 @@ class Rows:
         return self.database.iterate(state.family)
 
     def dead(self) -> Iterator[tuple[bytes, str, bytes]]:
-        """Key, reason and stored value of every dead request."""
+        """Key, reason and stored value of every dead letter."""
         for key, row in self.database.iterate(DEAD.family):
             yield key, *DEAD.split(row)
 

@@ -42,7 +42,7 @@ SCRAPY_ALTSCHED = Components()
 class Run:
     """One run of a job.
 
-    :ivar ended: whether it ended in an orderly way, with all that it knew committed.
+    :ivar ended: whether it ended cleanly, with everything committed.
     """
 
     number: int

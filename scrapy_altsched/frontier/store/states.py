@@ -79,7 +79,7 @@ class State:
 
 PENDING = State("pending", "pending request")
 #: The detail is the reason.
-DEAD = State("dead", "dead request", "dead", _join_reason, _split_reason)
+DEAD = State("dead", "dead letter", "dead", _join_reason, _split_reason)
 
 STATES = (PENDING, DEAD)
 #: Those whose requests are in no queue.

@@ -39,7 +39,7 @@ class Store(Rows):
         database = self.database
         try:
             database.open(self.path, create=True)
-            rows = WriteBatch(raw_mode=True)
+            rows = database.new_batch()
             rows.put(b"identity", identity.encode(), database.handles["meta"])
             database.write(rows, wait=True)
         except BaseException:
@@ -48,7 +48,7 @@ class Store(Rows):
             raise
 
     def close(self) -> None:
-        """Have the disk hold everything, and close.  May be called twice.
+        """Sync to the disk, and close.  May be called twice.
 
         :raises StoreError: it could not be written.
         """
@@ -59,11 +59,11 @@ class Store(Rows):
             self.database.close()
 
     def sync(self) -> None:
-        """Have the operating system write what was committed to the disk; blocks."""
+        """Make the operating system write what was committed to the disk; blocks."""
         self.database.sync()
 
     def flush(self) -> None:
-        """Have everything in tables, and nothing in the log only."""
+        """Move everything from the log into tables."""
         self.database.flush()
 
     def write(self, batch: Batch, *, wait: bool = False) -> None:
@@ -78,7 +78,7 @@ class Store(Rows):
         self.commit_number = number
 
     def _encode(self, batch: Batch, number: int) -> WriteBatch:
-        rows = WriteBatch(raw_mode=True)
+        rows = self.database.new_batch()
         put: Callable[..., None] = rows.put
         delete: Callable[..., None] = rows.delete
         handles = self.database.handles

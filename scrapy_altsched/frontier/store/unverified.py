@@ -57,7 +57,8 @@ def _between(
     # As a secondary instance, which does without tables that are missing.
     beside = store.with_name(f"{store.name}, unverified")
     database = Database(store)
-    database.open(store, AccessType.secondary(str(beside)), UP_TO_DAMAGE)
+    secondary = AccessType.secondary(str(beside))
+    database.open(store, secondary, UP_TO_DAMAGE, families=(family,))
     options = ReadOptions()
     options.set_verify_checksums(False)
     rows = database.families[family].iter(options)

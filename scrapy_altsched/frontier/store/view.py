@@ -76,7 +76,7 @@ def link_files(store: Path, directory: Path) -> set[str]:
 
 
 def files_of(store: Path) -> set[str]:
-    """The names of the files that a store consists of; not of those that rocksdict writes anew."""
+    """The names of the files that a store consists of; without those that rocksdict rewrites."""
     return {
         path.name
         for path in store.iterdir()
