@@ -384,13 +384,14 @@ def test_a_good_job_is_good(job: Job) -> None:
 CRAWLER = """
 import sys
 from pathlib import Path
+from tests.frontiers import journal_of
 from tests.maintenance.test_repair import Builder, open_job
 
 frontier = open_job(Path(sys.argv[1]))
 print("open", flush=True)
 builder = Builder()
 while True:
-    builder.crawl(frontier, 50, 200, 150)
+    builder.crawl(frontier, 25, 200, 190)
     # Tables are written and merged while others look.
     for family in journal_of(frontier).database.families.values():
         family.flush()
@@ -408,7 +409,7 @@ def test_a_job_can_be_checked_while_a_crawl_is_at_work_on_it(tmp_path: Path) -> 
             with View(path / "frontier") as view:
                 assert audit(view) == []
                 commits.add(view.stored_commit())
-        assert crawler.poll() is None
+            assert crawler.poll() is None
     finally:
         crawler.kill()
         crawler.wait()

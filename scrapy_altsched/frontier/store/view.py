@@ -7,14 +7,16 @@ directory full of links to the store's files, and nothing in the job directory i
 from __future__ import annotations
 
 import tempfile
+import time
+from contextlib import suppress
 from pathlib import Path
 
 from ...errors import StoreDamagedError
 from .database import READ_ONLY, STRICT, UP_TO_DAMAGE
 from .rows import Rows
 
-#: A crawl deletes files when it has merged them: how often to look again for a whole set.
-_ATTEMPTS = 20
+#: A crawl deletes files when it has merged them: seconds for which to look for a whole set.
+_PATIENCE = 10.0
 
 
 class View(Rows):
@@ -29,15 +31,17 @@ class View(Rows):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.damage: StoreDamagedError | None = None
-        for left in reversed(range(_ATTEMPTS)):
+        deadline = time.monotonic() + _PATIENCE
+        while True:
             self._links = tempfile.TemporaryDirectory(prefix="altsched-view-")
+            sizes = _sizes_of(path)
             try:
-                names = link_files(path, Path(self._links.name))
+                link_files(path, Path(self._links.name))
                 self._open(Path(self._links.name))
                 return
             except StoreDamagedError:
                 self.close()
-                if not left or names == files_of(path):
+                if sizes == _sizes_of(path) or time.monotonic() >= deadline:
                     raise
             except BaseException:
                 self.close()
@@ -67,12 +71,19 @@ class View(Rows):
         self.close()
 
 
-def link_files(store: Path, directory: Path) -> set[str]:
-    """Make *directory* look as *store* does, by links to its files; the files' names."""
-    names = files_of(store)
-    for name in names:
+def link_files(store: Path, directory: Path) -> None:
+    """Make *directory* look as *store* does, by links to its files."""
+    for name in files_of(store):
         (directory / name).symlink_to(store.absolute() / name)
-    return names
+
+
+def _sizes_of(store: Path) -> dict[str, int]:
+    """Bytes of each file: the list of tables may name one that has come and gone meanwhile."""
+    sizes = {}
+    for name in files_of(store):
+        with suppress(OSError):
+            sizes[name] = (store / name).stat().st_size
+    return sizes
 
 
 def files_of(store: Path) -> set[str]:
