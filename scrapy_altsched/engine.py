@@ -153,7 +153,6 @@ class _NoSpider:
     inprogress: Set[Request] = frozenset()
     nextcall = _NextCall()
     close_if_idle = True
-    scheduler = None
 
     def close(self) -> None:
         """Do nothing."""

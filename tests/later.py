@@ -47,8 +47,8 @@ _FETCHING = Waiting(Reason.FETCHING)
 class LaterFrontier:
     """In memory; each add is UNDECIDED, each lease FETCHING at first.
 
-    :param wake: called on the other thread when there is an answer; has :meth:`take_answers` be
-        called on the crawl's.
+    :param wake: called on the other thread when there is an answer: the crawl's thread is then to
+        call :meth:`take_answers`.
     """
 
     def __init__(

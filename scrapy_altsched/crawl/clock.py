@@ -50,7 +50,7 @@ class Timer:
             return
         try:
             self._call()
-        except Exception:
+        except Exception:  # without the next call, nothing would be committed in time any more
             logger.exception("Error in a timed call of scrapy_altsched")
         if self._next is not None:
             self.start()

@@ -219,17 +219,17 @@ class Committer:
         if self._committing:
             raise CommitPostponedError("The crawl was closed from inside a commit.")
         try:
-            self._commit_all()
+            self._commit_rest()
         except StoreError:
             # It may be RocksDB alone that still refuses.
             self._reopen = True
-            self._commit_all()
+            self._commit_rest()
         if self._syncer is not None:
             self._syncer.stop()
             self._frontier.sync()
             self._announce(self._number)
 
-    def _commit_all(self) -> None:
+    def _commit_rest(self) -> None:
         while not self._commit(wait=True):
             pass
 

@@ -26,7 +26,7 @@ class Outcome(enum.Enum):
     ===============================================  ==================
     nothing dead                                     finished
     something dead, unless it is one of these:       finished, with a warning
-    dead letters, and nothing at all was done       not finished: nothing but start requests
+    dead letters, and nothing at all was done        not finished: nothing but start requests
                                                      (or what was fed from outside) was tried
     a request that could not be restored             not finished: the spider's code is at fault
     anything pending, in flight or missing           not finished

@@ -113,7 +113,7 @@ class Session:
         self.frontier = frontier = open_frontier(self.on_event)
         try:
             self._begin(setup, frontier)
-        except BaseException:
+        except BaseException:  # nobody else would let go of the job directory
             frontier.abandon()
             raise
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from typing import Any
 
 from .contract import Entry
@@ -85,10 +84,6 @@ class Changes:
 
     def __iter__(self) -> Iterator[Change]:
         return zip(self._kinds, self._keys, self._homes, self._entries, self._details, strict=True)
-
-    def first(self, count: int) -> Iterator[Change]:
-        """The first *count* changes."""
-        return islice(self, count)
 
     def drop(self, count: int) -> None:
         """Forget the first *count* changes."""

@@ -59,16 +59,14 @@ class Rewriter:
             counters.next_slot += 1
         return slot_id.to_bytes(8, "big") + order_key
 
-    def add(self, name: str, order_key: bytes, value: bytes) -> bytes:
-        """Make a request pending in slot *name*; its key.
+    def add(self, name: str, order_key: bytes, value: bytes) -> None:
+        """Make a request pending in slot *name*.
 
         :param value: as :func:`~scrapy_altsched.frontier.store.states.encode_value` makes it.
         """
-        key = self.key(name, order_key)
-        self.rows.stored[PENDING].append((key, value))
+        self.rows.stored[PENDING].append((self.key(name, order_key), value))
         self._held[name] += 1
         self._changed.add(name)
-        return key
 
     def flush_if_full(self) -> bool:
         """Write a chunk if there are enough rows for one; whether that was done.

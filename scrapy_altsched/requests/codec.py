@@ -19,6 +19,7 @@ from scrapy.utils.request import request_from_dict
 
 from ..engine import REQUEST_PARTS, reader_of
 from ..errors import CodecError
+from .meta_keys import VERBATIM
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -28,9 +29,7 @@ _PROTOCOL = 4
 
 #: Whether those are all that this Scrapy's requests have.
 _KNOWN = set(REQUEST_PARTS).issuperset(Request.attributes)
-#: A meta key, new in Scrapy 2.17, that keeps a URL as it is.
-_VERBATIM = "verbatim_url"
-_TAKES_VERBATIM = Request("http://site.test/ ", meta={_VERBATIM: True}).url.endswith(" ")
+_TAKES_VERBATIM = Request("http://site.test/ ", meta={VERBATIM: True}).url.endswith(" ")
 #: With these fields the URL need not be made safe once more, which is two thirds of the cost of
 #: creating a request.  With encodings that are not like ASCII, escapes would be escaped again.
 _URL_IS_SAFE = frozenset(REQUEST_PARTS) - {"encoding"}
@@ -76,12 +75,12 @@ def decode_request(payload: bytes, spider: Spider) -> Request:
         if not _TAKES_VERBATIM or not _URL_IS_SAFE.issuperset(fields):
             return request_from_dict(fields, spider=spider)
         meta = fields.setdefault("meta", {})
-        if _VERBATIM in meta:
+        if VERBATIM in meta:
             return request_from_dict(fields, spider=spider)
-        meta[_VERBATIM] = True
+        meta[VERBATIM] = True
         headers = fields.pop("headers", None)
         request = request_from_dict(fields, spider=spider)
-        del request.meta[_VERBATIM]
+        del request.meta[VERBATIM]
         if headers:
             # They were a request's: to normalize names and values again takes a fifth of the time.
             dict.update(request.headers, headers)

@@ -29,7 +29,6 @@ from scrapy.utils.test import get_crawler
 import benchmarks.__main__ as benchmarks
 import scrapy_altsched
 from scrapy_altsched import DupeFilter, Scheduler, signals
-from scrapy_altsched.canonical.rules import Rules
 from scrapy_altsched.command import SUBCOMMANDS
 from scrapy_altsched.errors import AltschedError
 from scrapy_altsched.feeds import FileStorage
@@ -434,29 +433,6 @@ def test_every_command_exists() -> None:
 def test_every_example_is_python_that_runs(name: str) -> None:
     for code in code_blocks(name, "python"):
         exec(compile(code, name, "exec"), {})
-
-
-def test_the_examples_of_urls_are_true(tmp_path: Path) -> None:
-    (code,) = (code for code in code_blocks("fingerprints.rst", "toml") if "old.example" in code)
-    path = tmp_path / "rules.toml"
-    path.write_text(code)
-    rules = Rules.load(path)
-    table = rows(section("fingerprints.rst", "Pages that have several URLs"))
-    assert len(table) >= 9
-    used = set()
-    for one, other, same in table:
-        found = [rules.canonicalize(literals(cell)[0]) for cell in (one, other)]
-        assert (found[0].url == found[1].url) is (same.astext() == "yes"), one.astext()
-        used |= {rule for item in found for rule in item.rules}
-    # The last one is for bodies and headers.
-    assert used == set(range(len(rules) - 1))
-
-
-def test_the_rules_in_the_readme_load(tmp_path: Path) -> None:
-    (code,) = code_blocks("README.rst", "toml")
-    path = tmp_path / "rules.toml"
-    path.write_text(code)
-    assert len(Rules.load(path)) == 2
 
 
 def test_the_example_of_a_pipeline_writes_before_each_commit(

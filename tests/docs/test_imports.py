@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from scrapy.utils.misc import load_object
 
 import scrapy_altsched
 
@@ -107,7 +108,7 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
     assert done == set(SOURCES)
 
 
-#: The rooms, from the top of the house to the ground: a module imports from its own layer and from
+#: The rooms, from top to bottom: a module imports from its own layer and from
 #: those below it.  A package's name stands for all that has no layer of its own.
 LAYERS = (
     ("command",),
@@ -162,6 +163,25 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
 @pytest.mark.parametrize("name", scrapy_altsched.__all__)
 def test_each_public_name_is_there_when_it_is_asked_for(name: str) -> None:
     assert getattr(scrapy_altsched, name).__name__ == name
+
+
+#: What the documentation of earlier versions has named, for settings, spiders and extensions.
+PATHS = (
+    "scrapy_altsched.addon.Addon",
+    "scrapy_altsched.dupefilter.DupeFilter",
+    "scrapy_altsched.engine.current_scheduler",
+    "scrapy_altsched.errors.AltschedError",
+    "scrapy_altsched.feeds.FileStorage",
+    "scrapy_altsched.fingerprint.RequestFingerprinter",
+    "scrapy_altsched.scheduler.Scheduler",
+    "scrapy_altsched.signals.frontier_committed",
+    "scrapy_altsched.signals.frontier_committing",
+)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_what_a_project_may_name_stays_where_it_is(path: str) -> None:
+    assert load_object(path) is not None
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:

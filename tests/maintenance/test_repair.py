@@ -415,6 +415,41 @@ def test_a_job_can_be_checked_while_a_crawl_is_at_work_on_it(tmp_path: Path) -> 
         crawler.wait()
 
 
+def test_a_table_that_has_come_and_gone_while_a_job_is_looked_into_is_no_damage(
+    tmp_path: Path,
+) -> None:
+    frontier = open_job(tmp_path / "job")
+    builder = Builder()
+    builder.crawl(frontier, 2, 10, 5)
+    store = tmp_path / "job" / "frontier"
+    journal_of(frontier).flush()
+    before = tmp_path / "before"
+    shutil.copytree(store, before)
+    builder.crawl(frontier, 2, 10, 5)
+    journal_of(frontier).flush()
+    [manifest] = store.glob("MANIFEST-*")
+    later = manifest.read_bytes()
+    frontier.abandon()
+    # Its list of tables names some that are not there; their names tell nothing of that.
+    earlier = (before / manifest.name).read_bytes()
+    (before / manifest.name).write_bytes(later)
+
+    class Interrupted(View):
+        attempts = 0
+
+        def _open(self, links: Path) -> None:
+            self.attempts += 1
+            try:
+                super()._open(links)
+            except StoreDamagedError:
+                (before / manifest.name).write_bytes(earlier)
+                raise
+
+    with Interrupted(before) as view:
+        assert view.attempts == 2
+        assert audit(view) == []
+
+
 def test_the_command_says_what_is_good_and_what_is_not(job: Job) -> None:
     run = altsched("check", job.path)
     assert run.returncode == 0, run.stderr

@@ -225,7 +225,7 @@ def test_all_that_a_dead_stock_has_on_its_disk_is_recovered(
     assert {url for url in pending if not url.endswith("/99")} <= recovered
 
 
-def test_the_priority_policy_may_change_with_the_import_job(tmp_path: Path) -> None:
+def test_the_priority_policy_may_change_with_the_import(tmp_path: Path) -> None:
     path = closed_job(tmp_path / "job", queues("PickleFifoDiskQueue", "slots"))
     shutil.copytree(path, tmp_path / "copy")
     ours = open_ours(path, queues("PickleLifoDiskQueue", "one", None))
@@ -656,7 +656,7 @@ def test_a_failure_in_the_middle_leaves_stock_as_it_was(tmp_path: Path) -> None:
     assert not (path / "frontier.partial").exists()
 
 
-def test_an_empty_directory_of_stock_is_nothing_to_import_job(tmp_path: Path, caplog: Any) -> None:
+def test_an_empty_directory_of_stock_is_nothing_to_import(tmp_path: Path, caplog: Any) -> None:
     caplog.set_level(logging.INFO)
     path = tmp_path / "job"
     (path / "requests.queue").mkdir(parents=True)

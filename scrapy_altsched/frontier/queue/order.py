@@ -57,6 +57,7 @@ class Order:
     def parse(cls, text: str) -> Order:
         """The inverse of ``str(order)``."""
         policy, normal, start = text.split("/")
+        # They are what str() has written.
         return cls(policy, normal, None if start == "none" else start)  # type: ignore[arg-type]
 
 

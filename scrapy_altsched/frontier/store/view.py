@@ -34,8 +34,8 @@ class View(Rows):
         deadline = time.monotonic() + _PATIENCE
         while True:
             self._links = tempfile.TemporaryDirectory(prefix="altsched-view-")
-            sizes = _sizes_of(path)
             try:
+                sizes = _sizes_of(path)
                 link_files(path, Path(self._links.name))
                 self._open(Path(self._links.name))
                 return
