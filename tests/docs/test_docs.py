@@ -32,6 +32,7 @@ from scrapy_altsched import DupeFilter, Scheduler, signals
 from scrapy_altsched.command import SUBCOMMANDS
 from scrapy_altsched.errors import AltschedError
 from scrapy_altsched.feeds import FileStorage
+from scrapy_altsched.frontier.store.jobdir import FORMAT
 from scrapy_altsched.settings import PREFIX, Config
 
 from .test_imports import LAYERS
@@ -384,6 +385,10 @@ def test_each_settings_example_turns_everything_on(code: str) -> None:
     assert load_object(storages["file"]) is FileStorage
     # What is not local is Scrapy's own still.
     assert storages["stdout"] == Settings()["FEED_STORAGES_BASE"]["stdout"]
+
+
+def test_the_format_of_a_job_is_the_present_one() -> None:
+    assert f"The present format is {FORMAT}." in TEXTS["guarantees.rst"]
 
 
 def test_the_readme_is_read_in_two_minutes() -> None:
