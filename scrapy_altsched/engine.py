@@ -10,11 +10,11 @@ then counts as done when the next one is asked for.
 
 from __future__ import annotations
 
+import inspect
 import logging
+import math
 import re
-from collections.abc import AsyncIterator, Callable, Set
-from contextlib import suppress
-from importlib import import_module
+from collections.abc import Callable, Set
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -26,20 +26,17 @@ from scrapy.core.engine import ExecutionEngine
 from scrapy.crawler import Crawler
 from scrapy.extensions.spiderstate import SpiderState
 from scrapy.utils.defer import deferred_from_coro
-from scrapy.utils.reactor import is_reactor_installed
 from scrapy.utils.request import RequestFingerprinter, RequestFingerprinterProtocol
 
 from .errors import UnsupportedScrapyError
+from .event_loop import call_later, sleep
+from .start_watch import StartWatch
 
 if TYPE_CHECKING:
     from scrapy import Spider
     from scrapy.settings import Settings
 
 logger = logging.getLogger(__name__)
-
-_scrapy_asyncio: Any = None
-with suppress(ImportError):  # its call_later is new in Scrapy 2.14
-    _scrapy_asyncio = import_module("scrapy.utils.asyncio")
 
 #: The host of a simple URL: urllib takes twenty times as long.
 _match_host = re.compile(r"https?://([a-z0-9._-]+)(?::[0-9]*)?(?:[/?#]|$)").match
@@ -78,53 +75,6 @@ def reader_of(*parts: str) -> Callable[[Request], tuple[Any, ...]]:
 
 
 _place_of = reader_of("meta", "url")
-
-
-class StartWatch:
-    """``Spider.start()``'s output on its way to the engine: what it yields, and how it ends.
-
-    :param on_end: called when nothing more will come.
-
-    A start request is recognized by identity, never by ``meta["is_start_request"]``, which retries
-    and redirects inherit.
-    """
-
-    def __init__(
-        self, source: AsyncIterator[Any] | None, on_end: Callable[[], object] | None = None
-    ) -> None:
-        self._source = source
-        self._on_end = on_end
-        #: What it yielded last; ``None`` from :meth:`take` on.
-        self.last: object = None
-        #: Whether ``start()`` ran to its end, without an exception.
-        self.exhausted = source is None
-        #: Whether nothing more will come, for whatever reason.
-        self.ended = source is None
-
-    def __aiter__(self) -> StartWatch:
-        return self
-
-    async def __anext__(self) -> Any:
-        assert self._source is not None
-        try:
-            self.last = await self._source.__anext__()
-        except BaseException as error:
-            self.exhausted = isinstance(error, StopAsyncIteration)
-            self.ended = True
-            if self._on_end is not None:
-                self._on_end()
-            raise
-        return self.last
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._source, name)
-
-    def take(self, request: Request) -> bool:
-        """Whether *request* is what ``start()`` yielded last; true once for each request."""
-        if request is not self.last:
-            return False
-        self.last = None
-        return True
 
 
 class ActiveDownloads:
@@ -198,15 +148,67 @@ class Engine:
         is_replaced = str(getattr(start, "__module__", "")).startswith("scrapy.commands.")
         return is_replaced or not self._slot.close_if_idle
 
-    def watch_start(self, on_end: Callable[[], object]) -> StartWatch:
+    def watch_start(
+        self,
+        on_end: Callable[[], object],
+        is_held: Callable[[], bool] = bool,
+        turns: float = math.inf,
+    ) -> StartWatch:
         """Wrap ``Spider.start()``, to see what it yields to the engine.
 
         :param on_end: called when ``start()`` has ended, for whatever reason.
+        :param is_held: whether the next request has to wait.
+        :param turns: after how many requests all else gets a turn.
         """
         start = getattr(self._engine, "_start", None)
-        watch = StartWatch(start if hasattr(start, "__anext__") else None, on_end)
+        watch = StartWatch(start if hasattr(start, "__anext__") else None, on_end, is_held, turns)
         if not watch.exhausted:
             self._engine._start = watch
+        return watch
+
+    def start_again(
+        self, on_end: Callable[[], object], is_held: Callable[[], bool] = bool
+    ) -> StartWatch:
+        """Run ``Spider.start()`` once more, beside all else.
+
+        Its items are not scraped once more.
+
+        :param on_end: called when it has ended, for whatever reason, but never from within this
+            call.
+        :param is_held: whether the next request has to wait.
+        """
+        engine, spider = self._engine, self._engine.spider
+        watch = StartWatch(None, on_end, is_held)
+        watch.exhausted = watch.ended = False
+
+        async def bring() -> None:
+            # Whoever asked for it first has to know what it is.
+            await sleep(0)
+            try:
+                process_start = engine.scraper.spidermw.process_start
+                # Since Scrapy 2.14 it knows the spider.
+                parameters = inspect.signature(process_start).parameters.values()
+                takes_spider = any(it.default is it.empty for it in parameters)
+                watch._source = await process_start(*[spider] * takes_spider)
+                async for request in watch:
+                    if not engine.running or engine.spider is not spider:
+                        return
+                    if isinstance(request, Request):
+                        engine.crawl(request)
+                    # A list of a million is not to keep all else waiting.
+                    await sleep(0)
+            except Exception:
+                logger.error(
+                    "Error while reading start items and requests once more",
+                    exc_info=True,
+                    extra={"spider": spider},
+                )
+            finally:
+                if not watch.ended:
+                    watch.ended = True
+                    on_end()
+
+        deferred_from_coro(bring())
         return watch
 
     def slot_key(self, request: Request) -> str:
@@ -265,11 +267,32 @@ class Engine:
         manager.connect(stopped, signals.engine_stopped, weak=False)
 
     def close_spider(self, spider: Spider, reason: str) -> None:
-        """Close the spider cleanly; returns before it is closed."""
+        """Close the spider cleanly; returns before it is closed.
+
+        One that is being opened sends nothing, and is closed as soon as the engine runs: only then
+        are all extensions open, and only an engine that runs can be stopped.
+        """
+        if self._engine.running:
+            self._begin_closing(spider, reason)
+        else:
+            self._engine.pause()
+            self._call_when_running(lambda: self._begin_closing(spider, reason))
+
+    def _begin_closing(self, spider: Spider, reason: str) -> None:
         if hasattr(self._engine, "close_spider_async"):  # new in Scrapy 2.14
             deferred_from_coro(self._engine.close_spider_async(reason=reason))
         else:
             self._engine.close_spider(spider, reason=reason)
+
+    def _call_when_running(self, call: Callable[[], object]) -> None:
+        manager = self._crawler.signals
+
+        def started() -> None:
+            manager.disconnect(started, signals.engine_started)
+            # The signal is sent just before the engine runs.
+            call_later(0, call)
+
+        manager.connect(started, signals.engine_started, weak=False)
 
 
 def keep_spider_state(crawler: Crawler) -> None:
@@ -335,38 +358,3 @@ def _require(owner: object, name: str, path: str) -> None:
             " when a request is done. Install a Scrapy that this version of scrapy_altsched"
             " supports (see its README), or upgrade scrapy_altsched."
         )
-
-
-class _NeverCalled:
-    def cancel(self) -> None:
-        pass
-
-
-def call_later(delay: float, call: Callable[[], object]) -> Any:
-    """Schedule *call* on the event loop or reactor that Scrapy runs on, if there is one.
-
-    :param delay: seconds.
-    :return: its ``cancel()`` may be called at any time.
-    """
-    if _scrapy_asyncio is not None:
-        try:
-            _scrapy_asyncio.is_asyncio_available()
-        except RuntimeError:  # neither is there
-            return _NeverCalled()
-        return _Delayed(_scrapy_asyncio.call_later(delay, call))
-    if not is_reactor_installed():
-        return _NeverCalled()
-    from twisted.internet import reactor
-
-    return _Delayed(cast("Any", reactor).callLater(delay, call))
-
-
-class _Delayed:
-    """A call of asyncio or Twisted; the latter's may be cancelled only while it is to come."""
-
-    def __init__(self, call: Any) -> None:
-        self._call = call
-
-    def cancel(self) -> None:
-        if not hasattr(self._call, "active") or self._call.active():
-            self._call.cancel()

@@ -55,6 +55,7 @@ class Engine:
         self._slot = _EngineSlot()
         self._start: AsyncIterator[Any] | None = None
         self.start_time: float | None = None
+        self.running = True
         self.downloader = _Downloader()
         self.closed_with: str | None = None
 

@@ -111,6 +111,10 @@ class LaterFrontier:
             self.take_answers()
 
     @property
+    def is_over(self) -> bool:
+        return not self.pending
+
+    @property
     def pending(self) -> int:
         return self.counts().pending + self._undecided
 
@@ -199,6 +203,9 @@ class LaterFrontier:
     def note_response(self, lease: Lease) -> None:
         lease.in_hand = True
 
+    def note_start_end(self) -> None:
+        pass
+
     def note_closing(self) -> None:
         pass
 
@@ -230,6 +237,13 @@ class LaterFrontier:
         if wait:
             self.settle()
         return Progress(0, not self.has_changes())
+
+    @property
+    def position(self) -> int:
+        return 0
+
+    def is_durable(self, position: int) -> bool:
+        return False
 
     def sync(self) -> None:
         pass

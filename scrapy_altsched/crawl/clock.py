@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from ..engine import call_later
+from ..event_loop import call_later
 from ..frontier.clock import SystemClock
 from ..frontier.contract import Call, Clock
 

@@ -1,0 +1,78 @@
+"""``Spider.start()``'s output on its way to the engine: what it yields, and how it ends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any
+
+from .event_loop import sleep
+
+if TYPE_CHECKING:
+    from scrapy import Request
+
+#: Seconds until it is looked again whether a start request may come.
+_HELD_FOR = 0.1
+
+
+class StartWatch:
+    """``Spider.start()``'s output on its way to the engine: what it yields, and how it ends.
+
+    :param on_end: called when nothing more will come.
+    :param is_held: whether the next one has to wait, for want of memory.
+    :param turns: after how many all else gets a turn: while the engine has enough to do, Scrapy
+        takes one after the other.
+
+    A start request is recognized by identity, never by ``meta["is_start_request"]``, which retries
+    and redirects inherit.
+    """
+
+    def __init__(
+        self,
+        source: AsyncIterator[Any] | None,
+        on_end: Callable[[], object] | None = None,
+        is_held: Callable[[], bool] = bool,
+        turns: float = math.inf,
+    ) -> None:
+        self._source = source
+        self._on_end = on_end
+        self._is_held = is_held
+        self._turns = turns
+        self._since_turn = 0
+        #: What it yielded last; ``None`` from :meth:`take` on.
+        self.last: object = None
+        #: Whether ``start()`` ran to its end, without an exception.
+        self.exhausted = source is None
+        #: Whether nothing more will come, for whatever reason.
+        self.ended = source is None
+
+    def __aiter__(self) -> StartWatch:
+        return self
+
+    async def __anext__(self) -> Any:
+        assert self._source is not None
+        self._since_turn += 1
+        if self._since_turn >= self._turns:
+            self._since_turn = 0
+            await sleep(0)
+        while self._is_held():
+            await sleep(_HELD_FOR)
+        try:
+            self.last = await self._source.__anext__()
+        except BaseException as error:
+            self.exhausted = isinstance(error, StopAsyncIteration)
+            self.ended = True
+            if self._on_end is not None:
+                self._on_end()
+            raise
+        return self.last
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
+
+    def take(self, request: Request) -> bool:
+        """Whether *request* is what ``start()`` yielded last; true once for each request."""
+        if request is not self.last:
+            return False
+        self.last = None
+        return True
