@@ -24,6 +24,7 @@ from .errors import AltschedError
 from .feeds import JobFeeds, warn_of_unsafe_feeds
 from .frontier import Components, Frontier, OnEvent
 from .maintenance.opening import open_frontier
+from .requests.codec import PickleCodec
 from .requests.entries import Entries
 from .requests.fingerprint import NOTE, describe, shorten
 from .requests.identity import PageIdentity
@@ -161,12 +162,11 @@ class Scheduler(BaseScheduler):
             identity=identity,
             fingerprint_note=fingerprint_note,
             entries=Entries(
-                spider,
+                None if jobdir is None else PickleCodec(spider),
                 engine,
                 reports.log_unserializable,
                 tally,
                 by_slot=config.order.policy == "slots",
-                on_disk=jobdir is not None,
             ),
             reports=reports,
             tally=tally,

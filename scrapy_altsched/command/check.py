@@ -29,7 +29,7 @@ from ..maintenance.audit import Problem, Remedy, audit
 from ..maintenance.progress import watched
 from ..maintenance.repair import Repair, accept_loss, repair
 from ..maintenance.requeue import dead_requests
-from ..requests.codec import is_whole
+from ..requests.codec import is_whole, url_of
 from .job import add_jobdir, find_spider, identify, locate, make_console, make_inspector
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ def _look_at_dead(view: View) -> list[Problem]:
     """What keeps a job from being finished although nothing is wrong with its store."""
     try:
         counters = view.counters()
-        dead_letters = DeadLetters(dead_requests(view))
+        dead_letters = DeadLetters(dead_requests(view), url_of)
         pending = any(count for _, count, _ in view.slots())
     except StoreDamagedError:
         return []  # the audit says so

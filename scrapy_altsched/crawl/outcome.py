@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from ..frontier.store.records import CANNOT_BE_RESTORED
-from ..requests.codec import url_of
 
 if TYPE_CHECKING:
     from ..frontier import Counts
@@ -62,11 +61,15 @@ class DeadLetters:
     """The dead letters of a job that matter for how it ends, with examples.
 
     :param stored: those of earlier runs.
+    :param url_of: the URL of a stored request, if it can be read.
     :ivar unrestorable: how many could not be restored.
     :ivar failed_here: how many of these in this run.
     """
 
-    def __init__(self, stored: Iterable[DeadRequest]) -> None:
+    def __init__(
+        self, stored: Iterable[DeadRequest], url_of: Callable[[bytes], str | None]
+    ) -> None:
+        self._url_of = url_of
         self.unrestorable = 0
         self.failed_here = 0
         self._examples: dict[bool, list[str]] = {True: [], False: []}
@@ -83,7 +86,7 @@ class DeadLetters:
         examples = self._examples[failed]
         if len(examples) < _EXAMPLES:
             why = why.removeprefix(CANNOT_BE_RESTORED)
-            examples.append(f"{url_of(payload) or fingerprint.hex()}: {why}")
+            examples.append(f"{self._url_of(payload) or fingerprint.hex()}: {why}")
         return failed
 
     @property

@@ -32,7 +32,6 @@ from ..frontier.contract import (
 )
 from ..frontier.store.records import CANNOT_BE_RESTORED
 from ..maintenance.requeue import dead_requests
-from ..requests.codec import decode_request, url_of
 from ..requests.entries import Entries, RequestEntry
 from ..requests.fingerprint import NOTE
 from ..requests.identity import PageIdentity
@@ -130,7 +129,7 @@ class Session:
             self._engine.call_when_closing(frontier.note_closing)
         self._in_progress = InProgress(self._engine, frontier.finish)
         self._at_open = frontier.counts()
-        self._dead_letters = DeadLetters(dead_requests(frontier))
+        self._dead_letters = DeadLetters(dead_requests(frontier), self._entries.url_of)
         self._start = self._engine.watch_start(self._note_end_of_start)
         self._every_run = EveryRun(
             self._engine,
@@ -333,7 +332,7 @@ class Session:
         self._dead_letters.note(entry.fingerprint, entry.payload or b"", why)
         failed = self._dead_letters.failed_here
         if failed == 1:
-            self._reports.log_unrestorable(url_of(entry.payload or b""), error)
+            self._reports.log_unrestorable(self._entries.url_of(entry.payload or b""), error)
         counts = self.frontier.counts()
         if failed >= HOPELESS and counts.done + counts.leased == self._at_open.done:
             self._is_hopeless = True
@@ -394,7 +393,7 @@ class Session:
         url: str | None = None
         if entry.payload is not None:
             with suppress(CodecError):
-                url = decode_request(entry.payload, self._spider).url
+                url = self._entries.decode(entry.payload).url
         name = url or f"with fingerprint {entry.fingerprint.hex()}"
         if isinstance(event, DeadLettered):
             self._dead_letters.note(entry.fingerprint, entry.payload or b"", event.reason)

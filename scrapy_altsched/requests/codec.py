@@ -24,7 +24,9 @@ from .meta_keys import VERBATIM
 if TYPE_CHECKING:
     from scrapy import Spider
 
-_VERSION = b"\x01"
+#: The versions of payloads, their first byte: of those made here, and in :mod:`.portable`.
+PICKLED = b"\x01"
+PORTABLE = b"\x02"
 _PROTOCOL = 4
 
 #: Whether those are all that this Scrapy's requests have.
@@ -50,17 +52,15 @@ def encode_request(request: Request, spider: Spider) -> bytes:
         request's class cannot be found under its name.
     """
     try:
-        if _KNOWN and type(request) is Request:
-            fields = _plain_fields(request, spider)
-        else:
-            fields = request.to_dict(spider=spider)
-            _check_class(request, fields)
+        fields = fields_of(request, spider)
+        if "_class" in fields:
+            _check_class(request, fields["_class"])
         pickled = pickle.dumps(fields, _PROTOCOL)
     except MemoryError:
         raise
     except Exception as error:  # pickling runs code of whatever the request carries
         raise CodecError(str(error)) from error
-    return _VERSION + _checksum(pickled) + pickled
+    return wrap(pickled, PICKLED)
 
 
 def decode_request(payload: bytes, spider: Spider) -> Request:
@@ -69,26 +69,72 @@ def decode_request(payload: bytes, spider: Spider) -> Request:
     :raises CodecError: its callback is no longer a method of *spider*, a class it refers to is
         gone, or the bytes are damaged or of a newer version.
     """
-    pickled = _unwrap(payload)
+    pickled = unwrap(payload)
     try:
-        fields = pickle.loads(pickled)
-        if not _TAKES_VERBATIM or not _URL_IS_SAFE.issuperset(fields):
-            return request_from_dict(fields, spider=spider)
-        meta = fields.setdefault("meta", {})
-        if VERBATIM in meta:
-            return request_from_dict(fields, spider=spider)
-        meta[VERBATIM] = True
-        headers = fields.pop("headers", None)
-        request = request_from_dict(fields, spider=spider)
-        del request.meta[VERBATIM]
-        if headers:
-            # They were a request's: to normalize names and values again takes a fifth of the time.
-            dict.update(request.headers, headers)
-        return request
+        return request_of(pickle.loads(pickled), spider)
     except MemoryError:
         raise
     except Exception as error:  # unpickling runs code of whatever the request carries
         raise CodecError(f"{type(error).__name__}: {error}") from error
+
+
+def fields_of(request: Request, spider: Spider) -> dict[str, Any]:
+    """The attributes of *request* that differ from a plain request's; of a subclass, all of them.
+
+    A callback is the name of a method of *spider*, ``_class`` the path of a subclass; the values
+    are the request's own objects, not copies.
+
+    :raises Exception: a callback is not a method of *spider*; or whatever a subclass raises.
+    """
+    if _KNOWN and type(request) is Request:
+        return _plain_fields(request, spider)
+    return request.to_dict(spider=spider)
+
+
+def request_of(fields: dict[str, Any], spider: Spider) -> Request:
+    """The request that :func:`fields_of` gave *fields* of, which must not be used afterwards.
+
+    :param fields: its headers are believed to be those of a request; ``_class`` may also be the
+        class itself.
+    :raises Exception: a callback is not a method of *spider*, a class is gone, or a value is
+        nothing that such a request can have.
+    """
+    if not _TAKES_VERBATIM or not _URL_IS_SAFE.issuperset(fields):
+        return request_from_dict(fields, spider=spider)
+    meta = fields.setdefault("meta", {})
+    if VERBATIM in meta:
+        return request_from_dict(fields, spider=spider)
+    meta[VERBATIM] = True
+    headers = fields.pop("headers", None)
+    request = request_from_dict(fields, spider=spider)
+    del request.meta[VERBATIM]
+    if headers:
+        # They were a request's: to normalize names and values again takes a fifth of the time.
+        dict.update(request.headers, headers)
+    return request
+
+
+class PickleCodec:
+    """The codec of one spider's job directory."""
+
+    def __init__(self, spider: Spider) -> None:
+        self._spider = spider
+
+    def encode(self, request: Request) -> bytes:
+        """See :func:`encode_request`."""
+        return encode_request(request, self._spider)
+
+    def decode(self, payload: bytes) -> Request:
+        """See :func:`decode_request`."""
+        return decode_request(payload, self._spider)
+
+    def url_of(self, payload: bytes) -> str | None:
+        """See :func:`url_of`."""
+        return url_of(payload)
+
+    def is_as_encoded(self, request: Request, payload: bytes) -> bool:
+        """See :func:`is_as_encoded`."""
+        return is_as_encoded(request, payload, self._spider)
 
 
 def decode_fields(payload: bytes) -> dict[str, Any]:
@@ -96,7 +142,7 @@ def decode_fields(payload: bytes) -> dict[str, Any]:
 
     :raises CodecError: the bytes are damaged or of a newer version, or refer to what is gone.
     """
-    pickled = _unwrap(payload)
+    pickled = unwrap(payload)
     try:
         fields: dict[str, Any] = pickle.loads(pickled)
     except MemoryError:
@@ -107,7 +153,10 @@ def decode_fields(payload: bytes) -> dict[str, Any]:
 
 
 def url_of(payload: bytes) -> str | None:
-    """The URL of a stored request; ``None``: it cannot be read."""
+    """The URL of a stored request; ``None``: it cannot be read.
+
+    It is unpickled: not for what comes from a server.
+    """
     try:
         return str(decode_fields(payload)["url"])
     except (CodecError, KeyError):
@@ -115,9 +164,9 @@ def url_of(payload: bytes) -> str | None:
 
 
 def is_whole(payload: bytes) -> bool:
-    """Whether the bytes are as :func:`encode_request` made them."""
+    """Whether the bytes are as :func:`wrap` made them."""
     try:
-        _unwrap(payload)
+        unwrap(payload, PORTABLE if payload[:1] == PORTABLE else PICKLED)
     except CodecError:
         return False
     return True
@@ -141,13 +190,22 @@ def is_as_encoded(request: Request, payload: bytes, spider: Spider) -> bool:
         return False
 
 
-def _unwrap(payload: bytes) -> bytes:
-    if payload[:1] != _VERSION:
+def wrap(data: bytes, version: bytes) -> bytes:
+    """A payload: the *version*, one byte, and a checksum before *data*."""
+    return version + zlib.crc32(data).to_bytes(4, "big") + data
+
+
+def unwrap(payload: bytes, version: bytes = PICKLED) -> bytes:
+    """The data that :func:`wrap` made *payload* from.
+
+    :raises CodecError: it is damaged, or of another version.
+    """
+    if payload[:1] != version:
         raise CodecError(f"it is of an unknown version ({payload[:1].hex() or 'empty'})")
-    pickled = payload[5:]
-    if payload[1:5] != _checksum(pickled):
+    data = payload[5:]
+    if payload[1:5] != zlib.crc32(data).to_bytes(4, "big"):
         raise CodecError("its bytes are damaged")
-    return pickled
+    return data
 
 
 def adopt_record(record: bytes) -> bytes:
@@ -160,7 +218,7 @@ def adopt_record(record: bytes) -> bytes:
             record = pickle.dumps(marshal.loads(record), _PROTOCOL)
         except (EOFError, ValueError, TypeError) as error:
             raise CodecError(f"{type(error).__name__}: {error}") from error
-    return _VERSION + _checksum(record) + record
+    return wrap(record, PICKLED)
 
 
 def decode_without_callbacks(payload: bytes) -> Request:
@@ -175,10 +233,6 @@ def decode_without_callbacks(payload: bytes) -> Request:
         raise
     except Exception as error:  # as above
         raise CodecError(f"{type(error).__name__}: {error}") from error
-
-
-def _checksum(data: bytes) -> bytes:
-    return zlib.crc32(data).to_bytes(4, "big")
 
 
 def _plain_fields(request: Request, spider: Spider) -> dict[str, Any]:
@@ -206,10 +260,9 @@ def _plain_fields(request: Request, spider: Spider) -> dict[str, Any]:
     return fields
 
 
-def _check_class(request: Request, fields: dict[str, Any]) -> None:
+def _check_class(request: Request, path: str) -> None:
     """Check that the class will be found again; Scrapy's queues fail when it is too late."""
-    path = fields.get("_class")
-    if path is not None and load_object(path) is not type(request):
+    if load_object(path) is not type(request):
         raise ValueError(f"{path} is another class than the request's, {type(request)!r}")
 
 

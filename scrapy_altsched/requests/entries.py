@@ -4,45 +4,64 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, MutableMapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ..engine import Engine
 from ..errors import CodecError
 from ..frontier import Entry
-from .codec import decode_request, encode_request, is_as_encoded
 
 if TYPE_CHECKING:
-    from scrapy import Request, Spider
+    from scrapy import Request
 
 #: What ``sys.getrefcount`` says of an object that only one local variable refers to.
 _OURS = 2
 
 
+class Codec(Protocol):
+    """Makes bytes of requests, and requests of bytes."""
+
+    def encode(self, request: Request) -> bytes:
+        """The bytes of *request*, as it is now.
+
+        :raises CodecError: it has none.
+        """
+
+    def decode(self, payload: bytes) -> Request:
+        """The request that :meth:`encode` made *payload* from.
+
+        :raises CodecError: it cannot be restored.
+        """
+
+    def url_of(self, payload: bytes) -> str | None:
+        """The URL of the request in *payload*; ``None``: it cannot be read."""
+
+    def is_as_encoded(self, request: Request, payload: bytes) -> bool:
+        """Whether *request* is all that :meth:`decode` would make of *payload*."""
+
+
 class Entries:
     """Turns requests of a crawl into entries, and entries into requests.
 
+    :param codec: makes bytes of requests; ``None``: they do not survive the process.
     :param on_unserializable: called with each request that cannot be encoded, and why.
     :param tally: name of a stat -> by how much to increase it: what is enqueued and dequeued.
     :param by_slot: whether requests wait in the queues of their download slots.
-    :param on_disk: whether they are to survive the process.
     """
 
     def __init__(
         self,
-        spider: Spider,
+        codec: Codec | None,
         engine: Engine,
         on_unserializable: Callable[[Request, CodecError], None],
         tally: MutableMapping[str, int],
         *,
         by_slot: bool,
-        on_disk: bool,
     ) -> None:
-        self._spider = spider
+        self._codec = codec
         self._engine = engine
         self._on_unserializable = on_unserializable
         self._tally = tally
         self._by_slot = by_slot
-        self._on_disk = on_disk
 
     def complete(self, entry: RequestEntry) -> None:
         """Fill in what only an accepted request needs: its slot, and its bytes."""
@@ -51,17 +70,25 @@ class Entries:
             name = self._engine.slot_key(request)
             entry.slot = name if isinstance(name, str) else str(name)
         entry.start = bool(request.meta.get("is_start_request"))
-        if self._on_disk:
+        codec = self._codec
+        if codec is not None:
             try:
-                entry.payload = encode_request(request, self._spider)
+                entry.payload = codec.encode(request)
             except CodecError as error:
                 self._on_unserializable(request, error)
+        self._count(entry, 1)
+
+    def note_refusal(self, entry: Entry) -> None:
+        """Nobody has accepted *entry*, though it was completed."""
+        self._count(entry, -1)
+
+    def _count(self, entry: Entry, times: int) -> None:
         tally = self._tally
         if entry.payload is None:
-            tally["scheduler/enqueued/memory"] += 1
+            tally["scheduler/enqueued/memory"] += times
         else:
-            tally["scheduler/enqueued/disk"] += 1
-        tally["scheduler/enqueued"] += 1
+            tally["scheduler/enqueued/disk"] += times
+        tally["scheduler/enqueued"] += times
 
     def restore(self, entry: Entry) -> Request:
         """The request of *entry*: a copy as it was when it was added.
@@ -81,19 +108,31 @@ class Entries:
             if (
                 request is None
                 or sys.getrefcount(request) != _OURS
-                or not is_as_encoded(request, payload, self._spider)
+                or not self._codec.is_as_encoded(request, payload)  # type: ignore[union-attr]
             ):
-                request = decode_request(payload, self._spider)
+                request = self.decode(payload)
             tally["scheduler/dequeued/disk"] += 1
         tally["scheduler/dequeued"] += 1
         return request
+
+    def decode(self, payload: bytes) -> Request:
+        """The request in *payload*.
+
+        :raises CodecError: it cannot be restored.
+        """
+        assert self._codec is not None
+        return self._codec.decode(payload)
+
+    def url_of(self, payload: bytes) -> str | None:
+        """The URL of a stored request; ``None``: it cannot be read."""
+        return None if self._codec is None else self._codec.url_of(payload)
 
     def locate(self, payload: bytes) -> tuple[str, bool]:
         """Slot of the request in *payload*, and whether it is a start request.
 
         :raises CodecError: it cannot be restored.
         """
-        request = decode_request(payload, self._spider)
+        request = self.decode(payload)
         return self._engine.slot_key(request), bool(request.meta.get("is_start_request"))
 
 

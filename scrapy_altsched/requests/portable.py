@@ -1,0 +1,214 @@
+"""A request as bytes that may be read from a server which others can write to.
+
+A pickle from there would run whatever code its author likes.  This form is data only: a version
+byte and a checksum, as in :mod:`.codec`, and the request's attributes as :mod:`.values` packs them.
+Request classes come from a list, and callbacks are methods of the spider.
+
+Who can write to the server still decides which URLs are requested, and what is in their meta.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import chain
+from types import MethodType
+from typing import TYPE_CHECKING, Any
+
+from scrapy import FormRequest, Request
+from scrapy.http import Headers, JsonRequest, XmlRpcRequest
+
+from ..errors import CodecError
+from .codec import (
+    PICKLED,
+    PORTABLE,
+    decode_request,
+    encode_request,
+    fields_of,
+    request_of,
+    unwrap,
+    url_of,
+    wrap,
+)
+from .values import ValueCodec, find_problem, shorten
+
+if TYPE_CHECKING:
+    from scrapy import Spider
+
+_SCRAPYS_OWN: tuple[type[Request], ...] = (Request, FormRequest, JsonRequest, XmlRpcRequest)
+_BYTES = frozenset({bytes})
+_LIST = frozenset({list})
+
+
+class PortableCodec:
+    """Encodes and decodes the requests of one spider.  For one thread only.
+
+    :param request_classes: subclasses of ``Request`` that may be encoded and created, beside
+        Scrapy's own.
+    :param most_bytes: of a request that is encoded.
+    :param pickle: whether to use pickles for what msgpack cannot carry, and to load any pickle:
+        whoever can write to the server can then run code here.
+    """
+
+    def __init__(
+        self,
+        spider: Spider,
+        request_classes: Sequence[type[Request]] = (),
+        *,
+        most_bytes: float = math.inf,
+        pickle: bool = False,
+    ) -> None:
+        self._spider = spider
+        self._most_bytes = most_bytes
+        self._pickle = pickle
+        self._classes = {_path_of(cls): cls for cls in (*_SCRAPYS_OWN, *request_classes)}
+        self._own = vars(spider)
+        #: Names that were found to be methods of the spider's class.
+        self._methods: set[str] = set()
+        self._values = ValueCodec()
+
+    def encode(self, request: Request) -> bytes:
+        """The bytes of *request*, as it is now.
+
+        :raises CodecError: a callback is not a method of the spider, the request's class is not
+            allowed, it is too large, or a value cannot be carried, by a pickle either if these are
+            allowed.
+        """
+        self._require_size(request.body)
+        try:
+            fields = fields_of(request, self._spider)
+            if type(request) is not Request:
+                self._require_class(type(request), fields.get("_class"))
+            self._require_methods(fields)
+        except (CodecError, MemoryError):
+            raise
+        except Exception as error:  # code of a subclass runs
+            raise CodecError(str(error)) from error
+        try:
+            payload = wrap(self._values.pack(fields), PORTABLE)
+        except CodecError as error:
+            if not self._pickle:
+                raise CodecError(find_problem(fields) or str(error)) from error
+            payload = encode_request(request, self._spider)
+        self._require_size(payload)
+        return payload
+
+    def _require_size(self, data: bytes) -> None:
+        if len(data) > self._most_bytes:
+            raise CodecError(
+                f"it has {len(data):,} bytes, and one that goes to the server of a shared crawl has"
+                f" at most {self._most_bytes:,}"
+            )
+
+    def is_as_encoded(self, request: Request, payload: bytes) -> bool:  # noqa: ARG002
+        """Never: to find out takes as long as :meth:`decode`."""
+        return False
+
+    def decode(self, payload: bytes) -> Request:
+        """The request that :meth:`encode` made *payload* from.
+
+        Unless pickles are allowed, *payload* may come from anywhere: no code of the project runs
+        but that of allowed request classes, and nothing is imported but Python's text encodings,
+        which any page can name.
+
+        :raises CodecError: the bytes are damaged, of another version, or nothing that
+            :meth:`encode` makes; the class is not allowed; a callback is no method of the spider.
+        """
+        if payload[:1] == PICKLED:
+            return self._unpickle(payload)
+        fields = self._values.unpack(unwrap(payload, PORTABLE))
+        try:
+            if "_class" in fields:
+                # The class itself: of a path, Scrapy would import what it names.
+                fields["_class"] = self._class_named(fields["_class"])
+            self._require_methods(fields)
+            headers = fields.get("headers")
+            if headers and not _are_normal(headers):
+                fields["headers"] = dict(Headers(headers, fields.get("encoding", "utf-8")))
+            return request_of(fields, self._spider)
+        except (CodecError, MemoryError):
+            raise
+        except Exception as error:  # whatever values of wrong types lead to
+            raise CodecError(f"{type(error).__name__}: {shorten(str(error))}") from error
+
+    def url_of(self, payload: bytes) -> str | None:
+        """The URL of a stored request; ``None``: it cannot be read, or must not be."""
+        return url_of(payload) if self._pickle and payload[:1] == PICKLED else read_url(payload)
+
+    def _unpickle(self, payload: bytes) -> Request:
+        if not self._pickle:
+            raise CodecError(
+                "it is a pickle (version 01): one from a shared server could run any code"
+            )
+        request = decode_request(payload, self._spider)
+        self._require_class(type(request), _path_of(type(request)))
+        return request
+
+    def _require_class(self, request_class: type[Request], path: Any) -> None:
+        if self._class_named(path) is not request_class:
+            raise CodecError(f"{path} is another class than the request's, {request_class!r}")
+
+    def _class_named(self, path: Any) -> type[Request]:
+        found = self._classes.get(path) if type(path) is str else None
+        if found is None:
+            raise CodecError(
+                f"its class, {shorten(str(path))}, is not allowed in a shared crawl: add it to"
+                " ALTSCHED_SHARED_REQUEST_CLASSES"
+            )
+        return found
+
+    def _require_methods(self, fields: dict[str, Any]) -> None:
+        for part in ("callback", "errback"):
+            name = fields.get(part)
+            if name is not None and not self._is_method(name):
+                raise CodecError(
+                    f"its {part}, {shorten(str(name))}, is not a method of {self._spider}"
+                )
+
+    def _is_method(self, name: Any) -> bool:
+        """Whether *name* is a method, found without running any code, such as a property's."""
+        if type(name) is not str:
+            return False
+        if name in self._own:
+            found = self._own[name]
+        elif name in self._methods:
+            return True
+        else:
+            owner = next((cls for cls in type(self._spider).__mro__ if name in vars(cls)), None)
+            found = None if owner is None else vars(owner)[name]
+            if callable(found) or isinstance(found, classmethod):
+                found = getattr(self._spider, name)
+        if not self._is_bound(found) or (name.startswith("__") and name.endswith("__")):
+            return False
+        if name not in self._own:
+            self._methods.add(name)
+        return True
+
+    def _is_bound(self, method: Any) -> bool:
+        """Whether *method* is the spider's or its class's, not one of something they refer to."""
+        return isinstance(method, MethodType) and (
+            method.__self__ is self._spider or method.__self__ is type(self._spider)
+        )
+
+
+def read_url(payload: bytes) -> str | None:
+    """The URL of a stored request; ``None``: it cannot be read, or is a pickle."""
+    try:
+        return str(ValueCodec().unpack(unwrap(payload, PORTABLE))["url"])
+    except (CodecError, KeyError):
+        return None
+
+
+def _path_of(cls: type) -> str:
+    """The path of a class, as ``Request.to_dict()`` has it."""
+    return f"{cls.__module__}.{cls.__name__}"
+
+
+def _are_normal(headers: Any) -> bool:
+    """Whether *headers* are as Scrapy makes them: lists of bytes."""
+    return (
+        type(headers) is dict
+        and _BYTES.issuperset(map(type, headers))
+        and _LIST.issuperset(map(type, headers.values()))
+        and _BYTES.issuperset(map(type, chain.from_iterable(headers.values())))
+    )
