@@ -10,9 +10,11 @@
     │   ├── UnsupportedSystemError           this operating system cannot lock it
     │   ├── JobdirMismatchError              newer format, or another spider's
     │   └── JobdirLostError                  it was deleted or replaced during the crawl
+    ├── FeedLockedError                      another crawl writes to the file of a feed
     ├── StoreError                           a read or write of the store failed
     │   ├── StoreStalledError                the store asks to write later
     │   └── StoreDamagedError                its files are damaged or missing
+    ├── SharedError                          the server of a shared crawl cannot be used now
     ├── CommitPostponedError                 a component could not flush its data
     ├── CodecError (also a ValueError)       a request cannot be stored or restored
     ├── InputError                           a file given to a command cannot be used
@@ -56,6 +58,10 @@ class JobdirLostError(JobdirError):
     """The job directory was deleted or replaced while the crawl was running."""
 
 
+class FeedLockedError(AltschedError):
+    """Another crawl writes to the file of a feed."""
+
+
 class StoreError(AltschedError):
     """A read or a write of the store failed."""
 
@@ -71,6 +77,10 @@ class StoreDamagedError(StoreError):
         super().__init__(f"{problem} {remedy}")
         #: What is damaged, as a sentence, without the remedy.
         self.problem = problem
+
+
+class SharedError(AltschedError):
+    """The server of a shared crawl cannot be reached, or is not ready; that may pass by itself."""
 
 
 class CommitPostponedError(AltschedError):

@@ -21,7 +21,7 @@ from .crawl.tally import Tally
 from .dupefilter import DupeFilter
 from .engine import Engine, fingerprinter_of, keep_spider_state
 from .errors import AltschedError
-from .feeds import JobFeeds, warn_of_unsafe_feeds
+from .feeds import JobFeeds, check_files, find_files, warn_of_unsafe_feeds
 from .frontier import Components, Frontier, OnEvent
 from .maintenance.opening import open_frontier
 from .requests.codec import PickleCodec
@@ -31,6 +31,7 @@ from .requests.identity import PageIdentity
 from .settings import Config
 from .stock.job import StockJob
 from .stock.report import report_import
+from .worker import PARAMETER, name_worker
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -144,6 +145,8 @@ class Scheduler(BaseScheduler):
         }
         settings = self.crawler.settings
         config = Config.from_settings(settings, disk=jobdir is not None, **given)
+        if not hasattr(spider, PARAMETER):
+            setattr(spider, PARAMETER, name_worker(config.shared_worker, jobdir))
         reports = Reports(spider, self.stats, jobdir, logs_reason=self.logunser)
         identity, fingerprint_note = self._identify(config, spider)
         if jobdir is not None:
@@ -161,6 +164,7 @@ class Scheduler(BaseScheduler):
             dupefilter=self.df,
             identity=identity,
             fingerprint_note=fingerprint_note,
+            feed_files=find_files(settings, spider) if jobdir is not None else (),
             entries=Entries(
                 None if jobdir is None else PickleCodec(spider),
                 engine,
@@ -207,9 +211,14 @@ class Scheduler(BaseScheduler):
                 takes_seen=setup.identity.is_refused is None,
                 trusts_seen=setup.config.trust_stock_seen,
             )
-            locate = setup.entries.locate
             frontier = open_frontier(
-                jobdir, name, options, locate=locate, source=stock, on_event=on_event
+                jobdir,
+                name,
+                options,
+                locate=setup.entries.locate,
+                source=stock,
+                check=lambda: check_files(setup.feed_files, self.crawler.settings, setup.spider),
+                on_event=on_event,
             )
             try:
                 place = stock.move_away()

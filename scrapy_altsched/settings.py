@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 import difflib
+import importlib.util
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from queuelib import queue as queuelib_queue
-from scrapy import pqueues, squeues
+from scrapy import Request, pqueues, squeues
 from scrapy.utils.misc import load_object
 
 from .canonical import Rules
 from .errors import ConfigError
 from .frontier import Options, Order
 from .frontier.queue.order import DEFAULT_ORDER, Direction, Policy
+from .frontier.shared.options import Idle, SharedOptions
+from .worker import check_name
 
 if TYPE_CHECKING:
     from scrapy import Spider
     from scrapy.settings import BaseSettings
 
 PREFIX = "ALTSCHED_"
+#: scrapy-redis's settings for its connection, which a shared crawl uses as well.
+REDIS_SETTINGS = (
+    "REDIS_URL",
+    "REDIS_HOST",
+    "REDIS_PORT",
+    "REDIS_DB",
+    "REDIS_ENCODING",
+    "REDIS_PARAMS",
+)
 
 
 def _number(kind: type[int] | type[float], least: float, unit: str) -> Callable[[Any], Any]:
@@ -49,6 +61,36 @@ def _rules(value: Any) -> Rules:
     return Rules.load(value)
 
 
+def _key(value: Any) -> str:
+    """a name of 1 to 200 characters, without { and }"""  # noqa: D403  (part of a sentence)
+    # Braces mark the part of a key that a Redis Cluster chooses a node by.
+    if not isinstance(value, str) or not 1 <= len(value) <= 200 or set(value) & set("{}"):
+        raise ValueError
+    return value
+
+
+def _idle(value: Any) -> Idle:
+    """one of 'finish' and 'wait'"""  # noqa: D403  (part of a sentence)
+    if value not in ("finish", "wait"):
+        raise ValueError
+    return value  # type: ignore[no-any-return]
+
+
+def _request_classes(value: Any) -> tuple[str, ...]:
+    """a list of request classes, or of their import paths"""  # noqa: D403  (part of a sentence)
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    elif not isinstance(value, list | tuple):
+        raise ValueError
+    paths = []
+    for item in value:
+        found = _load(f"{PREFIX}SHARED_REQUEST_CLASSES", item)
+        if not isinstance(found, type) or not issubclass(found, Request):
+            raise ValueError
+        paths.append(f"{found.__module__}.{found.__qualname__}")
+    return tuple(paths)
+
+
 def _setting(default: Any, check: Callable[[Any], Any]) -> Any:
     return field(default=default, metadata={"check": check})
 
@@ -71,9 +113,21 @@ class Config:
         scheduler did not end cleanly.
     :ivar gc_freeze: whether garbage collections skip objects from before the crawl opened.
     :ivar exit_code: whether the process's exit code says whether the job is finished.
+    :ivar shared: whether many workers share one frontier, on Redis or Valkey.
+    :ivar shared_key: the shared crawl's name on the server; ``None``: the spider's.
+    :ivar lease_timeout: seconds after which the leases of a worker that is no longer heard of go
+        to others.
+    :ivar shared_prefetch: requests that a worker holds leased at most before it needs them.
+    :ivar shared_idle: whether workers end when nothing is left, or wait for more.
+    :ivar shared_restart: whether a shared crawl that is finished starts again from nothing.
+    :ivar shared_request_classes: import paths of request classes that may be restored from the
+        server, besides Scrapy's own.
+    :ivar shared_pickle: whether requests on the server may be pickled.
+    :ivar shared_worker: the name of this worker; ``None``: host and job directory decide.
     :ivar order: which request is next, from Scrapy's own settings.
     :ivar patience: seconds for which a request that is leased alone may hold up all others: three
         times DOWNLOAD_TIMEOUT.
+    :ivar redis: scrapy-redis's settings that are set, by name; only if the crawl is shared.
     """
 
     commit_interval: float = _setting(1.0, _number(float, 0.01, "seconds"))
@@ -87,8 +141,18 @@ class Config:
     trust_stock_seen: bool = _setting(False, _flag)
     gc_freeze: bool = _setting(True, _flag)
     exit_code: bool = _setting(False, _flag)
+    shared: bool = _setting(False, _flag)
+    shared_key: str | None = _setting(None, _key)
+    lease_timeout: float = _setting(60.0, _number(float, 1, "seconds"))
+    shared_prefetch: int = _setting(100, _number(int, 1, "requests"))
+    shared_idle: Idle = _setting("finish", _idle)  # noqa: RUF009  (a field)
+    shared_restart: bool = _setting(False, _flag)
+    shared_request_classes: tuple[str, ...] = _setting((), _request_classes)
+    shared_pickle: bool = _setting(False, _flag)
+    shared_worker: str | None = _setting(None, check_name)
     order: Order = DEFAULT_ORDER
     patience: float = 540.0
+    redis: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def frontier(self) -> Options:
@@ -99,6 +163,34 @@ class Config:
             patience=self.patience,
             memory_requests=self.memory_requests,
             skip_started=self.skip_started,
+        )
+
+    def shared_options(self, spider_name: str) -> SharedOptions | None:
+        """The part that a shared frontier needs; ``None``: the crawl is not shared.
+
+        :param spider_name: what the crawl is called unless a setting says otherwise.
+        :raises ConfigError: that name cannot be used for a crawl.
+        """
+        if not self.shared:
+            return None
+        key = self.shared_key
+        if key is None:
+            try:
+                key = _key(spider_name)
+            except ValueError:
+                raise ConfigError(
+                    f"The spider's name {spider_name!r} cannot be the name of a shared crawl: set"
+                    f" {PREFIX}SHARED_KEY to {_key.__doc__}."
+                ) from None
+        return SharedOptions(
+            key=key,
+            lease_timeout=self.lease_timeout,
+            prefetch=self.shared_prefetch,
+            idle=self.shared_idle,
+            restart=self.shared_restart,
+            request_classes=self.shared_request_classes,
+            pickle=self.shared_pickle,
+            redis=self.redis,
         )
 
     def rules_of(self, spider: Spider | type[Spider] | None) -> Rules:
@@ -145,9 +237,44 @@ class Config:
                     f" (default: {item.default!r})."
                 ) from None
         if disk is not None:
-            values["order"] = _read_order(settings, given, disk=disk)
+            # A shared crawl is stored, whether this worker has a job directory or not.
+            stored = disk or bool(values.get("shared"))
+            values["order"] = _read_order(settings, given, disk=stored)
             values["patience"] = 3 * settings.getfloat("DOWNLOAD_TIMEOUT")
+        if values.get("shared"):
+            values["redis"] = read_redis(settings)
         return cls(**values)
+
+
+def read_redis(settings: BaseSettings, user: str = f"{PREFIX}SHARED") -> dict[str, Any]:
+    """scrapy-redis's settings that are set, by name, for a server.
+
+    :param user: what needs the server, for messages.
+    :raises ConfigError: one cannot be used, or a package is missing.
+    """
+    _require_packages(user)
+    return _read_redis(settings)
+
+
+def _require_packages(user: str) -> None:
+    missing = [name for name in ("redis", "msgpack") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"{user} needs the package {missing[0]!r}, which is not installed: run"
+            " pip install scrapy-altsched[redis]"
+        )
+
+
+def _read_redis(settings: BaseSettings) -> dict[str, Any]:
+    values = {name: settings[name] for name in REDIS_SETTINGS if settings[name] is not None}
+    try:
+        values["REDIS_PARAMS"] = settings.getdict("REDIS_PARAMS")
+    except (ValueError, TypeError):
+        # The value is not shown: it may have a password in it.
+        raise ConfigError(
+            "REDIS_PARAMS cannot be used: it must be a dict, or JSON of one."
+        ) from None
+    return values
 
 
 def _read_order(settings: BaseSettings, given: dict[str, Any], *, disk: bool) -> Order:

@@ -6,9 +6,10 @@ open.  What the frontier does by itself is passed to :meth:`Session.on_event`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scrapy.exceptions import DontCloseSpider
@@ -63,6 +64,7 @@ class Setup:
 
     :ivar jobdir: the job directory, absolute; ``None``: all is in memory.
     :ivar fingerprint_note: what makes the fingerprints.
+    :ivar feed_files: the local files that the feeds of a job will write to.
     """
 
     crawler: Crawler
@@ -74,6 +76,7 @@ class Setup:
     dupefilter: BaseDupeFilter
     identity: PageIdentity
     fingerprint_note: bytes
+    feed_files: Sequence[Path]
     entries: Entries
     reports: Reports
     tally: Tally
@@ -114,6 +117,8 @@ class Session:
             self._begin(setup, frontier)
         except BaseException:  # nobody else would let go of the job directory
             frontier.abandon()
+            if self.feeds is not None:
+                self.feeds.release()
             raise
 
     def _begin(self, setup: Setup, frontier: Frontier) -> None:
@@ -159,7 +164,7 @@ class Session:
         self.feeds = JobFeeds(
             self._crawler, self._spider, frontier.note, resumed=job.resumed, sync=config.sync
         )
-        self.feeds.open()
+        self.feeds.open(setup.feed_files)
         if config.exit_code:
             exit_code.set(Outcome.UNFINISHED)
         self._committer.start()
@@ -178,10 +183,18 @@ class Session:
         finally:
             if self.feeds is not None:
                 self.feeds.close()
+                self._call_at_end(self.feeds.release)
             if self._config.exit_code and self._jobdir is not None:
                 exit_code.set(self._outcome)
             if self._engine.is_started:
                 self._engine.call_when_stopped(frontier.end)
+
+    def _call_at_end(self, call: Callable[[], object]) -> None:
+        """Call *call* when all else of the crawl has ended: feeds close after the scheduler."""
+        if self._engine.is_started:
+            self._engine.call_when_stopped(call)
+        else:
+            call()
 
     def _close(self, reason: str) -> None:
         frontier = self.frontier

@@ -14,6 +14,10 @@ from urllib.parse import urlparse
 from scrapy.exporters import CsvItemExporter, JsonLinesItemExporter
 from scrapy.utils.conf import feed_complete_default_values_from_settings
 from scrapy.utils.misc import load_object
+from w3lib.url import file_uri_to_path
+
+from ..errors import ConfigError
+from ..worker import PARAMETER
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
@@ -25,6 +29,8 @@ Rows = Literal["lines", "csv"]
 _CSV_FORMAT = frozenset(
     {"dialect", "delimiter", "doublequote", "escapechar", "lineterminator", "quotechar", "quoting"}
 )
+#: A URI with one of these names another file in each run.
+_TIME = re.compile(r"%\((?:batch_)?time\)")
 #: After it comes the host; a password may hold a slash that should have been quoted.
 _PASSWORD = re.compile(r"^([\w+.-]+://[^/:@]*):(?!\d+/)(?:[^/]*@|.*@)")
 
@@ -37,6 +43,44 @@ def read_feeds(settings: BaseSettings) -> Iterator[tuple[str, dict[str, Any]]]:
     for uri, feed in {**feeds, **settings.getdict("FEEDS")}.items():
         options = {"format": Path(uri).suffix.removeprefix("."), **feed}
         yield str(uri), feed_complete_default_values_from_settings(options, settings)
+
+
+def names_worker(settings: BaseSettings) -> bool:
+    """Whether the name of the worker is in the URI of a feed."""
+    return any(f"%({PARAMETER})" in uri for uri, _ in read_feeds(settings))
+
+
+def is_local(uri: str) -> bool:
+    """Whether *uri* is the path of a file, or begins with ``file:``."""
+    return urlparse(uri).scheme in ("", "file")
+
+
+def names_time(uri: str) -> bool:
+    """Whether *uri* has the time in it, so that each run has its own file."""
+    return _TIME.search(uri) is not None
+
+
+def identify(uri: str) -> str:
+    """The same text for the same feed, without its password; a file's absolute path."""
+    if is_local(uri):
+        return str(Path(file_uri_to_path(uri) if urlparse(uri).scheme else uri).absolute())
+    return mask_secrets(uri)
+
+
+def load_storage(uri: str, settings: BaseSettings) -> Any:
+    """The class, or other callable, that makes the storage of a feed.
+
+    :raises ConfigError: it cannot be loaded.
+    """
+    storages = settings.getwithbase("FEED_STORAGES")
+    storage = storages.get(urlparse(uri).scheme) or storages.get("file")
+    try:
+        return load_object(storage)
+    except (ImportError, AttributeError, ValueError, TypeError, NameError) as error:
+        raise ConfigError(
+            f"FEED_STORAGES: the class {storage!r} for {mask_secrets(uri)} cannot be loaded:"
+            f" {error}."
+        ) from error
 
 
 def mask_secrets(uri: str) -> str:

@@ -24,13 +24,20 @@ class FeedFile(io.BufferedIOBase):
 
     :param path: absolute; identifies the file.
     :param open_raw: opens the file without a buffer, and may raise OSError: it is called again.
+    :param closed: called when the file was closed, however that went.
     """
 
-    def __init__(self, path: Path, open_raw: Callable[[], io.RawIOBase]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        open_raw: Callable[[], io.RawIOBase],
+        closed: Callable[[], object] | None = None,
+    ) -> None:
         self.path = path
         self.name = str(path)
         self.mode = "ab"
         self._open_raw = open_raw
+        self._note_closed = closed
         self._raw: io.RawIOBase | None = None
         self._unwritten = bytearray()
         self._flush_at = _BUFFER
@@ -123,6 +130,8 @@ class FeedFile(io.BufferedIOBase):
             super().close()
             if self._raw is not None:
                 self._raw.close()
+            if self._note_closed is not None:
+                self._note_closed()
 
     def fileno(self) -> int:
         """The descriptor.

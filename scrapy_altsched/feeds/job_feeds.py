@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlparse
 
-from w3lib.url import file_uri_to_path
-
-from ..errors import JobdirError
+from ..engine import Engine
+from ..errors import FeedLockedError, JobdirError
 from ..inflection import inflect
 from ..signals import frontier_committing
-from .configured import Rows, mask_secrets, read_feeds
+from .configured import Rows, identify, names_worker, read_feeds
 from .feed_file import FeedFile
+from .locks import FeedLocks
 from .open_files import OpenFiles
 from .rows import cut_torn_row
 
@@ -28,6 +27,8 @@ logger = logging.getLogger(__name__)
 #: Names of the notes in a commit: URI -> format; and path -> [bytes, kind of rows].
 FEEDS = "feeds"
 FILES = "feeds.files"
+#: Why the spider is closed if another crawl has the file of a feed that opens now.
+FEED_LOCKED = "feed_locked"
 
 
 class JobFeeds:
@@ -48,11 +49,14 @@ class JobFeeds:
         sync: bool,
     ) -> None:
         self.files = OpenFiles(spider, sync=sync)
+        self._crawler = crawler
         self._signals = crawler.signals
         self._spider = spider
+        self._is_open = False
         feeds = {
-            _identify(uri): str(options["format"]) for uri, options in read_feeds(crawler.settings)
+            identify(uri): str(options["format"]) for uri, options in read_feeds(crawler.settings)
         }
+        self.locks = FeedLocks(spider, by_worker=names_worker(crawler.settings))
         before: dict[str, str] = json.loads(note(FEEDS) or b"{}") if resumed else {}
         sizes = note(FILES) if resumed else None
         #: Whether every file that may have a torn row of this job is in its notes.
@@ -65,13 +69,18 @@ class JobFeeds:
             self._notes[FILES] = b"{}"
         self._noted_sizes: dict[FeedFile, tuple[int, Rows]] = {}
 
-    def open(self) -> None:
+    def open(self, files: Sequence[Path]) -> None:
         """Repair what a dying process left in the files, warn of missing feeds, and serve commits.
 
         Only what was written after the last commit is searched for a torn row.
 
+        :param files: those that the feeds will write to, as far as they are known.  They are locked
+            until :meth:`release`, and so are those that earlier runs wrote to.
+        :raises FeedLockedError: another crawl writes to one of them; none was changed.
         :raises JobdirError: a file cannot be repaired.
         """
+        for path in (*map(Path, self._sizes), *files):
+            self.locks.claim(path, create=False)
         for name, (size, rows) in self._sizes.items():
             try:
                 self._repair(Path(name), size, rows)
@@ -81,6 +90,9 @@ class JobFeeds:
                     f" whole ({error.strerror or error}). Check that this user may read and write"
                     " it, or move it away, and run the same command again."
                 ) from error
+        for path in files:
+            self.locks.claim(path, create=True)
+        self._is_open = True
         self._signals.connect(self.files.write_out, frontier_committing)
         if self._missing:
             logger.warning(
@@ -113,8 +125,22 @@ class JobFeeds:
 
     def close(self) -> None:
         """The job is closed: nothing waits for the files any longer."""
+        self._is_open = False
         self._signals.disconnect(self.files.write_out, frontier_committing)
         self.files.close()
+
+    def release(self) -> None:
+        """Let other crawls have the files, except those that are still open.  May be called twice.
+
+        To be called when no feed opens any longer, which may be after :meth:`close`.
+        """
+        self.locks.release()
+
+    def refuse(self, error: FeedLockedError) -> None:
+        """Close the spider, as another crawl has the file of a feed that was not known before."""
+        logger.critical("%s", error, extra={"spider": self._spider})
+        if self._is_open:
+            Engine(self._crawler).close_spider(self._spider, FEED_LOCKED)
 
     def notes(self) -> dict[str, bytes]:
         """What a commit is to store: nothing about closed files, which are complete."""
@@ -135,11 +161,3 @@ def report_cut(path: Path, cut: int, spider: Spider) -> None:
             {"count": cut, "bytes": inflect(cut, "byte"), "path": path},
             extra={"spider": spider},
         )
-
-
-def _identify(uri: str) -> str:
-    """The same text for the same feed, without its password; a file's absolute path."""
-    scheme = urlparse(uri).scheme
-    if scheme in ("", "file"):
-        return str(Path(file_uri_to_path(uri) if scheme else uri).absolute())
-    return mask_secrets(uri)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import logging
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -14,6 +16,7 @@ from scrapy.extensions import feedexport
 from scrapy.utils.misc import load_object
 
 from ..engine import current_scheduler
+from ..errors import FeedLockedError
 from .columns import fit_fields, read_header
 from .configured import Rows, csv_dialect, rows_of
 from .feed_file import FeedFile
@@ -55,6 +58,8 @@ class FileFeedStorage(feedexport.FileFeedStorage):
         )
         self._crawler = crawler
         self._feeds: JobFeeds | None = None
+        #: Unlocks the file; ``None``: it is not locked.
+        self._give_back: Callable[[], None] | None = None
         #: The columns of a CSV file that is appended to, until a warning of others was logged.
         self._columns: set[str] | None = None
 
@@ -70,16 +75,27 @@ class FileFeedStorage(feedexport.FileFeedStorage):
     def open(self, spider: Spider) -> IO[bytes]:
         """Open the file; that of a resumed, unfinished job is appended to.
 
+        A job locks it until it is closed.  If another crawl has it, the spider is closed, and what
+        is written stays in memory: its pages are not saved as done.
+
         :raises OSError: it cannot be opened, and there is no job whose commits could wait for it.
         """
         path = Path(self.path).absolute()
         self.path = str(path)
-        file = FeedFile(path, lambda: self._open_raw(spider))
+        file = FeedFile(path, lambda: self._open_raw(spider), self._unlock)
         scheduler: Any = current_scheduler(self._crawler) if self._crawler is not None else None
         self._options.update(self._given)
         self._feeds = getattr(scheduler, "feeds", None)
         if self._feeds is None or self._crawler is None:
             file.open()
+            return cast("IO[bytes]", file)
+        try:
+            self._lock()
+        except FeedLockedError as error:
+            # Neither read nor written, even if the other crawl ends soon.
+            file = FeedFile(path, _refuse)
+            self._feeds.files.add(file, None)
+            self._feeds.refuse(error)
             return cast("IO[bytes]", file)
         rows = rows_of(self._options, self._crawler.settings)
         try:
@@ -108,7 +124,25 @@ class FileFeedStorage(feedexport.FileFeedStorage):
             return self._feeds.files.store(file)
         return super().store(file)
 
+    def _lock(self) -> None:
+        """Lock the file if it is not locked yet.
+
+        :raises FeedLockedError: another crawl has locked it.
+        """
+        if self._feeds is not None and self._give_back is None:
+            self._give_back = self._feeds.locks.open(Path(self.path))
+
+    def _unlock(self) -> None:
+        give_back, self._give_back = self._give_back, None
+        if give_back is not None:
+            give_back()
+
     def _open_raw(self, spider: Spider) -> io.RawIOBase:
+        try:
+            # Again, if it could not be opened before.
+            self._lock()
+        except FeedLockedError as error:
+            raise BlockingIOError(errno.EWOULDBLOCK, str(error)) from error
         buffered = super().open(spider)
         assert isinstance(buffered, io.BufferedWriter)
         return buffered.detach()
@@ -187,3 +221,7 @@ class FileFeedStorage(feedexport.FileFeedStorage):
             {"path": self.path, "how": how},
             extra={"spider": spider},
         )
+
+
+def _refuse() -> io.RawIOBase:
+    raise BlockingIOError(errno.EWOULDBLOCK, "another crawl writes to it")

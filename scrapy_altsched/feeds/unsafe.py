@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import logging
-import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlparse
 
 from scrapy.exporters import CsvItemExporter, JsonLinesItemExporter
-from scrapy.utils.misc import load_object
 
-from ..errors import ConfigError
-from .configured import exporter_class, mask_secrets, read_feeds, why_not_rows
+from .configured import (
+    exporter_class,
+    is_local,
+    load_storage,
+    mask_secrets,
+    names_time,
+    read_feeds,
+    why_not_rows,
+)
 from .storage import FileFeedStorage
 
 if TYPE_CHECKING:
@@ -20,8 +25,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: A URI with one of these names another file in each run.
-_TIME = re.compile(r"%\((?:batch_)?time\)")
 _RECIPE = (
     "To lose none, write to a local .jsonl or .csv file, and convert or upload it when the job is"
     " finished."
@@ -40,7 +43,7 @@ def warn_of_unsafe_feeds(settings: BaseSettings, spider: Spider) -> None:
         harm = _find_harm(uri, options, settings)
         if harm is None:
             continue
-        stopped = None if _TIME.search(uri) else harm.stopped
+        stopped = None if names_time(uri) else harm.stopped
         logger.warning(
             "The feed %(uri)s may lose items, or be damaged, if this crawl dies:"
             " %(killed)s.%(also)s %(recipe)s",
@@ -63,21 +66,13 @@ class _Harm(NamedTuple):
 
 def _find_harm(uri: str, options: dict[str, Any], settings: BaseSettings) -> _Harm | None:
     scheme = urlparse(uri).scheme
-    storages = settings.getwithbase("FEED_STORAGES")
-    storage = storages.get(scheme) or storages.get("file")
-    try:
-        storage_class = load_object(storage)
-    except (ImportError, AttributeError, ValueError, TypeError, NameError) as error:
-        raise ConfigError(
-            f"FEED_STORAGES: the class {storage!r} for {mask_secrets(uri)} cannot be loaded:"
-            f" {error}."
-        ) from error
+    storage_class = load_storage(uri, settings)
     if scheme == "stdout":
         return _Harm("standard output cannot be read again")
     if isinstance(storage_class, type) and issubclass(storage_class, FileFeedStorage):
         reason = why_not_rows(options, settings)
         return _Harm(reason, _what_is_appended(options, settings)) if reason else None
-    if scheme in ("", "file"):
+    if is_local(uri):
         reason = (
             "its file is not flushed before requests are recorded as done (set ADDONS, or"
             " 'scrapy_altsched.feeds.FileStorage' in FEED_STORAGES)"

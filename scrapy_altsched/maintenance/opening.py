@@ -15,7 +15,6 @@ from ..frontier.store.store import Store
 from .importing import Source, import_job
 from .reorder import reorder
 
-
 def open_frontier(
     path: str | os.PathLike[str] | None,
     owner: str,
@@ -23,6 +22,7 @@ def open_frontier(
     *,
     locate: Callable[[bytes], tuple[str, bool]] | None = None,
     source: Source | None = None,
+    check: Callable[[], None] | None = None,
     on_event: OnEvent = ignore_events,
 ) -> Frontier:
     """Open the frontier of a job, or one that lives in memory.
@@ -32,6 +32,8 @@ def open_frontier(
     :param locate: payload -> (download slot, whether a start request); asked when a job is
         resumed in another order than it was stored in.
     :param source: what another scheduler has stored in the directory, to be imported.
+    :param check: called when the directory is this process's, before a run begins.  The job is as
+        it was if this raises.
     :param on_event: told of what nobody asked for, from within calls to the frontier.
     :raises JobdirError: the directory cannot be used, or *source* not be imported; nothing in it
         was changed.
@@ -47,6 +49,8 @@ def open_frontier(
 
     journal = Journal(path, owner, fill)
     try:
+        if check is not None:
+            check()
         fill(journal, is_new=False)
         reorder(journal, options.order, locate)
         return LocalFrontier(options, journal, on_event)

@@ -228,6 +228,7 @@ class Run:
             if file is not None:
                 file._unwritten.clear()
         self.stand_in.scheduler._session.frontier.abandon()
+        self.stand_in.scheduler.feeds.locks._close_all()
 
 
 def stop_in_the_middle(directory: Path, feeds: dict[str, Any], *items: Any, **values: Any) -> None:

@@ -130,7 +130,8 @@ def test_a_file_is_known_by_its_absolute_path(
         file.write(b'{"a": "to')
     Run(tmp_path, {}, **feeds).end()
     assert (other / "items.jsonl").read_bytes() == b'{"a": 1}\n'
-    assert not (tmp_path / "items.jsonl").exists()
+    # It was there to be locked, and the run that died did not delete it.
+    assert (tmp_path / "items.jsonl").read_bytes() == b""
 
 
 def test_a_job_of_an_older_version_has_its_torn_row_cut(
