@@ -75,9 +75,11 @@ class CommandLine:
         return tuple(_mask(self.words)) != self.words
 
 
-def resume_command(jobdir: str) -> str:
-    """A sentence that tells how to resume the job in *jobdir*."""
+def resume_command(jobdir: str | None) -> str:
+    """A sentence that tells how to resume the job in *jobdir*, or without one, a shared crawl."""
     command = CommandLine.current()
+    if command is None and jobdir is None:
+        return "Resume it by starting one of its workers again."
     if command is None:
         return f"Resume it by running the same crawl again, with JOBDIR = {jobdir!r}."
     how = "with" if command.scrapy_command is not None else "by running the same command again"

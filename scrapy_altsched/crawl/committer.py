@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ from ..errors import (
     StoreStalledError,
 )
 from ..frontier import Clock, Frontier
+from ..frontier.contract import Progress
 from ..inflection import inflect
 from ..settings import Config
 from ..signals import frontier_committed, frontier_committing
@@ -100,6 +102,10 @@ class Committer:
         self.unreadable = False
         self._closing = False
         self._syncer = _Syncer(frontier.sync) if config.sync else None
+        #: Number of each complete commit that the disk may not have yet, and up to where it goes.
+        self._unsynced: deque[tuple[int, int]] = deque()
+        #: Up to where the disk has everything, if that is waited for.
+        self._synced_position = 0
 
     def start(self) -> None:
         """Start the timer; from now on the stats show the job's progress."""
@@ -160,19 +166,20 @@ class Committer:
             self._reopened_damaged = self._met_damage
         self._settle()
         before = self._number
-        complete = True
+        progress = Progress(before, complete=True)
         if frontier.has_changes() or frontier.has_changes(self._notes()):
             self._prepare_others()
             # Only after the others have written: a note may say how far they got.
-            complete = frontier.commit(self._notes(), wait=wait).complete
-            if complete:
+            progress = frontier.commit(self._notes(), wait=wait)
+            if progress.complete:
                 self._committed()
         self._stalled = False
         self._note_success()
-        self._due_at = self._now() + (self._config.commit_interval if complete else 0)
+        is_done = progress.complete or progress.is_on_its_way
+        self._due_at = self._now() + (self._config.commit_interval if is_done else 0)
         if self._number != before:
             self._report_commit()
-        return complete
+        return is_done
 
     def commit_all(self) -> bool:
         """Commit everything that can be committed now; whether nothing is left.
@@ -192,12 +199,22 @@ class Committer:
         if not self._committing:
             self._report_commit()
 
+    def is_durable(self, position: int) -> bool:
+        """Whether all that was added up to *position* survives what the settings ask for."""
+        if not self._frontier.is_durable(position):
+            return False
+        # What is on a server is synced there.
+        is_here = self._frontier.job.shared is None
+        return self._syncer is None or not is_here or self._synced_position >= position
+
     def _report_commit(self) -> None:
         self._crawler.stats.inc_value("altsched/commit/count")
         set_counts(self._crawler.stats, self._frontier.counts())
         if self._syncer is None:
             self._announce(self._number)
         else:
+            if self._frontier.is_durable(self._frontier.position):
+                self._unsynced.append((self._number, self._frontier.position))
             self._syncer.ask(self._number)
 
     def _collect(self, syncer: _Syncer) -> None:
@@ -273,7 +290,7 @@ class Committer:
             self._met_damage |= isinstance(error, StoreDamagedError)
 
     def _log_failure(self, error: AltschedError) -> None:
-        changes = self._frontier.pressure.changes
+        changes = self._frontier.pressure.unsaved
         logger.error(
             "%(error)s The crawl continues in memory and tries again; %(changes)d %(are)s not"
             " saved yet. After %(timeout)g s of failure (ALTSCHED_COMMIT_TIMEOUT) the spider is"
@@ -333,6 +350,8 @@ class Committer:
                 )
 
     def _announce(self, number: int) -> None:
+        while self._unsynced and self._unsynced[0][0] <= number:
+            self._synced_position = self._unsynced.popleft()[1]
         self._crawler.signals.send_catch_log(frontier_committed, spider=self._spider, commit=number)
 
 

@@ -25,13 +25,10 @@ logger = logging.getLogger(__name__)
 #: For messages that Scrapy logs as well, so that filters on the logger's name still match.
 _scrapy_logger = logging.getLogger("scrapy.core.scheduler")
 
-_FINISHED = (
-    "The job in %(jobdir)s is finished: %(done)d %(requests)s done, none pending, %(dead)d dead"
-)
+_FINISHED = "%(job)s is finished: %(done)d %(requests)s done, none pending, %(dead)d dead"
 _DEAD_LETTERS = _FINISHED + ". List the dead ones with: %(requeue)s"
 _NOT_FINISHED = (
-    "The job in %(jobdir)s is not finished: %(done)d %(requests)s done, %(pending)d pending,"
-    " %(dead)d dead. "
+    "%(job)s is not finished: %(done)d %(requests)s done, %(pending)d pending, %(dead)d dead. "
 )
 _UNRESTORABLE = (
     "%(unrestorable)d of the dead letters could not be restored, for example %(examples)s. Fix"
@@ -43,13 +40,13 @@ _NOTHING_DONE = (
 )
 _UNFINISHED = _NOT_FINISHED + "%(resume)s"
 _UNACCOUNTED = (
-    "Of the requests that the job in %(jobdir)s had accepted, %(count)d %(are)s neither done,"
+    "Of the requests that %(job)s had accepted, %(count)d %(are)s neither done,"
     " pending nor dead: %(damage)s"
 )
-_MISSING = "Requests of the job in %(jobdir)s may be missing: %(damage)s"
+_MISSING = "Requests of %(job)s may be missing: %(damage)s"
 _DAMAGED = (
-    "The job in %(jobdir)s is not finished, and its store is damaged: %(done)d %(requests)s done,"
-    " %(pending)d pending, %(dead)d dead. Repair it with: %(check)s --repair"
+    "%(job)s is not finished, and its store is damaged: %(done)d %(requests)s done,"
+    " %(pending)d pending, %(dead)d dead. Repair it with: %(repair)s"
 )
 _END = {
     Outcome.FINISHED: (logging.INFO, _FINISHED),
@@ -80,26 +77,40 @@ class Reports:
     """The log lines and stats of one crawl.
 
     :param jobdir: the job directory, or ``None``.
+    :param shared: the name of the shared crawl that this is a worker of, or ``None``.
     :param logs_reason: whether the first unserializable request is logged with its traceback
         (``SCHEDULER_DEBUG``).
     """
 
     def __init__(
-        self, spider: Spider, stats: StatsCollector, jobdir: str | None, *, logs_reason: bool
+        self,
+        spider: Spider,
+        stats: StatsCollector,
+        jobdir: str | None,
+        *,
+        shared: str | None = None,
+        logs_reason: bool,
     ) -> None:
         self._spider = spider
         self._stats = stats
         self._jobdir = jobdir
+        self._shared = shared
+        self._is_shared = shared is not None
+        self._job = f"The job in {jobdir}" if shared is None else f"The shared crawl {shared!r}"
         self._logs_reason = logs_reason
         self._reported_unserializable = False
-        self._check = f"scrapy altsched check {quote(jobdir)}" if jobdir is not None else ""
-        self._requeue = f"scrapy altsched requeue {quote(jobdir)}" if jobdir is not None else ""
+        place = f"--shared {quote(shared)}" if shared is not None else quote(jobdir or "")
+        self._check = f"scrapy altsched check {place}"
+        # Of a shared crawl, that is what this worker keeps on its own.
+        self._repair = f"scrapy altsched check {quote(jobdir or '')} --repair"
+        self._requeue = f"scrapy altsched requeue {place}"
+        self._resume = resume_command(jobdir)
 
     def log_opening(self, job: JobInfo, counts: Counts) -> None:
         """A job is resumed, or begins."""
         self._log_resumption(counts.pending, job)
         self._log_suspicion(job.suspects, job.blamed)
-        if job.run > 1 and not job.resumed:
+        if job.run > 1 and not job.resumed and not self._is_shared:
             self._log_was_finished()
         if job.died_finished:
             self._log_died_finished()
@@ -205,10 +216,11 @@ class Reports:
         """Start requests were skipped, as earlier runs had accepted them."""
         self._log(
             logging.INFO,
-            "%(count)d start %(requests)s skipped: accepted by earlier runs of this job"
-            " (setting ALTSCHED_SKIP_STARTED). A request that every run has to make, such as a"
-            " login, needs meta={'altsched_every_run': True}.",
+            "%(count)d start %(requests)s skipped: accepted by %(whom)s (setting"
+            " ALTSCHED_SKIP_STARTED). A request that every run has to make, such as a login, needs"
+            " meta={'altsched_every_run': True}.",
             count=count,
+            whom="another worker" if self._is_shared else "earlier runs of this job",
             requests=inflect(count, "request was", "requests were"),
         )
 
@@ -244,6 +256,48 @@ class Reports:
                 requests=inflect(suspects + blamed, "request"),
                 how="; ".join(how),
             )
+
+    def log_unreachable(self, error: Exception) -> None:
+        """The server of a shared crawl does not answer."""
+        self._log(
+            logging.WARNING,
+            "The server of the shared crawl does not answer (%(error)s). The crawl continues with"
+            " the requests at hand, and tries again.",
+            error=error,
+        )
+
+    def log_server(self, warning: str) -> None:
+        """The server of a shared crawl is not as it should be."""
+        self._log(logging.WARNING, "%(warning)s", warning=warning)
+
+    def log_history_lost(self) -> None:
+        """The server has lost its latest changes."""
+        self._log(
+            logging.WARNING,
+            "The server of the shared crawl %(key)r has lost its latest changes, as after a"
+            " restart. Pages in flight go back, and are crawled again; start() runs once more.",
+            key=self._shared,
+        )
+
+    def log_frontier_lost(self) -> None:
+        """The crawl is gone from the server."""
+        self._log(
+            logging.ERROR,
+            "%(job)s is no longer on the server, or is another one: the spider is closed"
+            " (frontier_lost). Restore the server's data, or start the workers again to begin a new"
+            " crawl.",
+            job=self._job,
+        )
+
+    def log_came_late(self) -> None:
+        """The crawl had finished before."""
+        self._log(
+            logging.INFO,
+            "%(job)s had finished before this worker came to it. To crawl everything again, run:"
+            " scrapy altsched restart %(key)s",
+            job=self._job,
+            key=quote(self._shared or ""),
+        )
 
     def log_isolated(self, name: str, deaths: int) -> None:
         """A request is leased alone."""
@@ -293,7 +347,7 @@ class Reports:
         :param store_damaged: whether the crawl ended because the store has to be repaired.
         """
         set_counts(self._stats, counts)
-        if self._jobdir is None:
+        if self._jobdir is None and not self._is_shared:
             return
         self._stats.set_value("altsched/outcome", outcome.value)
         if dead_letters.unrestorable:
@@ -306,12 +360,12 @@ class Reports:
         self._log(
             level,
             message,
-            jobdir=self._jobdir,
-            check=self._check,
+            job=self._job,
+            repair=self._repair,
             requeue=self._requeue,
             unrestorable=dead_letters.unrestorable,
             examples=dead_letters.examples,
-            resume=resume_command(self._jobdir),
+            resume=self._resume,
             done=counts.done,
             requests=inflect(counts.done, "request"),
             pending=counts.pending + counts.leased,
@@ -335,17 +389,21 @@ class Reports:
             self._log(
                 logging.WARNING,
                 f"{_UNACCOUNTED if counts.unaccounted else _MISSING} The job cannot be finished."
-                " %(remedy)s To be sure of every page, start the job over in another JOBDIR.",
+                " %(remedy)s To be sure of every page, start it over with another %(setting)s.",
+                setting="ALTSCHED_SHARED_KEY" if self._is_shared else "JOBDIR",
                 count=counts.unaccounted,
                 are=inflect(counts.unaccounted, "is", "are"),
-                jobdir=self._jobdir,
+                job=self._job[0].lower() + self._job[1:],
                 damage=damage or "its files were damaged, or changed by another program.",
-                remedy=(
-                    f"Run `{self._check} --repair` to repair it."
-                    if damage is None
-                    else f"Run `{self._check} --accept-loss` to go on without them."
-                ),
+                remedy=self._remedy(damage),
             )
+
+    def _remedy(self, damage: str | None) -> str:
+        if self._is_shared:
+            return f"Look at it with: {self._check}."
+        if damage is None:
+            return f"Run `{self._repair}` to repair it."
+        return f"Run `{self._check} --accept-loss` to go on without them."
 
     def log_nothing_to_do(self, refused: int, *, was_finished: bool) -> None:
         """A run ended without a request: nothing was pending, and no start request was new.
@@ -372,9 +430,9 @@ class Reports:
             " the rest (%(changes)d %(noun)s) will be crawled again. %(then)s",
             error=error,
             then=(
-                f"Repair the job with: {self._check} --repair"
+                f"Repair the job with: {self._repair}"
                 if isinstance(error, StoreDamagedError)
-                else resume_command(self._jobdir or "")
+                else self._resume
             ),
             changes=changes,
             noun=inflect(changes, "change"),

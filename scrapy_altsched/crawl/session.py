@@ -6,7 +6,8 @@ open.  What the frontier does by itself is passed to :meth:`Session.on_event`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,13 +22,18 @@ from ..feeds import JobFeeds
 from ..frontier import Clock, Counts, Entry, Event, Frontier, Lease, OnEvent, Verdict
 from ..frontier.contract import (
     Accompanied,
+    CameLate,
     Committed,
     DeadLettered,
     Fetched,
+    FrontierLost,
+    HistoryLost,
     Isolated,
+    LeaseLost,
     LeaseUnrecorded,
     Reason,
     Refused,
+    SeenRemoved,
     Unreadable,
     Waiting,
 )
@@ -43,6 +49,7 @@ from .committer import STORE_DAMAGED, Committer
 from .every_run import NOTE as EVERY_RUN_NOTE
 from .every_run import EveryRun
 from .exit_code import exit_code
+from .fed import has_fed_starts, is_fed
 from .in_progress import InProgress
 from .outcome import HOPELESS, RESTORE_FAILED, DeadLetters, Outcome, judge
 from .reports import Reports, warn_of_other_fingerprints
@@ -54,8 +61,13 @@ if TYPE_CHECKING:
     from scrapy.dupefilters import BaseDupeFilter
     from scrapy.statscollectors import StatsCollector
 
+#: Why a spider is closed whose shared crawl is gone.
+FRONTIER_LOST = "frontier_lost"
+_NO_NOTES: Mapping[str, bytes] = {}
 #: Requests handed out between updates of the stats: each stat costs as much as a look-up.
 _UPDATE_STATS_EVERY = 64
+#: Start requests after which a worker hears its server's answers.
+_START_TURNS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +114,13 @@ class Session:
         self._reports = setup.reports
         self._tally, self._stats = setup.tally, setup.stats
         self._gate = setup.engine.active_downloads()
+        self._is_fed = is_fed(setup.spider)
+        self._has_fed_starts = has_fed_starts(setup.spider)
         self._refused_starts = 0
         self._skipped_starts = 0
         self._unrecorded_leases = 0
+        #: Whether ``start()`` is to run once more when it has ended.
+        self._must_start_again = False
         self._outcome = Outcome.UNFINISHED
         #: Whether the spider is being closed because none of its requests can be restored.
         self._is_hopeless = False
@@ -129,13 +145,21 @@ class Session:
                 self._jobdir, self._spider, setup.clock.monotonic
             )
             self._checkpoint.restore(frontier.note(STATE), frontier.note(FILE))
+        self._is_durable = job.durable
+        if job.durable:
             self._crawler.signals.connect(self._note_response, response_received)
             self._crawler.signals.connect(self._stay_open, spider_idle)
             self._engine.call_when_closing(frontier.note_closing)
         self._in_progress = InProgress(self._engine, frontier.finish)
         self._at_open = frontier.counts()
         self._dead_letters = DeadLetters(dead_requests(frontier), self._entries.url_of)
-        self._start = self._engine.watch_start(self._note_end_of_start)
+        self._start = self._engine.watch_start(
+            self._note_end_of_start,
+            self._is_full,
+            turns=math.inf if job.shared is None else _START_TURNS,
+        )
+        if self._start.ended:  # there is none, as in some projects' tests
+            frontier.note_start_end()
         self._every_run = EveryRun(
             self._engine,
             self._start,
@@ -155,9 +179,10 @@ class Session:
             notes=self._notes,
             committed=self._note_commit,
         )
-        if self._jobdir is None:
+        if not job.durable:
             return
-        if job.run > 1:
+        self._committer.start()
+        if job.run > 1 and self._jobdir is not None:
             stored = frontier.note(NOTE)
             warn_of_other_fingerprints(stored, self._fingerprint_note, self._jobdir, self._spider)
         self._reports.log_opening(job, self._at_open)
@@ -167,7 +192,6 @@ class Session:
         self.feeds.open(setup.feed_files)
         if config.exit_code:
             exit_code.set(Outcome.UNFINISHED)
-        self._committer.start()
 
     def close(self, reason: str) -> None:
         """Commit everything, log the state of the job in one line, and close.
@@ -179,12 +203,12 @@ class Session:
         try:
             self._close(reason)
         except AltschedError as error:
-            self._reports.log_unsaved(frontier.pressure.changes, error)
+            self._reports.log_unsaved(frontier.pressure.unsaved, error)
         finally:
             if self.feeds is not None:
                 self.feeds.close()
                 self._call_at_end(self.feeds.release)
-            if self._config.exit_code and self._jobdir is not None:
+            if self._config.exit_code and self._is_durable:
                 exit_code.set(self._outcome)
             if self._engine.is_started:
                 self._engine.call_when_stopped(frontier.end)
@@ -229,7 +253,9 @@ class Session:
         )
         had_nothing = not self._at_open.pending and counts.accepted == self._at_open.accepted
         is_blocked = outcome is Outcome.BLOCKED
-        if self._jobdir is not None and self._refused_starts and had_nothing and not is_blocked:
+        # In a shared crawl others may have had everything.
+        is_own = self._jobdir is not None and frontier.job.shared is None
+        if is_own and self._refused_starts and had_nothing and not is_blocked:
             was_finished = not frontier.job.resumed
             self._reports.log_nothing_to_do(self._refused_starts, was_finished=was_finished)
 
@@ -256,14 +282,16 @@ class Session:
             return False
         fingerprint = identity.of(request, page)
         verdict = self.frontier.add(
-            RequestEntry(fingerprint, request, unique, yielded, self._entries)
+            RequestEntry(
+                fingerprint, request, unique, yielded and not self._has_fed_starts, self._entries
+            )
         )
-        if verdict is Verdict.UNDECIDED:
-            return True
         if page is not None and unique and verdict is not Verdict.STARTED:
             identity.remember(page)
+        if verdict is Verdict.UNDECIDED:
+            return True
         if verdict is Verdict.ADDED:
-            if self._jobdir is not None:
+            if self._is_durable:
                 # If no parent would bring it back, commit without delay.
                 self._committer.commit_if_due(urgent=not self._in_progress.is_any_left())
             return True
@@ -294,7 +322,7 @@ class Session:
             in_progress.reap()
             if self._tally.get("scheduler/dequeued", 0) >= _UPDATE_STATS_EVERY:
                 self._update_stats()
-        if self._jobdir is not None:
+        if self._is_durable:
             committer.commit_if_due()
         if self._every_run.matters:
             first = self._every_run.next()
@@ -365,7 +393,7 @@ class Session:
     def count_queue(self, *, in_memory: bool) -> int:
         """How many of the pending requests are in memory only, or else are stored."""
         counts: Counts = self.frontier.counts()
-        if self._jobdir is None:
+        if not self._is_durable:
             return counts.pending
         memory_only = min(counts.memory_only, counts.pending)
         return memory_only if in_memory else counts.pending - memory_only
@@ -375,9 +403,20 @@ class Session:
 
         :raises ForkedError: called in a forked child process.
         """
-        if not self._committer.commit_all():
-            return False
-        return self._jobdir is not None and not self.frontier.counts().undecided
+        is_saved = self._committer.commit_all()
+        if self.frontier.job.shared is not None:
+            # What has ended is saved later; what was accepted is, as soon as the server says so.
+            return not self.frontier.counts().undecided
+        return is_saved and self._is_durable and not self.frontier.counts().undecided
+
+    @property
+    def position(self) -> int | None:
+        """A number that stands for all that was accepted so far; ``None``: none of it survives."""
+        return self.frontier.position if self._is_durable else None
+
+    def is_durable(self, position: int) -> bool:
+        """Whether all that was accepted up to *position* survives; also asked after the end."""
+        return self._committer.is_durable(position)
 
     # Callbacks of the frontier and the committer
 
@@ -387,6 +426,7 @@ class Session:
             self._committer.note_committed(event.number)
         elif isinstance(event, Refused):
             request: Request = event.entry.request
+            self._entries.note_refusal(event.entry)
             self._note_refusal(request, event.verdict, event.entry.yielded)
             self._update_stats()
             self._crawler.signals.send_catch_log(
@@ -398,6 +438,17 @@ class Session:
             self._engine.wake()
         elif isinstance(event, LeaseUnrecorded):
             self._unrecorded_leases += 1
+        elif isinstance(event, LeaseLost):
+            self._stats.inc_value("altsched/shared/leases_lost")
+        elif isinstance(event, SeenRemoved):
+            self._identity.recent.clear()
+        elif isinstance(event, HistoryLost):
+            self._start_again()
+        elif isinstance(event, FrontierLost):
+            self._reports.log_frontier_lost()
+            self._engine.close_spider(self._spider, FRONTIER_LOST)
+        elif isinstance(event, CameLate):
+            self._reports.log_came_late()
         else:
             self._report(event)
 
@@ -417,6 +468,20 @@ class Session:
         else:
             self._reports.log_accompanied(name, event.why)
 
+    def _start_again(self) -> None:
+        """Have ``Spider.start()`` bring its requests again: the server may have lost them."""
+        self._reports.log_history_lost()
+        self._must_start_again = True
+        if self._start.ended:
+            self._run_start_again()
+
+    def _run_start_again(self) -> None:
+        self._must_start_again = False
+        self._start = self._engine.start_again(self._note_end_of_start, self._is_full)
+
+    def _is_full(self) -> bool:
+        return self.frontier.pressure.is_full and not self.frontier.is_over
+
     def _settle(self) -> None:
         """Bring the frontier and the stats up to date."""
         self._in_progress.reap()
@@ -426,9 +491,9 @@ class Session:
         if self._tally:
             self._tally.flush(self._stats)
 
-    def _notes(self) -> dict[str, bytes]:
+    def _notes(self) -> Mapping[str, bytes]:
         if self._checkpoint is None or self.feeds is None:
-            return {}
+            return _NO_NOTES
         return {
             NOTE: self._fingerprint_note,
             EVERY_RUN_NOTE: self._every_run.note,
@@ -437,6 +502,11 @@ class Session:
         }
 
     def _note_end_of_start(self) -> None:
+        if self._must_start_again:
+            # One run at a time: this one may have brought requests before they were lost.
+            self._run_start_again()
+            return
+        self.frontier.note_start_end()
         if self._skipped_starts:
             self._reports.log_skipped_starts(self._skipped_starts)
         self._engine.wake()
@@ -447,7 +517,9 @@ class Session:
 
     def _stay_open(self) -> None:
         """Keep an idle spider open as long as something may still be saved, or read again."""
-        if self._committer.failing or len(self):
+        # A spider that is fed decides by itself how long it waits.
+        is_over = self._is_fed or self.frontier.is_over
+        if self._committer.failing or len(self) or not is_over or not self._start.ended:
             raise DontCloseSpider
 
     def _note_response(self, request: Request) -> None:

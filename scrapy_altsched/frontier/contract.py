@@ -14,6 +14,7 @@ asks "seen?" and then pushes.  Nothing in this package knows Scrapy: a request i
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,6 +77,8 @@ class Reason(enum.Enum):
     ISOLATING = "isolating"
     #: The answer is on its way; :class:`Fetched` tells when to ask again.
     FETCHING = "fetching"
+    #: Other workers have leased what is left, or bring more.
+    ELSEWHERE = "elsewhere"
     #: What is stored cannot be read.
     UNREACHABLE = "unreachable"
 
@@ -182,7 +185,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """There is something to lease that there was not before."""
+    """It is time to ask again: there is something to lease, or never will be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +210,33 @@ class Committed:
     number: int
 
 
+@dataclass(frozen=True, slots=True)
+class LeaseLost:
+    """A request is no longer this worker's: what it does with it does not count any more."""
+
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryLost:
+    """The server has lost its latest changes: start requests are to be added again."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenRemoved:
+    """Fingerprints are no longer seen, or may not be: whoever remembers some has to forget them."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrontierLost:
+    """The crawl is gone from the server, or is another one: nothing can be done here any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class CameLate:
+    """The crawl had finished before this worker came to it."""
+
+
 Event = (
     DeadLettered
     | Isolated
@@ -216,6 +246,11 @@ Event = (
     | Unreadable
     | LeaseUnrecorded
     | Committed
+    | LeaseLost
+    | HistoryLost
+    | SeenRemoved
+    | FrontierLost
+    | CameLate
 )
 #: Called from within calls to the frontier only.
 OnEvent = Callable[[Event], None]
@@ -272,6 +307,8 @@ class JobInfo:
     :ivar run: how often the job was opened, this time included; 0: it lives in memory.
     :ivar resumed: whether earlier runs ended before it was finished.
     :ivar died_finished: whether the last run finished it, and its process died before it had ended.
+    :ivar durable: whether what was committed survives the process's death.
+    :ivar shared: the name of the shared crawl that this is a worker of, or ``None``.
     :ivar path: the directory of its store, or ``None``.
     :ivar rolled_back: by how many commits the store has lost the end of its log.
     :ivar lost_in_memory: requests that lived in memory only and ended with an earlier run.
@@ -283,6 +320,8 @@ class JobInfo:
     run: int = 0
     resumed: bool = False
     died_finished: bool = False
+    durable: bool = False
+    shared: str | None = None
     path: Path | None = None
     rolled_back: int = 0
     lost_in_memory: int = 0
@@ -293,15 +332,29 @@ class JobInfo:
 
 @dataclass(slots=True)
 class Pressure:
-    """What waits for a commit.
+    """What waits for a commit, or for an answer.
 
-    :ivar changes: how many changes.
+    :ivar changes: how many changes wait for a commit.
     :ivar urgent: whether they should not wait: what they clear is suspected until they are
         committed, or they take much memory.
+    :ivar unanswered: how many changes have no answer yet, those included that wait for a commit.
+    :ivar most: how many of these there may be; what can wait is then not to be added.
     """
 
     changes: int = 0
     urgent: bool = False
+    unanswered: int = 0
+    most: float = math.inf
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing is to be added that can wait."""
+        return self.unanswered >= self.most
+
+    @property
+    def unsaved(self) -> int:
+        """How many changes would be lost with the process."""
+        return max(self.changes, self.unanswered)
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,11 +362,13 @@ class Progress:
     """How far a commit came.
 
     :ivar number: of the last commit, over all runs of the job; 0: the job lives in memory.
-    :ivar complete: whether nothing is left to write.
+    :ivar complete: whether everything is stored, or what is not never will be.
+    :ivar is_on_its_way: whether a further commit would do no more, although not all is stored yet.
     """
 
     number: int
     complete: bool
+    is_on_its_way: bool = False
 
 
 class SeenSet(Protocol):
@@ -343,6 +398,10 @@ class Frontier(SeenSet, Protocol):
     pressure: Pressure
 
     @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to lease, now or later, as far as is known."""
+
+    @property
     def pending(self) -> int:
         """Requests that are pending or undecided: asked for so often that it is a plain number."""
 
@@ -365,6 +424,9 @@ class Frontier(SeenSet, Protocol):
 
     def note_closing(self) -> None:
         """The crawl begins to end cleanly: nobody is to blame if the process dies now."""
+
+    def note_start_end(self) -> None:
+        """``Spider.start()`` has brought all that it will."""
 
     def finish(self, lease: Lease) -> None:
         """The leased request is done."""
@@ -402,6 +464,13 @@ class Frontier(SeenSet, Protocol):
         :raises StoreError: the batch was not written; all changes stay in memory, to be written
             by a later call.
         """
+
+    @property
+    def position(self) -> int:
+        """A number that stands for all that was added so far."""
+
+    def is_durable(self, position: int) -> bool:
+        """Whether all that was added up to *position* is committed; also asked after the end."""
 
     def sync(self) -> None:
         """Make what was committed survive the death of the machine.  Blocks; on any thread.

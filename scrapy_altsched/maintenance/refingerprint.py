@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 
 from ..errors import CodecError
 from ..frontier.contract import Entry
-from ..frontier.local.suspects import find_suspects
 from ..frontier.store.journal import Journal
 from ..frontier.store.records import (
     Batch,
@@ -23,6 +22,7 @@ from ..frontier.store.records import (
     encode_claim,
 )
 from ..frontier.store.states import UNQUEUED, State, decode_value, encode_value
+from ..frontier.suspects import find_suspects
 from .rewriter import Rewriter
 
 #: Payload -> fingerprint, of at most 255 bytes; raises CodecError if it cannot be decoded.

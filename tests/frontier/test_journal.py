@@ -27,10 +27,10 @@ from scrapy_altsched.frontier.contract import Committed, Event, Reason, Refused,
 from scrapy_altsched.frontier.local import batches
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.local.persistence import Persistence
-from scrapy_altsched.frontier.local.suspects import find_suspects
 from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.frontier.store.records import Batch
 from scrapy_altsched.frontier.store.states import DEAD, decode_value
+from scrapy_altsched.frontier.suspects import find_suspects
 from scrapy_altsched.maintenance.opening import open_frontier
 
 from ..frontiers import (

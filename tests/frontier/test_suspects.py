@@ -24,7 +24,6 @@ from scrapy_altsched.frontier import (
 )
 from scrapy_altsched.frontier.contract import OnEvent, ignore_events
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
-from scrapy_altsched.frontier.local.suspects import judge
 from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.frontier.store.lease_log import Evidence
 from scrapy_altsched.frontier.store.records import (
@@ -34,6 +33,7 @@ from scrapy_altsched.frontier.store.records import (
     encode_suspicion,
 )
 from scrapy_altsched.frontier.store.view import View
+from scrapy_altsched.frontier.suspects import judge
 from scrapy_altsched.maintenance.opening import open_frontier
 
 from ..clocks import ManualClock

@@ -38,9 +38,9 @@ from ..queue.window import Window
 from ..store.journal import Journal
 from ..store.lease_log import ALONE, LEASED, RECEIVED
 from ..store.records import Level
+from ..suspects import Suspects
 from .in_memory import NoPersistence
 from .persistence import NO_NOTES, Persistence
-from .suspects import Suspects
 
 #: How often this process and its parents were forked: a number costs less to compare than a
 #: process id to ask for.
@@ -107,6 +107,8 @@ class LocalFrontier:
         #: Entries of which it could not be read whether they were seen.
         self._undecided: list[Entry] = []
         self._pending = 0
+        #: How many commits were complete.
+        self._completed = 0
         self._closed = False
         self._window = Window(
             kept,
@@ -222,6 +224,9 @@ class LocalFrontier:
         with suppress(OSError):
             self._kept.leases.note(lease.entry.fingerprint, RECEIVED)
 
+    def note_start_end(self) -> None:
+        pass
+
     def note_closing(self) -> None:
         with suppress(OSError):
             self._kept.leases.note_closing()
@@ -268,6 +273,10 @@ class LocalFrontier:
         )
 
     @property
+    def is_over(self) -> bool:
+        return not self.pending
+
+    @property
     def pending(self) -> int:
         return self._pending + len(self._undecided)
 
@@ -295,9 +304,11 @@ class LocalFrontier:
         self._live.next_slot = self._slots.next_id
         written = kept.commit(notes, wait=wait)
         if written is None:
+            self._completed += 1
             return Progress(kept.commit_number, complete=True)
         complete = written.is_last and not self.pressure.changes
         if complete:
+            self._completed += 1
             self.pressure.urgent = False
             is_alone = self._suspects.is_alone
             kept.restart_leases(
@@ -310,6 +321,14 @@ class LocalFrontier:
         self._window.note_commit()
         self._on_event(Committed(kept.commit_number))
         return Progress(kept.commit_number, complete)
+
+    @property
+    def position(self) -> int:
+        # What was added since the last commit waits for the next one that is complete.
+        return self._completed + self.has_changes()
+
+    def is_durable(self, position: int) -> bool:
+        return self._completed >= position
 
     def sync(self) -> None:
         self._kept.sync()

@@ -18,9 +18,9 @@ from ..queue.slots import Slot
 from ..store.journal import Journal
 from ..store.records import DAMAGE, Batch, Counters, Suspicion
 from ..store.runs import Run, begin
+from ..suspects import find_suspects
 from .batches import Draft
 from .start_claims import StartClaims
-from .suspects import find_suspects
 from .uncommitted import Uncommitted
 
 NO_NOTES: Mapping[str, bytes] = MappingProxyType({})
@@ -115,6 +115,7 @@ class Persistence:
             run=counters.run,
             resumed=saved.run > 0 and not was_finished,
             died_finished=died_finished,
+            durable=True,
             path=journal.path,
             rolled_back=journal.rolled_back,
             lost_in_memory=saved.memory_only,

@@ -41,6 +41,10 @@ class Order:
         prefix, inverted = _level(self.normal, self.start, priority, start)
         return prefix + (_SEQUENCE_MAX - sequence if inverted else sequence).to_bytes(8, "big")
 
+    def level(self, priority: int, start: bool) -> tuple[bytes, bool]:
+        """The beginning of such requests' keys, and whether of equals the last is the first."""
+        return _level(self.normal, self.start, priority, start)
+
     def decode(self, key: bytes) -> tuple[int, bool, int]:
         """Priority, whether in the start requests' own queue, and sequence of a key."""
         queue = key[-9]

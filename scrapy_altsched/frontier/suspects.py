@@ -25,10 +25,10 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from ..contract import Accompanied, Isolated, Lease, OnEvent
-from ..store.journal import Journal
-from ..store.lease_log import Evidence
-from ..store.records import Level, Suspicion
+from .contract import Accompanied, Isolated, Lease, OnEvent
+from .store.journal import Journal
+from .store.lease_log import Evidence
+from .store.records import Level, Suspicion
 
 #: Quarters of a death: who is in flight ages by the first if nobody was in hand, by the second if
 #: somebody was; of the third age it is a suspect.
@@ -105,6 +105,8 @@ class Suspects:
     :ivar matters: whether there is a suspect, or a request leased alone.
     :ivar held_against: fingerprint -> what is held against it.
     :ivar withheld: key -> lease of those that are in no queue and not leased yet.
+    :ivar beside: the suspect that is leased, beside others.
+    :ivar alone: the one that is leased alone.
     """
 
     def __init__(
@@ -124,8 +126,8 @@ class Suspects:
         self.withheld: dict[bytes, Lease] = {}
         self._waiting: deque[Lease] = deque()
         self._blamed: deque[Lease] = deque()
-        self._beside: Lease | None = None
-        self._alone: Lease | None = None
+        self.beside: Lease | None = None
+        self.alone: Lease | None = None
         self._alone_until = 0.0
         self._alone_at = now() + _ALONE_EVERY
         self.matters = False
@@ -137,7 +139,7 @@ class Suspects:
 
     def is_alone(self, lease: Lease) -> bool:
         """Whether *lease* is the one that is leased alone."""
-        return lease is self._alone
+        return lease is self.alone
 
     # What a frontier asks before it leases
 
@@ -147,7 +149,7 @@ class Suspects:
         :param in_flight: whether anything is leased.
         """
         now = self._now()
-        if self._alone is not None:
+        if self.alone is not None:
             if now >= self._alone_until and self._alone_until:
                 self._accompany(f"it was alone for {self._patience:g} s")
             return not self._alone_until
@@ -160,9 +162,9 @@ class Suspects:
 
         :param others: whether anything else is pending.
         """
-        if self._waiting and self._beside is None:
+        if self._waiting and self.beside is None:
             lease = self._waiting.popleft()
-            self._beside = lease
+            self.beside = lease
         elif (
             self._blamed
             and not in_flight
@@ -175,6 +177,13 @@ class Suspects:
             return None
         del self.withheld[lease.key]
         return lease
+
+    def let_go(self, key: bytes) -> None:
+        """A request that waits outside of its queue is somebody else's now."""
+        lease = self.withheld.pop(key, None)
+        if lease is not None:
+            queue = self._waiting if lease in self._waiting else self._blamed
+            queue.remove(lease)
 
     def is_free(self, lease: Lease) -> bool:
         """Whether a request that is next in its queue may be leased as any other."""
@@ -206,15 +215,20 @@ class Suspects:
 
     def note_end(self, lease: Lease) -> bool:
         """A lease has ended, however; whether it was the one that was alone."""
-        if lease is self._beside:
-            self._beside = None
+        if lease is self.beside:
+            self.beside = None
             self._look_again()
-        if lease is not self._alone:
+        if lease is not self.alone:
             return False
-        self._alone = None
+        self.alone = None
         self._alone_until = 0.0
         self._look_again()
         return True
+
+    def hold_against(self, fingerprint: bytes, suspicion: Suspicion) -> None:
+        """Hold something against a request, instead of what was before."""
+        self.held_against[fingerprint] = suspicion
+        self._look_again()
 
     def clear(self, fingerprint: bytes) -> bool:
         """The request is done: nothing is held against it; whether anything was."""
@@ -231,11 +245,11 @@ class Suspects:
     def _look_again(self) -> None:
         """See whether there is anybody left to be careful with."""
         levels = (suspicion.level for suspicion in self.held_against.values())
-        self.matters = bool(self.withheld or self._beside or self._alone or any(levels))
+        self.matters = bool(self.withheld or self.beside or self.alone or any(levels))
 
     def _isolate(self, lease: Lease) -> None:
         now = self._now()
-        self._alone = lease
+        self.alone = lease
         self._alone_until = now + self._patience
         self._alone_at = now + _ALONE_EVERY
         suspicion = self.held_against.get(lease.entry.fingerprint, Suspicion())
@@ -243,5 +257,5 @@ class Suspects:
 
     def _accompany(self, why: str) -> None:
         self._alone_until = 0.0
-        assert self._alone is not None
-        self._on_event(Accompanied(self._alone.entry, why))
+        assert self.alone is not None
+        self._on_event(Accompanied(self.alone.entry, why))
