@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
+import pytest
+import redis
 from scrapy.utils.reactor import install_reactor, is_reactor_installed
+
+from .servers import RedisServer
 
 ASYNCIO = "twisted.internet.asyncioreactor.AsyncioSelectorReactor"
 
@@ -12,3 +17,25 @@ ASYNCIO = "twisted.internet.asyncioreactor.AsyncioSelectorReactor"
 # is for both, tox.ini says.
 if (reactor := os.environ.get("REACTOR", ASYNCIO)) != "none" and not is_reactor_installed():
     install_reactor(reactor)
+
+
+@pytest.fixture(scope="session")
+def running_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """One for all tests that leave it running and its configuration alone."""
+    with RedisServer(tmp_path_factory.mktemp("redis"), appendonly=True) as server:
+        yield server
+
+
+@pytest.fixture
+def server(running_server: RedisServer) -> RedisServer:
+    """The same, with no data in it."""
+    with running_server.client() as client:
+        client.flushall()
+        client.script_flush()
+    return running_server
+
+
+@pytest.fixture
+def client(server: RedisServer) -> Iterator[redis.Redis]:
+    with server.client() as client:
+        yield client

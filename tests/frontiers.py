@@ -19,6 +19,8 @@ from scrapy_altsched.maintenance.opening import open_frontier
 from scrapy_altsched.maintenance.reorder import Locate
 
 from .later import Settled
+from .servers import RedisServer
+from .shared import SettledShared
 
 OWNER = "spider"
 
@@ -29,7 +31,9 @@ class MemoryKind:
     #: Whether what was committed is there again when the frontier is opened again.
     survives = False
     #: Whether an entry is known to be refused before it is completed.
-    answers_at_once = True
+    knows_duplicates = True
+    #: Whether the choice between slots is by this process's downloads.
+    knows_downloads = True
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -110,10 +114,28 @@ class SmallWindowKind(DiskKind):
 class LaterKind(MemoryKind):
     """Opens frontiers in memory that answer later; tests wait for each answer."""
 
-    answers_at_once = False
+    knows_duplicates = False
 
     def _open(self, options: Options) -> Any:
         return Settled(options)
+
+
+class SharedKind(MemoryKind):
+    """Opens frontiers of workers on a server of the test's own."""
+
+    survives = True
+    knows_downloads = False
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self._server = RedisServer(directory / "redis").__enter__()
+
+    def _open(self, options: Options) -> Any:
+        return SettledShared(options, self._server.client())
+
+    def verify(self) -> None:
+        super().verify()
+        self._server.__exit__(None, None, None)
 
 
 #: Whatever is added here has to pass the whole contract.
@@ -122,6 +144,7 @@ KINDS: Mapping[str, type[MemoryKind]] = {
     "disk": DiskKind,
     "disk with a small window": SmallWindowKind,
     "later": LaterKind,
+    "shared": SharedKind,
 }
 
 

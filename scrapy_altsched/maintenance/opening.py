@@ -10,10 +10,16 @@ from ..errors import StoreError
 from ..frontier.contract import Frontier, OnEvent, ignore_events
 from ..frontier.local.frontier import LocalFrontier
 from ..frontier.options import Options
+from ..frontier.shared.record import refuse_worker
 from ..frontier.store.journal import Journal
 from ..frontier.store.store import Store
 from .importing import Source, import_job
 from .reorder import reorder
+
+_REFUSED = (
+    "Set ALTSCHED_SHARED = True to go on with it, or another JOBDIR for a crawl of one machine."
+)
+
 
 def open_frontier(
     path: str | os.PathLike[str] | None,
@@ -49,6 +55,7 @@ def open_frontier(
 
     journal = Journal(path, owner, fill)
     try:
+        refuse_worker(journal, journal.jobdir.path, _REFUSED)
         if check is not None:
             check()
         fill(journal, is_new=False)

@@ -38,6 +38,14 @@ def kind(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MemoryKind]
     kind.verify()
 
 
+@pytest.fixture(params=[name for name, kind in KINDS.items() if kind.knows_downloads])
+def local_kind(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MemoryKind]:
+    """For what is promised of frontiers only that choose by this process's downloads."""
+    kind = KINDS[request.param](tmp_path)
+    yield kind
+    kind.verify()
+
+
 @pytest.fixture
 def frontier(kind: MemoryKind) -> LocalFrontier:
     """A frontier in Scrapy's default order."""
@@ -111,7 +119,7 @@ def test_only_an_accepted_entry_is_completed_and_only_once(kind: MemoryKind) -> 
     added, seen = Verdict.ADDED, Verdict.SEEN
     assert verdicts == [added, seen, added, added]
     work_off(frontier)
-    refused = 0 if kind.answers_at_once else 1
+    refused = 0 if kind.knows_duplicates else 1
     assert [entry.completed for entry in entries] == [1, refused, 1, 1]
 
 
@@ -271,30 +279,30 @@ def test_start_requests_come_after_others_of_equal_priority(
 # lease: choice between slots
 
 
-def test_the_slot_with_the_fewest_downloads_is_next(kind: MemoryKind) -> None:
-    frontier = kind.open(FIFO)
+def test_the_slot_with_the_fewest_downloads_is_next(local_kind: MemoryKind) -> None:
+    frontier = local_kind.open(FIFO)
     add(frontier, page("a", "A", priority=9), page("b", "B"), page("c", "C", priority=5))
     busy = {"A": 2, "B": 1, "C": 3, "D": 0}
     leases = [lease_from(frontier, busy) for _ in range(4)]
     assert [lease and name_of(lease) for lease in leases] == ["b", "a", "c", None]
 
 
-def test_equally_busy_slots_have_turns_by_name(kind: MemoryKind) -> None:
-    frontier = kind.open(FIFO)
+def test_equally_busy_slots_have_turns_by_name(local_kind: MemoryKind) -> None:
+    frontier = local_kind.open(FIFO)
     add(frontier, *(page(f"{slot}{number}", slot) for number in range(3) for slot in "ba"))
     assert names(take_all(frontier)) == ["a0", "b0", "a1", "b1", "a2", "b2"]
 
 
-def test_turns_go_on_after_the_last_slot_also_if_it_is_empty_now(kind: MemoryKind) -> None:
-    frontier = kind.open(FIFO)
+def test_turns_go_on_after_the_last_slot_also_if_it_is_empty_now(local_kind: MemoryKind) -> None:
+    frontier = local_kind.open(FIFO)
     add(frontier, page("b0", "b"), page("d0", "d"), page("d1", "d"))
     assert name_of(take(frontier)) == "b0"
     add(frontier, page("a0", "a"), page("c0", "c"))
     assert names(take_all(frontier)) == ["c0", "d0", "a0", "d1"]
 
 
-def test_equally_busy_slots_have_turns_among_themselves(kind: MemoryKind) -> None:
-    frontier = kind.open(FIFO)
+def test_equally_busy_slots_have_turns_among_themselves(local_kind: MemoryKind) -> None:
+    frontier = local_kind.open(FIFO)
     add(frontier, *(page(f"{slot}{number}", slot) for number in range(2) for slot in "abc"))
     busy = {"a": 2, "b": 1, "c": 1}
     order = [lease_from(frontier, busy) for _ in range(6)]
@@ -316,11 +324,15 @@ def test_a_slot_may_have_any_name(kind: MemoryKind, slot: str) -> None:
     if kind.survives:
         frontier.close()
         frontier = kind.open(FIFO)
-    first = lease_from(frontier, {"another": 1})
-    second = lease_from(frontier, {slot: 1})
-    assert first is not None
-    assert second is not None
-    assert [name_of(first), name_of(second)] == ["a", "c"]
+    if kind.knows_downloads:
+        first = lease_from(frontier, {"another": 1})
+        second = lease_from(frontier, {slot: 1})
+        assert first is not None
+        assert second is not None
+        assert [name_of(first), name_of(second)] == ["a", "c"]
+    else:
+        # Slots have turns, whichever is first.
+        assert sorted(names(take_all(frontier))[:2]) == ["a", "c"]
 
 
 # finish, release, dead_letter
@@ -389,8 +401,8 @@ def test_a_dead_letter_is_dead_and_stays_seen(
 # Requests that live in memory only
 
 
-def test_memory_only_requests_have_their_place_in_the_order(kind: MemoryKind) -> None:
-    frontier = kind.open(FIFO)
+def test_memory_only_requests_have_their_place_in_the_order(local_kind: MemoryKind) -> None:
+    frontier = local_kind.open(FIFO)
     add(frontier, *(page(str(number), stored=number % 2 == 0) for number in range(6)))
     assert work_off(frontier) == list("012345")
 
@@ -521,3 +533,34 @@ def test_every_verb_is_refused_in_a_forked_child(frontier: LocalFrontier) -> Non
     assert (counts.accepted, counts.pending, counts.leased) == (2, 1, 1)
     frontier.finish(lease)
     assert problems_of(frontier) == []
+
+
+# Durability
+
+
+@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind.survives])
+def test_what_was_added_is_durable_from_the_next_commit_on(name: str, tmp_path: Path) -> None:
+    kind = KINDS[name](tmp_path)
+    frontier = kind.open()
+    positions = [frontier.position]
+    for number in range(3):
+        assert frontier.is_durable(positions[-1])
+        frontier.add(page(str(number)))
+        positions.append(frontier.position)
+        # A shared frontier sends what is new without a commit.
+        assert frontier.is_durable(positions[-1]) is (name == "shared")
+        assert frontier.commit().complete
+    assert frontier.is_durable(positions[-1])
+    assert sorted(set(positions)) == positions
+    kind.verify()
+
+
+def test_what_the_server_has_not_answered_is_not_durable(tmp_path: Path) -> None:
+    kind = KINDS["shared"](tmp_path)
+    frontier = kind.open()
+    worker = frontier._frontier
+    worker.add(page("new"))
+    assert not worker.is_durable(worker.position)
+    frontier.send()
+    assert worker.is_durable(worker.position)
+    kind.verify()

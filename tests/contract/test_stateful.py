@@ -26,9 +26,9 @@ from scrapy_altsched.frontier import Entry, Lease, Options, Order, Verdict
 from scrapy_altsched.frontier.changes import Kind
 from scrapy_altsched.frontier.local import batches
 from scrapy_altsched.frontier.local.persistence import Persistence
-from scrapy_altsched.frontier.local.suspects import judge
 from scrapy_altsched.frontier.store.lease_log import Evidence
 from scrapy_altsched.frontier.store.records import Level, Suspicion
+from scrapy_altsched.frontier.suspects import judge
 
 from ..frontiers import DiskKind, lease_from, problems_of
 

@@ -1,0 +1,121 @@
+"""What is new to the frontier, until the server has decided on it."""
+
+from __future__ import annotations
+
+from ..contract import Entry, OnEvent, Refused, Verdict
+from ..options import Options
+from ..store.states import encode_value
+from .batches import Addition, AdditionKind
+from .keys import claim_key_of, seen_key_of, slot_id_of
+from .known import Known
+from .memory_only import MemoryOnly
+from .stream import Stream
+
+#: Bytes of a request above which it stays on its worker: the server serves nobody else while it
+#: takes one in, and no client of Redis may send more than 512 MB at once.
+MOST_BYTES = 16 * 1024 * 1024
+
+
+class Additions:
+    """Requests and seen keys on their way into the frontier.
+
+    :param here: where requests go that cannot be sent.
+    :param on_event: told of requests that were refused.
+    :ivar undecided: how many requests the server has not decided on.
+    :ivar works: how often anything was added, or found to be known: what a leased request rests on.
+    """
+
+    def __init__(
+        self, options: Options, stream: Stream, here: MemoryOnly, on_event: OnEvent
+    ) -> None:
+        self._order = options.order
+        self._skips_started = options.skip_started
+        self._stream = stream
+        self._here = here
+        self._on_event = on_event
+        self._known = Known()
+        self.undecided = 0
+        self.works = 0
+        #: Fingerprint -> how many start requests with it were added that need not be unique.
+        self._claimed: dict[bytes, int] = {}
+
+    def add(self, entry: Entry) -> Verdict:
+        """Add a request; the verdict, as far as it is known here."""
+        kind, seen_key = AdditionKind.ANY, b""
+        if entry.unique:
+            kind, seen_key = AdditionKind.UNIQUE, seen_key_of(entry.fingerprint)
+            if seen_key in self._known:
+                self.works += 1
+                return Verdict.SEEN
+        entry.complete()
+        if entry.payload is not None and len(entry.payload) > MOST_BYTES:
+            entry.payload = None
+        level, inverted = self._order.level(entry.priority, entry.start)
+        slot = slot_id_of(self._order.slot_of(entry.slot))
+        if self._skips_started and entry.yielded and not entry.unique:
+            occurrence = self._claimed.get(entry.fingerprint, 0)
+            self._claimed[entry.fingerprint] = occurrence + 1
+            kind, seen_key = AdditionKind.UNIQUE, claim_key_of(entry.fingerprint, occurrence)
+        row = b""
+        if entry.payload is not None:
+            row = encode_value(entry)
+        elif kind is AdditionKind.ANY:
+            self._here.accepted += 1
+            self._here.add(level, inverted, entry)
+            return Verdict.ADDED
+        else:
+            kind = AdditionKind.MARK
+        if entry.unique:
+            # Whatever the server says of this one, an equal one is seen: the page that brings this
+            # one does not end before it is stored.
+            self._known.add(seen_key)
+        self.works += 1
+        self.undecided += 1
+        self._stream.add(Addition(kind, seen_key, slot, level, inverted, row, entry))
+        return Verdict.UNDECIDED
+
+    def put_back(self, entry: Entry) -> None:
+        """Have a request wait again that the server does not have."""
+        level, inverted = self._order.level(entry.priority, entry.start)
+        self._here.add(level, inverted, entry)
+
+    def mark_seen(self, fingerprint: bytes) -> bool:
+        """Mark a fingerprint as seen; whether it is known to be."""
+        seen_key = seen_key_of(fingerprint)
+        if seen_key in self._known:
+            return True
+        self._known.add(seen_key)
+        self._stream.add(Addition(AdditionKind.MARK, seen_key))
+        return False
+
+    def forget(self, fingerprint: bytes) -> bool:
+        """Have a fingerprint be no longer seen; whether it was known to be."""
+        seen_key = seen_key_of(fingerprint)
+        was_known = seen_key in self._known
+        self._known.discard(seen_key)
+        self._stream.add(Addition(AdditionKind.FORGET, seen_key))
+        return was_known
+
+    def settle(self, addition: Addition, *, is_accepted: bool) -> None:
+        """The server has decided."""
+        if addition.kind is AdditionKind.FORGET:
+            self._known.discard(addition.seen_key)
+            return
+        entry = addition.entry
+        if entry is None:
+            return
+        self.undecided -= 1
+        if not is_accepted:
+            self._on_event(Refused(entry, Verdict.SEEN if entry.unique else Verdict.STARTED))
+        elif entry.payload is None:
+            self._here.accepted += 1
+            self._here.add(addition.level, addition.inverted, entry)
+
+    def distrust(self) -> None:
+        """Forget what is known: somebody has removed seen keys on the server."""
+        self._known.clear()
+
+    def begin_again(self) -> None:
+        """Forget what is known, and which start requests were added: the server may have, too."""
+        self._known.clear()
+        self._claimed.clear()

@@ -1,0 +1,210 @@
+"""One exchange with the server: what is asked, and what it answers.
+
+Both are one msgpack blob each: a call with hundreds of arguments costs redis-py several times as
+much.  The server's msgpack knows no ``bin`` type, so that bytes go as ``raw``.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack
+
+from ..contract import Entry
+
+#: Version of the keys, of what they hold, and of batches.
+PROTOCOL = b"1"
+
+
+class AdditionKind(enum.IntEnum):
+    """What is new to the frontier; the values are those of ``shared.lua``."""
+
+    #: A request that is refused if its seen key is known.
+    UNIQUE = 1
+    #: A request that never is.
+    ANY = 2
+    #: A seen key without a request.
+    MARK = 3
+    #: A seen key to be removed.
+    FORGET = 4
+
+
+class End(enum.IntEnum):
+    """How a lease ends; the values are those of ``shared.lua``."""
+
+    DONE = 1
+    DIED = 2
+    RELEASED = 3
+
+
+class Addition:
+    """Something new, until the server has answered.
+
+    :ivar number: its place among all of this worker's.
+    :ivar level: the beginning of its order key.
+    :ivar inverted: whether of equals the last is the first.
+    :ivar row: what is stored of a request.
+    :ivar entry: the request, if somebody waits for the verdict on it.
+    """
+
+    __slots__ = ("entry", "inverted", "kind", "level", "number", "row", "seen_key", "slot")
+
+    def __init__(
+        self,
+        kind: AdditionKind,
+        seen_key: bytes,
+        slot: bytes = b"",
+        level: bytes = b"",
+        inverted: bool = False,
+        row: bytes = b"",
+        entry: Entry | None = None,
+    ) -> None:
+        self.number = 0
+        self.kind = kind
+        self.seen_key = seen_key
+        self.slot = slot
+        self.level = level
+        self.inverted = inverted
+        self.row = row
+        self.entry = entry
+
+
+class Ending:
+    """The end of a lease, until the server has answered.
+
+    It rests on what was added while its request was worked on: additions number *after* + 1 to
+    *upto*, some of which are its own.
+
+    :ivar entry: the request, if somebody wants to hear that the lease had been lost.
+    """
+
+    __slots__ = ("after", "entry", "key", "kind", "reason", "upto")
+
+    def __init__(
+        self,
+        key: bytes,
+        kind: End,
+        after: int,
+        upto: int,
+        reason: bytes = b"",
+        entry: Entry | None = None,
+    ) -> None:
+        self.key = key
+        self.kind = kind
+        self.after = after
+        self.upto = upto
+        self.reason = reason
+        self.entry = entry
+
+
+class Status(enum.Enum):
+    """What became of a batch."""
+
+    #: It was applied, now or when it came first.
+    OK = b"OK"
+    #: The server does not know the worker's last batches: its history was rolled back.
+    GAP = b"GAP"
+    #: The server has later batches of this worker than this one.
+    STALE = b"STALE"
+    #: The crawl is gone, or is another one.
+    LOST = b"LOST"
+    #: The crawl had finished before this worker came.
+    FINISHED = b"FINISHED"
+    #: The server's data is of another version.
+    PROTOCOL = b"PROTOCOL"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the server answered.
+
+    :ivar crawl: the crawl's id.
+    :ivar refused: numbers of additions that were seen (or, to be forgotten, were not).
+    :ivar full: numbers of additions for which there was no memory.
+    :ivar void: keys of leases that were not this worker's any more.
+    :ivar skipped: keys of endings that rest on additions in *full*.
+    :ivar leases: key and row of requests that were leased; an empty row has expired since.
+    :ivar feeders: workers that have more to bring.
+    :ivar version: changes whenever anything happened.
+    :ivar epoch: changes whenever a seen key was removed.
+    :ivar late: a worker whose leases are due to go back, if any.
+    :ivar about: what the crawl was created with; in the answer to the first batch only.
+    :ivar told: fingerprints of what the batch said to be worked on alone, and beside others.
+    :ivar suspicions: fingerprint and what is held against it, of what was leased or asked for.
+    """
+
+    status: Status
+    crawl: bytes = b""
+    accepted: int = 0
+    pending: int = 0
+    leased: int = 0
+    done: int = 0
+    dead: int = 0
+    feeders: int = 0
+    version: int = 0
+    epoch: int = 0
+    reopened: bool = False
+    refused: Sequence[int] = ()
+    full: Sequence[int] = ()
+    void: Sequence[bytes] = ()
+    skipped: Sequence[bytes] = ()
+    leases: Sequence[tuple[bytes, bytes]] = ()
+    finished: bool = False
+    late: bytes = b""
+    about: bytes = b""
+    suspicions: Sequence[tuple[bytes, bytes]] = ()
+    told: tuple[bytes, ...] = ()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is left to do, and nobody brings more."""
+        return not (self.pending or self.leased or self.feeders)
+
+
+def _list(value: Any) -> Any:
+    # An empty table of Lua may come as a map.
+    return value or ()
+
+
+def parse_reply(blob: bytes) -> Reply:
+    """What a call of ``shared.lua`` has returned."""
+    fields: list[Any] = msgpack.unpackb(blob, raw=True, strict_map_key=False)
+    status = Status(fields[0])
+    if len(fields) == 1:
+        return Reply(status)
+    crawl, numbers = fields[1:3]
+    accepted, pending, leased, done, dead, feeders, version, epoch, reopened = numbers
+    if status is not Status.OK:
+        return Reply(status, crawl, accepted=accepted, done=done, dead=dead)
+    seen, full, void, skipped, keys, rows, state, late, about = fields[3:12]
+    suspicions = _list(fields[12])
+    return Reply(
+        status,
+        crawl,
+        accepted,
+        pending,
+        leased,
+        done,
+        dead,
+        feeders,
+        version,
+        epoch,
+        bool(reopened),
+        _list(seen),
+        _list(full),
+        _list(void),
+        _list(skipped),
+        list(zip(_list(keys), _list(rows), strict=True)),
+        state == b"finished",
+        late,
+        about,
+        list(zip(suspicions[::2], suspicions[1::2], strict=True)),
+        tuple(fields[13]),
+    )
+
+
+#: Reuses its buffer; each call returns a copy.
+pack = msgpack.Packer(use_bin_type=False, autoreset=True).pack

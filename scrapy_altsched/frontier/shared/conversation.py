@@ -1,0 +1,451 @@
+"""One worker's talk with the server: it joins, says what is new, hears what to do, and leaves.
+
+What is said is in :mod:`.stream`, when in :mod:`.sending`, and what the server makes of it in
+``shared.lua``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+
+from ...errors import StoreError
+from ...inflection import inflect
+from ..contract import (
+    CameLate,
+    Clock,
+    Committed,
+    Fetched,
+    FrontierLost,
+    HistoryLost,
+    JobInfo,
+    Lease,
+    LeaseLost,
+    OnEvent,
+    Pressure,
+    SeenRemoved,
+)
+from ..store.records import Level, decode_suspicion, encode_suspicion
+from ..store.states import decode_value
+from ..suspects import Suspects, judge
+from .additions import Additions
+from .batches import End, Ending, Reply, Status
+from .leases import Leases
+from .memory_only import MemoryOnly
+from .record import Record
+from .sending import Link, Sender
+from .stream import EncodedBatch, Stream
+
+#: Changes with which a batch is sent at once, and seconds for which fewer wait for company.
+_ENOUGH = 250
+_LINGER = 0.02
+#: Changes without an answer, as when the server is down, with which start() waits: 10 to 20 MB.
+_MOST_UNANSWERED = 10_000
+#: Leases are renewed as often as this in the time after which they expire.
+_RENEWALS = 4
+
+
+class Conversation:
+    """What this worker and the server know of each other.
+
+    :param prefetch: how many requests may be leased before they are asked for.
+    :param lease_timeout: seconds after which leases of a worker that is not heard of go back.
+    :param waits: whether the crawl is to stay open as long as this worker lives.
+    :ivar job: what is known of the crawl.
+    :ivar pressure: what waits for an answer.
+    :ivar reply: what the server answered last.
+    :ivar is_waiting: whether the crawl waits for something to lease.
+    :ivar is_cut_off: whether nothing can be said any more: the crawl had finished before this
+        worker came, or is gone.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        stream: Stream,
+        link: Link,
+        record: Record,
+        *,
+        here: MemoryOnly,
+        suspects: Suspects,
+        leases: Leases,
+        additions: Additions,
+        on_event: OnEvent,
+        prefetch: int,
+        lease_timeout: float,
+        waits: bool,
+    ) -> None:
+        self._clock = clock
+        self._stream = stream
+        self._record = record
+        self._sender = Sender(stream, link, clock, self._build)
+        self._here = here
+        self._suspects = suspects
+        self._leases = leases
+        self._additions = additions
+        self._on_event = on_event
+        self._prefetch = prefetch
+        self._renew_every = lease_timeout / _RENEWALS
+        self._waits = waits
+        self.job: JobInfo = record.job
+        self.pressure = Pressure(most=_MOST_UNANSWERED)
+        self.reply = Reply(Status.OK)
+        self.commits = 0
+        self.is_waiting = False
+        #: Whether anything was stored since the last commit was told of, and whether any lease has
+        #: ended since the log of them was begun.
+        self._is_unreported = self._has_ended = False
+        self._observed = -1
+        #: Whether the batch in flight, or the last one, asked for something to lease.
+        self._has_asked = False
+        self._is_start_over = False
+        self._is_beginning = True
+        self._is_leaving = False
+        self.is_cut_off = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing left to talk of."""
+        return self._sender.is_over
+
+    @property
+    def is_feeding(self) -> bool:
+        """Whether this worker may bring requests that no lease accounts for."""
+        return (
+            self._waits
+            or not self._is_start_over
+            or self._additions.undecided > 0
+            or self._here.left > 0
+        )
+
+    # Beginning and end
+
+    def join(self, timeout: float) -> Reply | None:
+        """Join the crawl, which from then on does not end without this worker; wait for the answer.
+
+        Whoever was in flight when this worker died is judged, and the server told, before anything
+        is leased.
+
+        :param timeout: seconds to wait.
+        :return: the first answer; ``None``: none came.
+        :raises StoreError: what this worker keeps on its own cannot be written, or the server has
+            answered only once.
+        """
+        self._record.note_tokens([*self._stream.earlier, self._stream.token], self._stream.crawl)
+        deadline = self._clock.monotonic() + timeout
+        reply = None
+        while reply is None or reply.status in (Status.GAP, Status.STALE):
+            self._sender.send()
+            reply = self._sender.take(max(0.0, deadline - self._clock.monotonic()))
+            if reply is None:
+                return None
+            self._take_reply(reply)
+        if reply.status is Status.OK:
+            if reply.finished:
+                # It has been here before, and may bring something new.
+                self._on_event(CameLate())
+            self._judge_last_death()
+            self.wait_for_answers(max(0.0, deadline - self._clock.monotonic()))
+            self._record.note_tokens([self._stream.token], self._stream.crawl)
+            self._record.restart_leases(())
+            self._is_beginning = False
+        elif reply.status is Status.FINISHED:
+            # What its feeds hold must not be overwritten with nothing.
+            self.job = replace(self.job, resumed=True)
+        return reply
+
+    def _judge_last_death(self) -> None:
+        suspects, stored = self._suspects, dict(self._suspects.held_against)
+        for fingerprint, suspicion in judge(stored, self._record.evidence).items():
+            if suspicion != stored.get(fingerprint):
+                self._stream.judge(fingerprint, encode_suspicion(suspicion))
+                suspects.hold_against(fingerprint, suspicion)
+        leased = {lease.entry.fingerprint for lease in self._leases.fetched}
+        for fingerprint in suspects.held_against.keys() - leased:
+            suspects.clear(fingerprint)
+        self.job = replace(
+            self.job,
+            resumed=self.job.resumed or self.reply.accepted > 0,
+            suspects=suspects.count(Level.SUSPECT),
+            blamed=suspects.count(Level.BLAMED),
+        )
+
+    def leave(self, timeout: float) -> None:
+        """Say all that is left, give back what is leased, and leave the crawl.
+
+        :param timeout: seconds to wait for the server.
+        :raises StoreError: it has not answered.
+        """
+        deadline = self._clock.monotonic() + timeout
+        self._stream.free_endings()
+        is_gone = False
+        while not is_gone and not self.is_over:
+            if not self._stream.is_in_flight:
+                self._is_leaving = is_gone = not self._stream.waiting
+                self._sender.send()
+            left = deadline - self._clock.monotonic()
+            if not self.take_replies(max(0.0, left)) and left <= 0:
+                changes = self._stream.unanswered
+                raise StoreError(
+                    f"The Redis server did not answer for {timeout:g} s: this worker's last"
+                    f" {changes} {inflect(changes, 'change', 'changes')} may not be saved, and what"
+                    " it had leased is crawled again by the others."
+                )
+
+    def note_start_end(self) -> None:
+        """``Spider.start()`` has brought all that it will."""
+        self._is_start_over = True
+        self.hasten()
+
+    def open_again(self) -> bool:
+        """Have something sent though the crawl is finished; whether that is possible."""
+        if self.is_cut_off:
+            return False
+        self._sender.is_over = False
+        return True
+
+    def close(self) -> None:
+        """Say nothing any more."""
+        self.is_cut_off = True
+        self._sender.close()
+
+    # What is said
+
+    def note_change(self) -> None:
+        """Something is to be sent, soon or, if there is enough of it, now."""
+        self.pressure.unanswered = self._stream.unanswered
+        self._sender.plan(0.0 if self._stream.waiting >= _ENOUGH else _LINGER)
+
+    def hasten(self) -> None:
+        """Send what there is as soon as the last batch is answered."""
+        self._sender.plan(0.0)
+
+    def want(self) -> None:
+        """Ask for something to lease, at first often."""
+        self.is_waiting = True
+        if self.pressure.changes:
+            # They may be all that the crawl's end waits for.
+            self.pressure.urgent = True
+        if not self.is_over:
+            self._sender.plan_poll()
+
+    def end(self, lease: Lease, kind: End, reason: bytes = b"") -> None:
+        """Tell how a lease has ended, with the next commit; if it is still this worker's."""
+        if self._leases.by_key.get(lease.key) is not lease:
+            return
+        self._leases.lose(lease.key)
+        if kind is not End.RELEASED and self._suspects.held_against:
+            self._suspects.clear(lease.entry.fingerprint)
+        after: int = lease.origin[1]
+        upto = self._stream.last_addition
+        self._stream.end(Ending(lease.key, kind, after, upto, reason, lease.entry))
+        self.pressure.changes += 1
+
+    def give_back(self, leases: Iterable[Lease]) -> None:
+        """Let others have what was fetched ahead."""
+        last = self._stream.last_addition
+        for lease in leases:
+            if self._leases.lose(lease.key) is lease:
+                self._stream.end(Ending(lease.key, End.RELEASED, last, last))
+                self.pressure.changes += 1
+                self.pressure.urgent = True
+
+    def commit(self) -> None:
+        """Let what has ended be told."""
+        self._stream.free_endings()
+        self.pressure.urgent = False
+        self._measure()
+        if self._stream.waiting:
+            self.note_change()
+
+    def _measure(self) -> None:
+        self.pressure.changes = self._stream.held
+        self.pressure.unanswered = self._stream.unanswered
+
+    def wait_for_answers(self, timeout: float) -> None:
+        """Wait until everything is answered.
+
+        :param timeout: seconds.
+        :raises StoreError: it was not.
+        """
+        deadline = self._clock.monotonic() + timeout
+        while self._stream.unanswered and not self.is_over:
+            self._sender.send()
+            left = deadline - self._clock.monotonic()
+            if not self.take_replies(max(0.0, left)) and left <= 0:
+                changes = self._stream.unanswered
+                raise StoreError(
+                    f"The Redis server does not answer; {changes}"
+                    f" {inflect(changes, 'change waits', 'changes wait')} for it."
+                )
+
+    def _build(self) -> EncodedBatch:
+        leases = self._leases
+        want = 0
+        if self._wants_leases():
+            want = max(0, self._prefetch - len(leases.fetched))
+        self._has_asked = want > 0
+        return self._stream.build(
+            want=want,
+            feeding=self.is_feeding,
+            observed=-1 if self.is_feeding else self._observed,
+            waits=self._waits and not self._is_leaving,
+            late=self.reply.late,
+            leaving=self._is_leaving,
+            alone=leases.alone,
+            beside=leases.beside,
+        )
+
+    def _wants_leases(self) -> bool:
+        if self._is_leaving or self._is_beginning or self._leases.alone:
+            return False
+        # A batch that goes anyway brings more than would be asked for.
+        return self.is_waiting or len(self._leases.fetched) < self._prefetch * 3 // 4
+
+    # What is heard
+
+    def take_replies(self, timeout: float = 0.0) -> bool:
+        """Take what the server has answered; whether it has.
+
+        :param timeout: seconds to wait for it.
+        """
+        reply = self._sender.take(timeout)
+        if reply is None or self.is_over:
+            return False
+        self._take_reply(reply)
+        return True
+
+    def _take_reply(self, reply: Reply) -> None:
+        if reply.status is Status.OK:
+            self._take(reply)
+        elif reply.status in (Status.GAP, Status.STALE):
+            self._start_again()
+        else:
+            self._sender.is_over = self.is_cut_off = True
+            if reply.status is Status.FINISHED:
+                self.reply = reply
+                self._on_event(CameLate())
+            elif not self._is_beginning:
+                self._on_event(FrontierLost())
+            return
+        self._measure()
+        if self._leases.is_announcing:
+            self.hasten()
+        elif self._stream.waiting:
+            self.note_change()
+        elif self.is_waiting and not self._has_asked and self.reply.pending:
+            self.hasten()
+        elif self.is_waiting:
+            self._sender.plan_poll()
+        else:
+            self._sender.plan(self._renew_every)
+
+    def _take(self, reply: Reply) -> None:
+        if reply.epoch != self.reply.epoch:
+            self._additions.distrust()
+            self._on_event(SeenRemoved())
+        was_announcing = self._leases.is_announcing
+        self.reply = reply
+        outcome = self._stream.acknowledge(reply)
+        had_here = len(self._here.pending)
+        for addition in outcome.accepted:
+            self._additions.settle(addition, is_accepted=True)
+        for addition in outcome.refused:
+            self._additions.settle(addition, is_accepted=False)
+        self._note_lost(reply, outcome.over)
+        self._take_leases(reply)
+        self._observed = reply.version if reply.is_idle else -1
+        if reply.finished:
+            # Nobody has leased anything any more: this worker was not heard of for long.
+            for key in list(self._leases.by_key):
+                self._lose(key)
+        # It may have more to bring, and so opens the crawl again.
+        is_done = not self.is_feeding and not self._stream.unanswered
+        self._sender.is_over = reply.finished and is_done
+        if self._sender.is_over:
+            self._on_event(Fetched())
+        if was_announcing and reply.told == (self._leases.alone, self._leases.beside):
+            self._leases.note_told()
+            self._tell_of_leases()
+        if self._has_asked:
+            self._sender.note_answer(is_useful=bool(reply.leases))
+        # Those that are withheld may be waiting for nothing else to be pending.
+        may_isolate = bool(self._suspects.withheld) and not reply.pending
+        if reply.leases or len(self._here.pending) > had_here or may_isolate:
+            self._tell_of_leases()
+        self._has_ended |= bool(outcome.over)
+        self._is_unreported |= bool(outcome.over or outcome.accepted or outcome.refused)
+        # What was added meanwhile is not stored yet, and nobody may take it to be.
+        if self._is_unreported and self._stream.unanswered == self._stream.held:
+            self._note_committed()
+
+    def _note_lost(self, reply: Reply, over: Iterable[Ending]) -> None:
+        if not reply.void:
+            return
+        void = set(reply.void)
+        for ending in over:
+            if ending.key in void and ending.entry is not None:
+                self._on_event(LeaseLost(ending.entry))
+        for key in reply.void:
+            self._lose(key)
+
+    def _take_leases(self, reply: Reply) -> None:
+        origin = self._additions.works, self._stream.last_addition
+        for key, row in sorted(reply.leases, key=_order_of) if self._is_beginning else reply.leases:
+            if row:
+                # It may have expired unnoticed, and been leased to this worker once more.
+                self._lose(key)
+                self._leases.take(Lease(key, decode_value(row), origin))
+        for fingerprint, suspicion in reply.suspicions:
+            self._suspects.hold_against(fingerprint, decode_suspicion(suspicion))
+
+    def _lose(self, key: bytes) -> None:
+        lost = self._leases.lose(key)
+        if lost is not None:
+            self._on_event(LeaseLost(lost.entry))
+
+    def _tell_of_leases(self) -> None:
+        if self.is_waiting:
+            self.is_waiting = False
+            self._on_event(Fetched())
+
+    def _note_committed(self) -> None:
+        self.commits += 1
+        self._is_unreported = False
+        if self._has_ended:
+            self._has_ended = False
+            is_alone = self._suspects.is_alone
+            self._record.restart_leases(
+                (lease.entry.fingerprint, is_alone(lease), lease.in_hand)
+                for lease in self._leases.given_out()
+            )
+        self._on_event(Committed(self.commits))
+
+    def _start_again(self) -> None:
+        """Begin a new stream, since the server has lost what was sent last.
+
+        What a page has led to may be lost with it.  So every page goes back that anything may have
+        been added by, or found to be known by, and is worked on again.
+        """
+        self._additions.begin_again()
+        self._observed = -1
+        self._give_up_what_may_be_lost()
+        self.pressure.changes = 0
+        self._stream.restart(self._leases.by_key)
+        with suppress(StoreError):  # its leases go back by timeout then, if it dies
+            self._record.note_tokens(
+                [*self._stream.earlier, self._stream.token], self._stream.crawl
+            )
+        self._is_start_over = False
+        self._on_event(SeenRemoved())
+        self._on_event(HistoryLost())
+
+    def _give_up_what_may_be_lost(self) -> None:
+        for lease in list(self._leases.given_out()):
+            if lease.origin[0] != self._additions.works:
+                self._lose(lease.key)
+
+
+def _order_of(leased: tuple[bytes, bytes]) -> bytes:
+    return leased[0][8:]

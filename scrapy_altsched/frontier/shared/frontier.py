@@ -1,0 +1,341 @@
+"""The frontier of one worker among many: it asks later, and never waits for the network.
+
+Redis has the truth, this is a cache of it: leases that were fetched ahead, seen keys that are
+known, and what is new and not answered yet.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ...errors import ForkedError
+from ..contract import (
+    Counts,
+    DeadLettered,
+    Entry,
+    Frontier,
+    Gate,
+    JobInfo,
+    Lease,
+    OnEvent,
+    Pressure,
+    Progress,
+    Reason,
+    Verdict,
+    Waiting,
+    ignore_events,
+)
+from ..options import Options
+from ..store.lease_log import RECEIVED
+from ..suspects import Suspects
+from .additions import Additions
+from .batches import End, Reply
+from .conversation import Conversation
+from .leases import Leases
+from .memory_only import MemoryOnly
+from .record import Record
+from .sending import Link
+from .stream import Stream
+
+#: Seconds for which a commit that waits, and closing, wait for the server.
+_WAIT_WITHIN = 20.0
+
+#: Key, reason and payload of each dead letter.
+ReadDead = Callable[[], Iterable[tuple[bytes, str, bytes]]]
+
+_NO_NOTES: Mapping[str, bytes] = {}
+_EMPTY = Waiting(Reason.EMPTY)
+_FETCHING = Waiting(Reason.FETCHING)
+_ELSEWHERE = Waiting(Reason.ELSEWHERE)
+_ISOLATING = Waiting(Reason.ISOLATING)
+
+
+class SharedFrontier:
+    """A :class:`~..contract.Frontier` whose requests are on a server, for many workers.
+
+    :param stream: what this worker sends.
+    :param link: where it sends it to.
+    :param record: what this worker keeps on its own disk.
+    :param prefetch: how many requests may be leased before they are asked for.
+    :param waits: whether the crawl is to stay open as long as this worker lives.
+    :param lease_timeout: seconds after which leases of a worker that is not heard of go back.
+    :param on_event: told of what nobody asked for, from within calls and :meth:`take_replies`.
+    :param read_dead: reads the dead letters of the crawl, waiting for the server.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        stream: Stream,
+        link: Link,
+        record: Record,
+        *,
+        prefetch: int = 100,
+        lease_timeout: float = 60.0,
+        waits: bool = False,
+        on_event: OnEvent = ignore_events,
+        read_dead: ReadDead = tuple,
+    ) -> None:
+        self._pid = os.getpid()
+        self._stream = stream
+        self._record = record
+        self._prefetch = prefetch
+        self._on_event = on_event
+        self._read_dead = read_dead
+        self._here = MemoryOnly([])
+        self._suspects = Suspects(
+            {},
+            max_crashes=options.max_crashes,
+            patience=options.patience,
+            now=options.clock.monotonic,
+            on_event=on_event,
+        )
+        self._leases = Leases(self._here, self._suspects, record.leases, self._give_up, on_event)
+        self._additions = Additions(options, stream, self._here, on_event)
+        self._server = Conversation(
+            options.clock,
+            stream,
+            link,
+            record,
+            here=self._here,
+            suspects=self._suspects,
+            leases=self._leases,
+            additions=self._additions,
+            on_event=on_event,
+            prefetch=prefetch,
+            lease_timeout=lease_timeout,
+            waits=waits,
+        )
+        self.pressure: Pressure = self._server.pressure
+        self._is_closed = False
+
+    @property
+    def job(self) -> JobInfo:
+        return self._server.job
+
+    @job.setter
+    def job(self, job: JobInfo) -> None:
+        self._server.job = job
+
+    def join(self, timeout: float) -> Reply | None:
+        """See :meth:`.conversation.Conversation.join`."""
+        return self._server.join(timeout)
+
+    def take_replies(self, timeout: float = 0.0) -> bool:
+        """See :meth:`.conversation.Conversation.take_replies`."""
+        return self._server.take_replies(timeout)
+
+    # Transitions
+
+    def add(self, entry: Entry) -> Verdict:
+        self.check_owner()
+        if self._server.is_over and not self._server.open_again():
+            return Verdict.STARTED if entry.yielded else Verdict.SEEN
+        verdict = self._additions.add(entry)
+        if self._suspects.matters and verdict is not Verdict.SEEN:
+            self._suspects.note_add()
+        if verdict is Verdict.UNDECIDED:
+            self._server.note_change()
+        return verdict
+
+    def mark_seen(self, fingerprint: bytes) -> bool:
+        self.check_owner()
+        is_known = self._additions.mark_seen(fingerprint)
+        if not is_known:
+            self._server.note_change()
+        return is_known
+
+    def forget(self, fingerprint: bytes) -> bool:
+        self.check_owner()
+        was_known = self._additions.forget(fingerprint)
+        self._server.note_change()
+        return was_known
+
+    def lease(self, gate: Gate | None = None, /) -> Lease | Waiting:  # noqa: ARG002
+        self.check_owner()
+        leases = self._leases
+        if self._suspects.matters:
+            before = leases.alone
+            lease = leases.next_carefully(others=self._server.reply.pending > 0)
+            if leases.alone != before:
+                # One request is to be alone here: others may have what was fetched ahead.
+                self._server.give_back(leases.fetched)
+                leases.fetched.clear()
+            if leases.is_announcing:
+                self._server.want()
+                self._server.hasten()
+                return _FETCHING
+        else:
+            lease = leases.next()
+            if lease is not None:
+                leases.give_out(lease)
+        if lease is None:
+            self._server.want()
+            return self._why_none()
+        if lease.key:
+            lease.origin = self._additions.works, self._stream.last_addition
+        if len(leases.fetched) < self._prefetch // 2:
+            self._server.hasten()
+        return lease
+
+    def _why_none(self) -> Waiting:
+        if self._server.is_over:
+            return _EMPTY
+        if self._suspects.matters and self._suspects.withheld:
+            return _ISOLATING
+        if self._additions.undecided or self._server.reply.pending:
+            return _FETCHING
+        return _ELSEWHERE
+
+    def finish(self, lease: Lease) -> None:
+        if lease.key:
+            self._end(lease, End.DONE)
+        else:
+            self._end_here(lease)
+            self._here.done += 1
+
+    def release(self, lease: Lease) -> None:
+        if lease.key:
+            self._end(lease, End.RELEASED)
+        else:
+            self._end_here(lease)
+            self._additions.put_back(lease.entry)
+
+    def dead_letter(self, lease: Lease, reason: str) -> None:
+        if lease.key:
+            self._end(lease, End.DIED, reason.encode("utf-8", "surrogatepass"))
+        else:
+            self._end_here(lease)
+            self._here.dead += 1
+
+    def _give_up(self, lease: Lease, reason: str) -> None:
+        lease.origin = self._additions.works, self._stream.last_addition
+        self.dead_letter(lease, reason)
+        self._on_event(DeadLettered(lease.entry, reason))
+
+    def _end(self, lease: Lease, kind: End, reason: bytes = b"") -> None:
+        self.check_owner()
+        self._note_end(lease)
+        self._server.end(lease, kind, reason)
+
+    def _end_here(self, lease: Lease) -> None:
+        self.check_owner()
+        self._note_end(lease)
+        self._here.leased -= 1
+        self._server.note_change()
+
+    def _note_end(self, lease: Lease) -> None:
+        if self._leases.end(lease):
+            self.pressure.urgent = True
+
+    def note_response(self, lease: Lease) -> None:
+        lease.in_hand = True
+        with suppress(OSError):
+            self._record.leases.note(lease.entry.fingerprint, RECEIVED)
+
+    def note_closing(self) -> None:
+        with suppress(OSError):
+            self._record.leases.note_closing()
+
+    def note_start_end(self) -> None:
+        self._server.note_start_end()
+
+    # Queries
+
+    @property
+    def is_over(self) -> bool:
+        return self._server.is_over
+
+    @property
+    def pending(self) -> int:
+        fetched = len(self._leases.fetched) + len(self._here.pending)
+        return self._server.reply.pending + fetched + self._additions.undecided
+
+    def counts(self) -> Counts:
+        self.check_owner()
+        reply, here, fetched = self._server.reply, self._here, len(self._leases.fetched)
+        return Counts(
+            accepted=reply.accepted + here.accepted,
+            pending=reply.pending + fetched + len(here.pending),
+            leased=reply.leased - fetched + here.leased,
+            done=reply.done + here.done,
+            dead=reply.dead + here.dead,
+            memory_only=here.left,
+            undecided=self._additions.undecided,
+        )
+
+    def note(self, name: str) -> bytes | None:
+        return self._record.note(name)
+
+    def dead(self) -> Iterator[tuple[bytes, str, bytes]]:
+        if self._server.reply.dead:
+            yield from self._read_dead()
+
+    # Commits
+
+    def has_changes(self, notes: Mapping[str, bytes] = _NO_NOTES) -> bool:
+        self.check_owner()
+        return self._stream.unanswered > 0 or self._record.has_changed(notes)
+
+    def commit(self, notes: Mapping[str, bytes] = _NO_NOTES, *, wait: bool = False) -> Progress:
+        self.check_owner()
+        # What a note tells must be known before the endings count that it belongs to.
+        self._record.write(notes)
+        self._server.commit()
+        if wait:
+            self._server.wait_for_answers(_WAIT_WITHIN)
+        # Of a crawl that is gone, nothing will ever be stored.
+        complete = not self._stream.unanswered or self._server.is_cut_off
+        return Progress(self._server.commits, complete, is_on_its_way=True)
+
+    @property
+    def position(self) -> int:
+        return self._stream.last_addition
+
+    def is_durable(self, position: int) -> bool:
+        return self._stream.last_answered >= position
+
+    def sync(self) -> None:
+        self._record.sync()
+
+    def recover(self) -> None:
+        self.check_owner()
+        self._record.recover()
+
+    def close(self, *, finished: bool = False, hold: bool = False) -> None:
+        self.check_owner()
+        if self._is_closed:
+            return
+        try:
+            self._server.leave(_WAIT_WITHIN)
+            self._record.finish(finished=finished)
+        finally:
+            self._close(hold=hold)
+
+    def end(self) -> None:
+        self._record.end()
+
+    def abandon(self) -> None:
+        self.check_owner()
+        if not self._is_closed:
+            self._close(hold=False)
+
+    def _close(self, *, hold: bool) -> None:
+        self._is_closed = True
+        self._server.close()
+        self._record.abandon(hold=hold)
+
+    def check_owner(self) -> None:
+        if os.getpid() != self._pid:
+            raise ForkedError(
+                f"The frontier of process {self._pid} was used in process {os.getpid()}, forked"
+                " from it. Schedule requests in the crawl's own process only; in the child, end"
+                " with os._exit()."
+            )
+
+
+if TYPE_CHECKING:
+    _conforms: type[Frontier] = SharedFrontier

@@ -1,0 +1,319 @@
+"""The numbered batches of one worker, in order, one in flight.
+
+A batch is encoded once and sent again unchanged until it is answered, so that the server knows by
+its number whether it was applied; Kafka's idempotent producer works alike (KIP-98).  Should the
+server not know the number before it, it has lost history: then the worker begins a new stream under
+a new token, and its first batch says which leases it keeps.
+
+Nothing here waits, or knows the time.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from .batches import PROTOCOL, Addition, AdditionKind, Ending, Reply, pack
+from .keys import Keys, field_of
+
+#: Most additions and most endings in a batch: the server serves nobody else meanwhile.
+_MOST = 500
+#: Bytes of requests in a batch, if it is more than one.
+_MOST_BYTES = 4 * 1024 * 1024
+#: Additions in a batch while the server has no memory: enough to see whether it has again.
+_PROBE = 8
+#: What a worker that waits for more says of whether it is feeding; as in ``shared.lua``.
+_WAITS = b"waits"
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedBatch:
+    """What is sent.
+
+    :ivar keys: every key that it touches.
+    """
+
+    keys: list[bytes]
+    blob: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledgement:
+    """What became of a batch's content.
+
+    :ivar accepted: additions that are stored now.
+    :ivar refused: additions that were seen.
+    :ivar over: endings that are stored now, if they were still this worker's to tell.
+    """
+
+    accepted: list[Addition]
+    refused: list[Addition]
+    over: list[Ending]
+
+
+class Stream:
+    """What a worker has to send, and what of it was acknowledged.
+
+    :param keys: the partition's.
+    :param new_token: makes tokens; each is used once.
+    :param about: what the crawl is to be created with, if it does not exist yet.
+    :param timeout: ms for which leases last after a batch.
+    :param crawl: the crawl's id, if it is known.
+    :param earlier: tokens of the same worker before it was started again; it takes all of their
+        leases.
+    :param suspected: fingerprints of which the first answer says what is held against them.
+    :param restarts: whether a crawl that is finished starts again from nothing.
+    :ivar crawl: the same.
+    :ivar earlier: tokens that the server may know, and that are this worker's no longer.
+    :ivar last_addition: number of the last addition.
+    """
+
+    def __init__(
+        self,
+        keys: Keys,
+        new_token: Callable[[], bytes],
+        about: bytes,
+        timeout: int,
+        crawl: bytes = b"",
+        earlier: Sequence[bytes] = (),
+        suspected: Collection[bytes] = (),
+        restarts: bool = False,
+    ) -> None:
+        self._keys = keys
+        self._new_token = new_token
+        self._about = about
+        self._timeout = timeout
+        self.crawl = crawl
+        self.last_addition = 0
+        self.token = new_token()
+        self._number = 0
+        self.earlier = list(earlier)
+        self._is_first = True
+        #: Keys of the leases that the first batch of a stream keeps; ``None``: all.
+        self._kept: list[bytes] | None = None
+        self._suspected = list(suspected)
+        self._restarts = restarts
+        #: Fingerprint -> what is held against it from now on, and of these, what was sent.
+        self._judged: dict[bytes, bytes] = {}
+        self._judged_sent: dict[bytes, bytes] = {}
+        self._additions: list[Addition] = []
+        self._endings: deque[Ending] = deque()
+        #: How many of them, from the first on, may be sent.
+        self._free = 0
+        self._sent: tuple[list[Addition], list[Ending]] | None = None
+        self._is_full = False
+
+    @property
+    def is_in_flight(self) -> bool:
+        """Whether a batch has no answer yet."""
+        return self._sent is not None
+
+    @property
+    def waiting(self) -> int:
+        """How many changes could be sent now."""
+        return len(self._additions) + self._free + len(self._judged)
+
+    @property
+    def unanswered(self) -> int:
+        """How many changes have no answer yet, those that must not be sent yet included."""
+        sent = len(self._sent[0]) + len(self._sent[1]) if self._sent else 0
+        judged = len(self._judged) + len(self._judged_sent)
+        return len(self._additions) + len(self._endings) + sent + judged
+
+    @property
+    def held(self) -> int:
+        """How many changes must not be sent yet."""
+        return len(self._endings) - self._free
+
+    @property
+    def last_answered(self) -> int:
+        """Number of an addition; it and all before it are answered."""
+        for additions in (self._sent[0] if self._sent else (), self._additions):
+            if additions:
+                return additions[0].number - 1
+        return self.last_addition
+
+    def add(self, addition: Addition) -> None:
+        """Send an addition as soon as may be."""
+        self.last_addition += 1
+        addition.number = self.last_addition
+        self._additions.append(addition)
+
+    def end(self, ending: Ending) -> None:
+        """Send an ending, after the next :meth:`free_endings`."""
+        self._endings.append(ending)
+
+    def free_endings(self) -> None:
+        """Let all endings be sent."""
+        self._free = len(self._endings)
+
+    def judge(self, fingerprint: bytes, suspicion: bytes) -> None:
+        """Send what is held against a request from now on; empty: nothing."""
+        self._judged[fingerprint] = suspicion
+
+    def build(
+        self,
+        *,
+        want: int,
+        feeding: bool,
+        observed: int,
+        waits: bool = False,
+        late: bytes = b"",
+        leaving: bool = False,
+        alone: bytes = b"",
+        beside: bytes = b"",
+    ) -> EncodedBatch:
+        """The next batch; none may be in flight.
+
+        :param want: how many requests to lease.
+        :param feeding: whether this worker has more to bring.
+        :param observed: the version at which all was over, as far as the last reply tells; or -1.
+        :param waits: whether it will be feeding as long as it lives: it opens a crawl again that is
+            finished.
+        :param late: another worker's token, whose leases are due to go back.
+        :param leaving: whether this worker ends: what it has leased goes back.
+        :param alone: fingerprint of a request that is worked on alone, from the answer on.
+        :param beside: fingerprint of a suspect that is worked on beside others, likewise.
+        """
+        assert self._sent is None
+        additions = self._take_additions()
+        endings = self._take_endings()
+        self._number += 1
+        self._sent = additions, endings
+        keys = [*self._keys.fixed, self._keys.leases(self.token)]
+
+        def place(key: bytes) -> int:
+            keys.append(key)
+            return len(keys)
+
+        adopt: object = False
+        if self._is_first and self.earlier:
+            old: list[object] = []
+            for token in self.earlier:
+                old += token, place(self._keys.leases(token))
+            adopt = [old, False if self._kept is None else self._kept, self._suspected]
+        overdue: object = [late, place(self._keys.leases(late))] if late else False
+        buckets: dict[bytes, int] = {}
+        flat_additions: list[object] = []
+        for addition in additions:
+            at = 0
+            field = b""
+            if addition.kind is not AdditionKind.ANY:
+                bucket = self._keys.bucket(self.crawl, addition.seen_key)
+                at = buckets.get(bucket) or buckets.setdefault(bucket, place(bucket))
+                field = field_of(addition.seen_key)
+            flat_additions += (
+                addition.number,
+                int(addition.kind),
+                at,
+                field,
+                addition.slot,
+                addition.level,
+                addition.inverted,
+                addition.row,
+            )
+        flat_endings: list[object] = []
+        for ending in endings:
+            flat_endings += ending.key, int(ending.kind), ending.after, ending.upto, ending.reason
+        self._judged_sent, self._judged = self._judged, {}
+        flat_judged = [part for pair in self._judged_sent.items() for part in pair]
+        create: object = False
+        if not self.crawl:
+            assert not additions
+            create = [self.token, self._about, self._restarts]
+        blob = pack(
+            [
+                PROTOCOL,
+                self.crawl,
+                self.token,
+                self._number,
+                _WAITS if feeding and waits else feeding,
+                want,
+                flat_additions,
+                flat_endings,
+                adopt,
+                observed,
+                overdue,
+                self._timeout,
+                create,
+                leaving,
+                [alone, beside],
+                flat_judged,
+            ]
+        )
+        return EncodedBatch(keys, blob)
+
+    def _take_additions(self) -> list[Addition]:
+        most = _PROBE if self._is_full else _MOST
+        size = count = 0
+        for addition in self._additions[:most]:
+            size += len(addition.row)
+            if count and size > _MOST_BYTES:
+                break
+            count += 1
+        taken = self._additions[:count]
+        del self._additions[:count]
+        return taken
+
+    def _take_endings(self) -> list[Ending]:
+        """Take the endings that nothing unsent may belong to."""
+        taken: list[Ending] = []
+        kept: list[Ending] = []
+        while self._free and len(taken) < _MOST:
+            ending = self._endings.popleft()
+            self._free -= 1
+            (kept if self._rests_on_unsent(ending) else taken).append(ending)
+        self._endings.extendleft(reversed(kept))
+        self._free += len(kept)
+        return taken
+
+    def _rests_on_unsent(self, ending: Ending) -> bool:
+        unsent = self._additions
+        first = bisect_right(unsent, ending.after, key=lambda addition: addition.number)
+        return first < len(unsent) and unsent[first].number <= ending.upto
+
+    def acknowledge(self, reply: Reply) -> Acknowledgement:
+        """Take the answer to the batch in flight; what was not applied is sent again."""
+        assert self._sent is not None
+        additions, endings = self._sent
+        self._sent = None
+        self._is_first = False
+        self.earlier.clear()
+        self._judged_sent.clear()
+        self.crawl = reply.crawl
+        refused, full, skipped = set(reply.refused), set(reply.full), set(reply.skipped)
+        self._is_full = bool(full)
+        again = [addition for addition in additions if addition.number in full]
+        self._additions[:0] = again
+        later = [ending for ending in endings if ending.key in skipped]
+        self._endings.extendleft(reversed(later))
+        self._free += len(later)
+        decided = [addition for addition in additions if addition.number not in full]
+        return Acknowledgement(
+            [addition for addition in decided if addition.number not in refused],
+            [addition for addition in decided if addition.number in refused],
+            [ending for ending in endings if ending.key not in skipped],
+        )
+
+    def restart(self, kept: Collection[bytes]) -> None:
+        """Begin a new stream, after the server has lost the end of this one.
+
+        Additions without an answer are sent again.  Endings are dropped, and so must be the leases
+        they end: what they rest on may be lost.
+
+        :param kept: keys of the leases that this worker keeps.
+        """
+        if self._sent is not None:
+            self._additions[:0] = self._sent[0]
+        self._sent = None
+        self._endings.clear()
+        self._free = 0
+        self._judged = {**self._judged_sent, **self._judged}
+        self._judged_sent = {}
+        self.earlier.append(self.token)
+        self.token = self._new_token()
+        self._number = 0
+        self._is_first = True
+        self._kept = list(kept)

@@ -1,0 +1,386 @@
+"""Whole crawls of several workers under seeded faults, in no time.
+
+Workers, streams and the script are the real ones, and so is the server; what is played is the
+network, the clock, and the site.  One seed is one crawl, step by step.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import redis
+
+from scrapy_altsched.frontier import Entry, Lease, Options, Order
+from scrapy_altsched.frontier.contract import (
+    CameLate,
+    Event,
+    FrontierLost,
+    HistoryLost,
+)
+from scrapy_altsched.frontier.shared.batches import Reply, parse_reply
+from scrapy_altsched.frontier.shared.frontier import SharedFrontier
+from scrapy_altsched.frontier.shared.keys import Keys
+from scrapy_altsched.frontier.shared.record import NoRecord
+from scrapy_altsched.frontier.shared.scripts import read_script
+from scrapy_altsched.frontier.shared.stream import EncodedBatch, Stream
+
+from ...clocks import ManualClock
+
+#: ms of a step, and of a lease.
+_STEP = 20
+_LEASE = 2_000
+_PAGES = 40
+_WORKERS = 3
+_DATABASES = 16
+#: Steps after which no more faults happen, and after which a crawl that still runs never ends.
+_QUIET_AFTER = 2_500
+_MOST_STEPS = 25_000
+
+_PLAYED_CLOCK = "local function clock() return tonumber(ARGV[2]) end\n"
+_COPY_ALL = """
+for _, key in ipairs(redis.call('KEYS', '*')) do redis.call('COPY', key, key, 'DB', ARGV[1]) end
+"""
+
+#: What each kind of fault is; a crawl has any of them.
+FAULTS = {
+    "kill": "a worker dies, and another one takes its place",
+    "return": "a worker dies, and is started again with its job directory",
+    "stop": "a worker stands still, often until its leases have expired",
+    "reply": "a reply is lost, and the batch is sent again",
+    "double": "a batch comes once more, later",
+    "rollback": "the server restarts from an older copy",
+    "full": "the server is out of memory for a while",
+    "empty": "the server restarts with nothing",
+    "diff": "each worker has start requests of its own",
+}
+
+#: How a crawl can end.
+OUTCOMES = {
+    "ok": "each page that can be reached was worked on to its end, and each request ended once",
+    "lost": "all workers have ended, and a page was not worked on to its end",
+    "never ended": "some worker goes on for ever",
+    "twice": "a request has ended twice, or is left behind",
+    "not noticed": "the server was emptied, and nobody says so",
+}
+
+
+class Server:
+    """The real one, with a clock of the model's, and copies of what it was.
+
+    :param socket: connects to one of its databases.
+    :param change: changes the script, so that a rule is missing in it.
+    """
+
+    def __init__(
+        self, socket: Callable[[int], redis.Redis], change: Callable[[str], str] = str
+    ) -> None:
+        self._databases = [socket(number) for number in range(_DATABASES)]
+        self._client = client = self._databases[0]
+        self._sha = client.script_load(change(read_script(_PLAYED_CLOCK)))
+        self._copy = client.script_load(_COPY_ALL)
+        self.now = 0
+        self.calls = 0
+
+    def begin(self) -> None:
+        self.now = 1_000_000
+        self._client.flushall()
+        self.set_full(False)
+        self._copies: list[int] = []
+
+    def counts(self, keys: Keys) -> dict[str, int]:
+        """What the crawl's counters say."""
+        names = ("accepted", "done", "dead", "leased")
+        values: Any = self._client.hmget(keys.meta, names)
+        counts = {name: int(value) for name, value in zip(names, values, strict=True)}
+        return counts | {"pending": self._client.zcard(keys.fixed[1])}
+
+    def is_finished(self, keys: Keys) -> bool:
+        return self._client.hget(keys.meta, "state") == b"finished"
+
+    def apply(self, batch: EncodedBatch) -> bytes:
+        self.calls += 1
+        arguments: list[Any] = [len(batch.keys), *batch.keys, batch.blob, self.now]
+        reply: bytes = self._client.evalsha(self._sha, *arguments)
+        return reply
+
+    def save(self) -> None:
+        """Copy all that there is."""
+        free = [number for number in range(1, _DATABASES) if number not in self._copies]
+        at = free[0] if free else self._copies.pop(0)
+        with self._enough_memory():
+            self._databases[at].flushdb()
+            self._client.evalsha(self._copy, 0, at)
+        self._copies.append(at)
+
+    def roll_back(self, rng: random.Random) -> bool:
+        """Be what it was at one of the last copies."""
+        if not self._copies:
+            return False
+        keep = rng.randrange(len(self._copies))
+        with self._enough_memory():
+            self._client.flushdb()
+            self._databases[self._copies[keep]].evalsha(self._copy, 0, 0)
+        del self._copies[keep + 1 :]
+        return True
+
+    def set_full(self, full: bool) -> None:
+        self._is_full = full
+        self._client.config_set("maxmemory", 1 if full else 0)
+
+    @contextmanager
+    def _enough_memory(self) -> Iterator[None]:
+        is_full = self._is_full
+        self.set_full(False)
+        yield
+        self.set_full(is_full)
+
+
+@dataclass
+class Page:
+    """A page that a worker works on."""
+
+    number: int
+    lease: Lease
+    links: list[int]
+
+
+class Wire:
+    """The way from a worker to the server: the last batch, until it is answered.
+
+    :param exchange: tries to have a batch answered.
+    """
+
+    def __init__(self, exchange: Callable[[EncodedBatch], None]) -> None:
+        self._exchange = exchange
+        self.batch: EncodedBatch | None = None
+        self._reply: Reply | None = None
+
+    def answer(self, reply: Reply) -> None:
+        self.batch = None
+        self._reply = reply
+
+    def take(self, timeout: float = 0.0) -> Reply | None:
+        while timeout and self.batch is not None:
+            self._exchange(self.batch)
+        reply, self._reply = self._reply, None
+        return reply
+
+    def send(self, batch: EncodedBatch) -> None:
+        assert self.batch is None
+        self.batch = batch
+
+    def close(self) -> None:
+        self.batch = None
+
+
+class Kept(NoRecord):
+    """A job directory of a worker, as far as the protocol goes."""
+
+    def note_tokens(self, tokens: Sequence[bytes], crawl: bytes) -> None:
+        self.tokens, self.crawl = list(tokens), crawl
+
+
+class Worker:
+    """A worker, with the real frontier.
+
+    :param record: its job directory.
+    """
+
+    def __init__(self, crawl: Crawl, starts: list[int], record: Kept) -> None:
+        self._crawl = crawl
+        self._rng = crawl.rng
+        self.clock = ManualClock()
+        self.wire = Wire(self._exchange)
+        self._all_starts = starts
+        self._starts = list(starts)
+        self.record = record
+        self.stream = stream = Stream(
+            crawl.keys,
+            crawl.new_token,
+            b"about",
+            _LEASE,
+            crawl=crawl.known_id,
+            earlier=record.tokens,
+        )
+        self.frontier = SharedFrontier(
+            Options(order=Order("slots", "lifo"), clock=self.clock),
+            stream,
+            self.wire,
+            record,
+            prefetch=4,
+            lease_timeout=_LEASE / 1000,
+            on_event=self.on_event,
+        )
+        self.pages: list[Page] = []
+        self.stopped_until = 0
+        self.is_over = False
+        self._is_open = False
+        self.frontier.join(1.0)
+        self._is_open = True
+
+    def on_event(self, event: Event) -> None:
+        self._crawl.events[type(event).__name__] += 1
+        if isinstance(event, HistoryLost):
+            self._starts = list(self._all_starts)
+        elif isinstance(event, FrontierLost | CameLate):
+            self.is_over = True
+
+    def step(self) -> None:
+        crawl, rng, frontier = self._crawl, self._rng, self.frontier
+        self.clock.advance(max(0.0, crawl.server.now / 1000 - self.clock.now))
+        what = rng.random()
+        if what < crawl.start_rate and self._starts:
+            number = self._starts.pop()
+            frontier.add(self._entry(number, start=True))
+        elif not self._starts and not frontier._server._is_start_over:
+            frontier.note_start_end()
+        elif what < 0.3:
+            lease = frontier.lease()
+            if isinstance(lease, Lease):
+                number = int(lease.entry.fingerprint)
+                crawl.fetched[number] += 1
+                self.pages.append(Page(number, lease, list(crawl.graph[number])))
+            elif frontier.is_over:
+                self.is_over = True
+        elif what < 0.6 and self.pages:
+            page = rng.choice(self.pages)
+            if page.links:
+                frontier.add(self._entry(page.links.pop()))
+            else:
+                self.pages.remove(page)
+                crawl.completed.add(page.number)
+                frontier.finish(page.lease)
+        elif what < 0.7:
+            frontier.commit()
+        elif self.wire.batch is not None:
+            self._exchange(self.wire.batch)
+
+    def _entry(self, number: int, start: bool = False) -> Entry:
+        name = str(number)
+        unique = not (start and number % 2)
+        return Entry(
+            name.encode(),
+            f"host{number % 5}",
+            0,
+            payload=b"p" + name.encode(),
+            unique=unique,
+            yielded=start,
+        )
+
+    def _exchange(self, batch: EncodedBatch) -> None:
+        crawl, rng = self._crawl, self._rng
+        if "reply" in crawl.faults and rng.random() < 0.1:
+            return  # the request was lost
+        try:
+            blob = crawl.server.apply(batch)
+        except redis.OutOfMemoryError:
+            crawl.events["no memory"] += 1
+            return
+        if "double" in crawl.faults and rng.random() < 0.1:
+            crawl.late.append(batch)
+        if "reply" in crawl.faults and rng.random() < 0.1:
+            return
+        reply = parse_reply(blob)
+        if "rollback" in crawl.faults and rng.random() < 0.2:
+            crawl.server.save()
+        crawl.known_id = reply.crawl or crawl.known_id
+        self.wire.answer(reply)
+        if self._is_open:
+            self.frontier.take_replies()
+
+
+@dataclass
+class Crawl:
+    """One crawl, from its seed.
+
+    :param faults: which of :data:`FAULTS` happen.
+    """
+
+    server: Server
+    seed: int
+    faults: frozenset[str]
+    events: Counter[str] = field(default_factory=Counter)
+    late: list[EncodedBatch] = field(default_factory=list)
+    fetched: Counter[int] = field(default_factory=Counter)
+    completed: set[int] = field(default_factory=set)
+    known_id: bytes = b""
+
+    def __post_init__(self) -> None:
+        self.rng = rng = random.Random(self.seed)
+        self._tokens = 0
+        self.graph = {
+            number: [rng.randrange(_PAGES) for _ in range(rng.choice((0, 1, 2, 3)))]
+            for number in range(_PAGES)
+        }
+        starts = [rng.randrange(_PAGES) for _ in range(6)]
+        self.wanted: set[int] = set()
+        waiting = list(starts)
+        while waiting:
+            number = waiting.pop()
+            if number not in self.wanted:
+                self.wanted.add(number)
+                waiting += self.graph[number]
+        self.start_rate = rng.choice((0.02, 0.1))
+        apart = "diff" in self.faults
+        self._starts = [starts[at::_WORKERS] if apart else starts for at in range(_WORKERS)]
+        self.server.begin()
+        self.keys = Keys("model", bits=4)
+        self.workers = [Worker(self, starts, Kept("test")) for starts in self._starts]
+
+    def new_token(self) -> bytes:
+        self._tokens += 1
+        return self._tokens.to_bytes(16, "big")
+
+    def run(self) -> str:
+        """``"ok"``, or what went wrong: see :data:`OUTCOMES`."""
+        rng, server, faults = self.rng, self.server, self.faults
+        is_full = False
+        for step in range(_MOST_STEPS):
+            server.now += _STEP
+            if all(worker.is_over for worker in self.workers):
+                break
+            worker = rng.choice(self.workers)
+            if worker.stopped_until <= step and not worker.is_over:
+                worker.step()
+            if self.late and rng.random() < 0.05:
+                with suppress(redis.OutOfMemoryError):
+                    server.apply(self.late.pop(rng.randrange(len(self.late))))
+            if step > _QUIET_AFTER:
+                if is_full:
+                    is_full = False
+                    server.set_full(False)
+                continue
+            for name in ("kill", "return"):
+                if name in faults and rng.random() < 0.002:
+                    at = rng.randrange(_WORKERS)
+                    record = self.workers[at].record if name == "return" else Kept("test")
+                    self.workers[at] = Worker(self, self._starts[at], record)
+            if "stop" in faults and rng.random() < 0.002:
+                rng.choice(self.workers).stopped_until = step + rng.randrange(50, 400)
+            if "rollback" in faults and rng.random() < 0.002 and server.roll_back(rng):
+                self.events["rollback"] += 1
+                self.late.clear()
+            if "empty" in faults and step > 100 and rng.random() < 0.01:
+                server.begin()
+                self.events["emptied"] += 1
+                faults -= {"empty"}
+            if "full" in faults and rng.random() < 0.01:
+                is_full = not is_full
+                server.set_full(is_full)
+        else:
+            return "never ended"
+        if self.events["FrontierLost"]:
+            return "ok" if self.events["emptied"] else "lost"
+        if self.wanted - self.completed:
+            return "not noticed" if self.events["emptied"] else "lost"
+        if not server.is_finished(self.keys):
+            # That was undone after the last worker had heard of it: nobody is left to do anything
+            # twice.
+            return "ok" if self.events["rollback"] or self.events["emptied"] else "never ended"
+        counts = server.counts(self.keys)
+        return "ok" if counts.pop("accepted") == counts["done"] == sum(counts.values()) else "twice"

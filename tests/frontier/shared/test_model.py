@@ -1,0 +1,152 @@
+"""The protocol under seeded faults: nothing is lost, and each rule of it is needed for that."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+import redis
+
+from scrapy_altsched.frontier.shared import stream
+from scrapy_altsched.frontier.shared.conversation import Conversation
+from scrapy_altsched.frontier.shared.stream import Stream
+
+from ...servers import RedisServer
+from .model import FAULTS, OUTCOMES, Crawl, Server
+
+#: The seed of the first crawl of each test; a failure names its own.
+FIRST = int(os.environ.get("MODEL_SEED", "0"))
+#: Crawls of each slow test.
+CRAWLS = int(os.environ.get("MODEL_CRAWLS", "300"))
+
+#: Faults that happen together.  A worker that is killed takes start requests with it that are its
+#: own, so that these two do not go together.
+MIXES = [
+    "",
+    *(name for name in FAULTS if name != "diff"),
+    "empty reply",
+    "kill return stop reply double rollback full",
+    "diff stop reply double rollback full",
+]
+
+
+#: Connects to a database.
+Connect = Callable[[int], redis.Redis]
+
+
+@pytest.fixture(scope="module")
+def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connect]:
+    with RedisServer(tmp_path_factory.mktemp("redis"), unix_socket=True) as server:
+        path = str(server.socket)
+        yield lambda number: redis.Redis(unix_socket_path=path, db=number)
+
+
+def play(server: Server, mix: str, crawls: int) -> Counter[str]:
+    """Outcomes of so many crawls."""
+    outcomes: Counter[str] = Counter()
+    for seed in range(FIRST, FIRST + crawls):
+        outcome = Crawl(server, seed, frozenset(mix.split())).run()
+        assert outcome in OUTCOMES
+        outcomes[outcome] += 1
+        if outcome != "ok":
+            print(f"seed {seed} with {mix or 'no faults'}: {OUTCOMES[outcome]}")
+    return outcomes
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_no_fault_loses_a_page(connect: Connect, mix: str) -> None:
+    server = Server(connect)
+    assert play(server, mix, 20) == {"ok": 20}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("mix", MIXES)
+def test_no_fault_loses_a_page_in_many_crawls(connect: Connect, mix: str) -> None:
+    server = Server(connect)
+    outcomes = play(server, mix, CRAWLS)
+    print(f"{mix or 'no faults'}: {dict(outcomes)}, {server.calls} calls")
+    assert outcomes == {"ok": CRAWLS}
+
+
+def without(rule: str, instead: str = "") -> Callable[[str], str]:
+    """A change of the script that takes a rule out of it."""
+
+    def change(script: str) -> str:
+        assert script.count(rule) == 1, script.count(rule)
+        return script.replace(rule, instead)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("mix", "change"),
+    [
+        pytest.param(
+            "full kill",
+            without("if rests_on_refused(endings[i + 2], endings[i + 3]) then", "if false then"),
+            id="a page ends though its links were refused",
+        ),
+        pytest.param(
+            "reply",
+            without("if number == last and last > 0 then", "if false then"),
+            id="a batch whose answer was lost is not answered again",
+        ),
+        pytest.param(
+            "double",
+            without("elseif number < last then", "elseif false then"),
+            id="an old batch is applied again",
+        ),
+        pytest.param(
+            "diff stop",
+            without("state, reopened = 'open', 1"),
+            id="a finished crawl stays so though a worker that was stopped has more",
+        ),
+        pytest.param(
+            "kill",
+            without("if deadline and tonumber(deadline) < now then", "if false then"),
+            id="leases do not expire",
+        ),
+    ],
+)
+def test_each_rule_of_the_script_is_needed(
+    connect: Connect, mix: str, change: Callable[[str], str]
+) -> None:
+    server = Server(connect, change)
+    assert fails(server, mix)
+
+
+def fails(server: Server, mix: str) -> bool:
+    """Whether any of many crawls fails."""
+    for seed in range(FIRST, FIRST + 300):
+        try:
+            if Crawl(server, seed, frozenset(mix.split())).run() != "ok":
+                return True
+        except (redis.ResponseError, AssertionError):
+            return True
+    return False
+
+
+def test_what_a_page_rests_on_is_done_again_after_a_rollback(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Conversation, "_give_up_what_may_be_lost", lambda _: None)
+    assert fails(Server(connect), "rollback")
+
+
+def test_a_worker_with_requests_to_come_keeps_the_crawl_open(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Conversation, "is_feeding", property(lambda _: False))
+    assert fails(Server(connect), "diff")
+
+
+def test_an_ending_waits_for_what_it_rests_on(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Stream, "_rests_on_unsent", lambda *_: False)
+    # Pages have so few links here that all of them would be in one batch.
+    monkeypatch.setattr(stream, "_PROBE", 1)
+    assert fails(Server(connect), "full kill return")

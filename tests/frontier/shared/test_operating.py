@@ -1,0 +1,230 @@
+"""What an operator does with a crawl on a server."""
+
+from __future__ import annotations
+
+import pytest
+import redis
+
+from scrapy_altsched.errors import SharedError
+from scrapy_altsched.frontier import Waiting
+from scrapy_altsched.frontier.contract import CameLate, Counts, FrontierLost
+from scrapy_altsched.frontier.shared.keys import Keys, slot_id_of
+from scrapy_altsched.frontier.shared.operating import SharedCrawl
+
+from ...frontiers import OWNER, page
+from ...servers import RedisServer
+from .joining import KEY, Joined, crawl_whole, dump, join
+
+FEEDING = Keys(KEY).fixed[6]
+#: A download slot.
+LATER = next(name for name in map(str, range(100)) if slot_id_of(name) > slot_id_of(""))
+
+
+@pytest.fixture
+def crawl(client: redis.Redis) -> SharedCrawl:
+    return SharedCrawl(client, KEY)
+
+
+def bury(worker: Joined, *names: str) -> None:
+    """Have these pages become dead letters."""
+    worker.add(*map(page, names))
+    for _ in names:
+        lease = worker.take()
+        worker.frontier.dead_letter(lease, f"why {lease.entry.fingerprint.decode()} is dead")
+    worker.commit()
+
+
+def dead_keys(crawl: SharedCrawl) -> list[bytes]:
+    return [key for key, _, _ in crawl.dead()]
+
+
+@pytest.mark.parametrize("verb", ["restart", "drop", "look", "requeue", "dead"])
+def test_a_crawl_that_is_not_there(crawl: SharedCrawl, client: redis.Redis, verb: str) -> None:
+    client.set("other", "data")
+    before = dump(client)
+    arguments = [[b"key"]] if verb == "requeue" else []
+    with pytest.raises(SharedError, match="There is no shared crawl 'crawl' on the Redis server"):
+        list(getattr(crawl, verb)(*arguments) or ())
+    assert dump(client) == before
+
+
+@pytest.mark.parametrize("verb", ["restart", "drop", "look"])
+def test_a_server_that_is_not_there(own_directory, verb: str) -> None:
+    with RedisServer(own_directory) as server:
+        crawl = SharedCrawl(server.client(), KEY)
+    with pytest.raises(SharedError, match="cannot be reached, as nothing listens there"):
+        getattr(crawl, verb)()
+
+
+# Restart
+
+
+def test_a_finished_crawl_starts_again_from_nothing(
+    crawl: SharedCrawl, server: RedisServer, client: redis.Redis
+) -> None:
+    crawl_whole(server, "a", "b")
+    crawl.restart()
+    state = crawl.look()
+    assert (state.finished, state.counts, state.workers) == (False, Counts(), 0)
+    assert [key for key in client.scan_iter() if b":seen:" in key] == []
+    crawl_whole(server, "a", "c")
+
+
+def test_a_crawl_that_runs_is_not_restarted(
+    crawl: SharedCrawl, server: RedisServer, client: redis.Redis
+) -> None:
+    join(server).add(page("a"))
+    before = dump(client)
+    with pytest.raises(
+        SharedError, match=r"is not finished, and goes on when .* altsched drop cra"
+    ):
+        crawl.restart()
+    assert dump(client) == before
+
+
+def test_a_late_worker_of_the_crawl_before_ends(
+    crawl: SharedCrawl, server: RedisServer, client: redis.Redis
+) -> None:
+    old = join(server)
+    # It stands still for so long that the others end without it.
+    client.delete(FEEDING)
+    other = join(server)
+    assert other.work_off() == []
+    other.close()
+    crawl.restart()
+    old.frontier.add(page("a"))
+    old.settle()
+    assert CameLate() in old.events
+    assert old.frontier.is_over
+    assert crawl.look().counts == Counts()
+
+
+# Drop
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_dropped_crawl_leaves_nothing(
+    crawl: SharedCrawl, server: RedisServer, client: redis.Redis, finished: bool
+) -> None:
+    client.set("other", "data")
+    if finished:
+        crawl_whole(server, "a", "b")
+    else:
+        worker = join(server)
+        bury(worker, "a")
+        worker.add(page("b"))
+        worker.take()
+        worker.commit()
+    assert crawl.drop() == 2
+    assert list(dump(client)) == [b"other"]
+
+
+def test_a_worker_of_a_dropped_crawl_is_told(
+    crawl: SharedCrawl, server: RedisServer, client: redis.Redis
+) -> None:
+    worker = join(server)
+    worker.add(page("a"))
+    crawl.drop()
+    worker.frontier.add(page("b"))
+    worker.settle()
+    assert FrontierLost() in worker.events
+    assert isinstance(worker.frontier.lease(), Waiting) or worker.frontier.is_over
+    # What it has left to say is for nobody.
+    worker.frontier.add(page("c"))
+    assert worker.frontier.commit(wait=True).complete
+    worker.close()
+    assert dump(client) == {}
+
+
+# Dead letters
+
+
+def test_dead_letters_are_pending_again_at_their_old_places(
+    crawl: SharedCrawl, server: RedisServer
+) -> None:
+    worker = join(server, prefetch=1)
+    bury(worker, "a", "b", "c")
+    assert sorted(why for _, why, _ in crawl.dead()) == [
+        f"why {name} is dead" for name in ("a", "b", "c")
+    ]
+    keys = sorted(dead_keys(crawl))
+    assert crawl.requeue(keys[:2]) == 2
+    assert crawl.look().counts == Counts(accepted=3, pending=2, dead=1)
+    # Who asks for those that are no longer dead has asked for nothing.
+    assert crawl.requeue(keys) == 1
+    assert crawl.requeue(keys) == 0
+    assert crawl.look().counts == Counts(accepted=3, pending=3)
+    assert worker.work_off() == ["c", "b", "a"]
+    assert crawl.look() == crawl.look()
+    assert crawl.look().counts == Counts(accepted=3, done=3)
+
+
+def test_a_finished_crawl_is_open_again(crawl: SharedCrawl, server: RedisServer) -> None:
+    worker = join(server)
+    bury(worker, "a")
+    worker.add(page("b"))
+    assert worker.work_off() == ["b"]
+    worker.close(finished=True)
+    assert crawl.look().finished
+    assert crawl.requeue(dead_keys(crawl)) == 1
+    assert not crawl.look().finished
+    assert join(server).work_off() == ["a"]
+    assert crawl.look().finished
+    assert crawl.look().counts == Counts(accepted=2, done=2)
+
+
+def test_more_dead_letters_than_are_requeued_at_once(
+    crawl: SharedCrawl, server: RedisServer
+) -> None:
+    worker = join(server)
+    bury(worker, *(str(number) for number in range(1_203)))
+    assert crawl.requeue(dead_keys(crawl)) == 1_203
+    assert crawl.look().counts == Counts(accepted=1_203, pending=1_203)
+
+
+def test_a_requeued_one_counts_for_the_load_of_its_slot(
+    crawl: SharedCrawl, server: RedisServer
+) -> None:
+    worker = join(server, prefetch=1)
+    bury(worker, "a")
+    worker.add(page("b"))
+    assert worker.take().entry.fingerprint == b"b"
+    crawl.requeue(dead_keys(crawl))
+    # Of slots that are equally busy, that of "a" would be first, but it is busy with "b".
+    assert slot_id_of("") < slot_id_of(LATER)
+    worker.add(page("c", slot=LATER))
+    assert worker.take().entry.fingerprint == b"c"
+
+
+# Looking
+
+
+def test_what_is_known_of_a_crawl(
+    crawl: SharedCrawl, server: RedisServer, client: redis.Redis
+) -> None:
+    worker = join(server)
+    bury(worker, "a")
+    worker.add(page("b"), page("c"))
+    worker.frontier.finish(worker.take())
+    worker.take()
+    worker.commit()
+    before = dump(client)
+    state = crawl.look()
+    assert dump(client) == before
+    assert (state.spider, state.finished, state.workers) == (OWNER, False, 1)
+    assert state.counts == Counts(accepted=3, done=1, leased=1, dead=1)
+    assert state.large_buckets == 0
+
+
+def test_buckets_that_take_too_much_memory_are_noticed(
+    crawl: SharedCrawl, server: RedisServer, client: redis.Redis
+) -> None:
+    worker = join(server)
+    meta_crawl = worker.frontier._stream.crawl
+    # More than a small hash may have, in each bucket that can be looked at.
+    fields = {str(number): "x" * 65 for number in range(2)}
+    with client.pipeline() as together:
+        for bucket in Keys(KEY).buckets(meta_crawl):
+            together.hset(bucket, mapping=fields)
+        together.execute()
+    assert crawl.look().large_buckets == 32

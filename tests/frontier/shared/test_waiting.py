@@ -1,0 +1,95 @@
+"""What a worker is told of that waits for something to lease."""
+
+from __future__ import annotations
+
+import redis
+
+from scrapy_altsched.frontier import Lease, Options
+from scrapy_altsched.frontier.contract import Fetched, Reason, Waiting
+from scrapy_altsched.frontier.shared.keys import Keys
+from scrapy_altsched.frontier.store.records import Level, Suspicion, encode_suspicion
+
+from ...frontiers import page
+from ...servers import RedisServer
+from ...shared import SettledShared
+from .joining import Joined, join
+
+SUSPECTS = Keys("test").fixed[8]
+
+
+def hold_against(client: redis.Redis, fingerprint: bytes, level: Level) -> None:
+    client.hset(SUSPECTS, fingerprint, encode_suspicion(Suspicion(level)))
+
+
+def test_the_end_of_the_crawl(client: redis.Redis) -> None:
+    worker = SettledShared(Options(), client)
+    frontier = worker._frontier
+    frontier.note_start_end()
+    assert frontier.lease() == Waiting(Reason.ELSEWHERE)
+    worker.events.clear()
+    while not frontier.is_over:
+        worker.send()
+    assert worker.events == [Fetched()]
+    assert frontier.lease() == Waiting(Reason.EMPTY)
+    worker.abandon()
+
+
+def test_a_suspect_that_the_server_knows_of_now(client: redis.Redis) -> None:
+    worker = SettledShared(Options(), client)
+    frontier = worker._frontier
+    entry = page("a")
+    hold_against(client, entry.fingerprint, Level.SUSPECT)
+    worker.add(entry)
+    frontier.lease()
+    worker.send()
+    assert frontier.lease() == Waiting(Reason.FETCHING)
+    worker.events.clear()
+    worker.send()
+    assert worker.events == [Fetched()]
+    assert isinstance(frontier.lease(), Lease)
+    worker.abandon()
+
+
+def test_a_request_to_be_leased_alone_whose_turn_has_come(client: redis.Redis) -> None:
+    worker, other = (SettledShared(Options(), client) for _ in range(2))
+    frontier = worker._frontier
+    entry = page("a", priority=1)
+    hold_against(client, entry.fingerprint, Level.BLAMED)
+    worker.add(entry)
+    worker.add(page("b"))
+    frontier.lease()
+    worker.send()
+    # There is something else pending, until the other worker takes it.
+    assert isinstance(other.lease(), Lease)
+    assert frontier.lease() == Waiting(Reason.ISOLATING)
+    worker.events.clear()
+    worker.send()
+    assert worker.events == [Fetched()]
+    assert frontier.lease() == Waiting(Reason.FETCHING)
+    worker.send()
+    assert isinstance(frontier.lease(), Lease)
+    worker.abandon()
+    other.abandon()
+
+
+def join_two(server: RedisServer) -> tuple[Joined, Joined]:
+    """Two workers that lease ahead more than there is, and eight requests."""
+    first, second = (join(server, prefetch=100) for _ in range(2))
+    first.add(*(page(str(number)) for number in range(8)))
+    return first, second
+
+
+def test_each_worker_has_its_share_when_little_is_pending(server: RedisServer) -> None:
+    first, second = join_two(server)
+    for worker in (first, second):
+        worker.take()
+        assert len(worker.frontier._leases.by_key) == 4
+    for worker in (first, second):
+        worker.close()
+
+
+def test_a_worker_that_has_nothing_else_to_do_has_more_than_its_share(server: RedisServer) -> None:
+    first, second = join_two(server)
+    assert len({first.take().entry.fingerprint for _ in range(8)}) == 8
+    for worker in (first, second):
+        worker.close()

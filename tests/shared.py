@@ -1,0 +1,161 @@
+"""A frontier on a server, for tests that want each answer at once."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import redis
+
+from scrapy_altsched.frontier import Entry, Lease, Options, Verdict, Waiting
+from scrapy_altsched.frontier.contract import Event, Pressure, Progress, Refused
+from scrapy_altsched.frontier.shared.additions import Additions
+from scrapy_altsched.frontier.shared.batches import Addition, AdditionKind
+from scrapy_altsched.frontier.shared.exchange import Exchange
+from scrapy_altsched.frontier.shared.frontier import SharedFrontier
+from scrapy_altsched.frontier.shared.keys import Keys
+from scrapy_altsched.frontier.shared.record import NoRecord, Record
+from scrapy_altsched.frontier.shared.sending import Link
+from scrapy_altsched.frontier.shared.stream import Stream
+
+from .clocks import ManualClock
+
+#: ms for which a worker has its leases after a batch.
+LEASE_TIMEOUT = 60_000
+_tokens = itertools.count(1)
+
+
+class _Observed(Additions):
+    """They keep what the server said of the last seen key without a request."""
+
+    was_seen = False
+
+    def settle(self, addition: Addition, *, is_accepted: bool) -> None:
+        super().settle(addition, is_accepted=is_accepted)
+        self.was_seen = is_accepted is (addition.kind is AdditionKind.FORGET)
+
+
+class SettledShared:
+    """One worker, whose order is exact: nothing is fetched ahead.
+
+    :param link: answers in another way than by a thread of its own.
+    :param record: what the worker keeps on its own.
+    :ivar events: what the frontier told since the last request was added.
+    """
+
+    commit_number = 0
+    _kept = None
+
+    def __init__(
+        self,
+        options: Options,
+        client: redis.Redis,
+        link: Link | None = None,
+        record: Record | None = None,
+    ) -> None:
+        self._clock = ManualClock()
+        self.events: list[Event] = []
+        self._failures: list[redis.RedisError] = []
+        token = next(_tokens).to_bytes(16, "big")
+        tokens = itertools.count(1)
+        record = record or NoRecord("test")
+        self._stream = Stream(
+            Keys("test"),
+            lambda: token[8:] + next(tokens).to_bytes(8, "big"),
+            b"",
+            LEASE_TIMEOUT,
+            crawl=record.crawl,
+            earlier=record.tokens,
+        )
+        self._frontier = SharedFrontier(
+            replace(options, clock=self._clock),
+            self._stream,
+            link or Exchange(client, lambda: None, self._failures.append),
+            record,
+            prefetch=1,
+            on_event=self.events.append,
+        )
+        self._additions = self._frontier._additions
+        self._additions.__class__ = _Observed
+        self._frontier.join(30)
+        self._settle()
+
+    def send(self) -> None:
+        """Send a batch, with whatever there is, and have it answered."""
+        self._frontier._server.hasten()
+        self._settle()
+
+    def _settle(self) -> None:
+        """Wait until every question is answered."""
+        frontier, stream = self._frontier, self._stream
+        while True:
+            self._clock.advance(1)
+            while stream.is_in_flight:
+                assert frontier.take_replies(30), self._failures
+            if not stream.waiting and not frontier.counts().undecided:
+                return
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._frontier, name)
+        if callable(found) and name != "abandon":
+            self._frontier.check_owner()
+            self._settle()
+        return found
+
+    @property
+    def pending(self) -> int:
+        self._settle()
+        return self._frontier.pending
+
+    @property
+    def pressure(self) -> Pressure:
+        self._settle()
+        return self._frontier.pressure
+
+    def add(self, entry: Entry) -> Verdict:
+        self.events.clear()
+        verdict = self._frontier.add(entry)
+        if verdict is not Verdict.UNDECIDED:
+            return verdict
+        self._settle()
+        refused = [event.verdict for event in self.events if isinstance(event, Refused)]
+        return refused[0] if refused else Verdict.ADDED
+
+    def lease(self, gate: Any = None) -> Lease | Waiting:
+        self._settle()
+        lease = self._frontier.lease(gate)
+        if isinstance(lease, Waiting):
+            self._settle()
+            lease = self._frontier.lease(gate)
+        # What comes later must not be overtaken by what is asked for now.
+        self._frontier._server.is_waiting = False
+        return lease
+
+    def mark_seen(self, fingerprint: bytes) -> bool:
+        if self._frontier.mark_seen(fingerprint):
+            return True
+        self._settle()
+        return self._additions.was_seen
+
+    def forget(self, fingerprint: bytes) -> bool:
+        self._frontier.forget(fingerprint)
+        self._settle()
+        return self._additions.was_seen
+
+    def finish(self, lease: Lease) -> None:
+        self._frontier.finish(lease)
+        self.commit()
+
+    def release(self, lease: Lease) -> None:
+        self._frontier.release(lease)
+        self.commit()
+
+    def dead_letter(self, lease: Lease, reason: str) -> None:
+        self._frontier.dead_letter(lease, reason)
+        self.commit()
+
+    def commit(self, *arguments: Any, **options: Any) -> Progress:
+        self._frontier.commit(*arguments, **options)
+        self._settle()
+        return self._frontier.commit(*arguments, **options)
