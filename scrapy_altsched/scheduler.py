@@ -14,6 +14,7 @@ from scrapy.utils.misc import build_from_crawler, load_object
 
 from .canonical import Rules
 from .crawl.clock import CrawlClock
+from .crawl.fed import is_fed
 from .crawl.garbage import freeze, thaw
 from .crawl.reports import Reports, name_of
 from .crawl.session import Session, Setup
@@ -21,11 +22,13 @@ from .crawl.tally import Tally
 from .dupefilter import DupeFilter
 from .engine import Engine, fingerprinter_of, keep_spider_state
 from .errors import AltschedError
+from .event_loop import thread_caller
 from .feeds import JobFeeds, check_files, find_files, warn_of_unsafe_feeds
-from .frontier import Components, Frontier, OnEvent
+from .frontier import Components, Frontier, OnEvent, Options
+from .frontier.shared.options import SharedOptions
 from .maintenance.opening import open_frontier
 from .requests.codec import PickleCodec
-from .requests.entries import Entries
+from .requests.entries import Codec, Entries
 from .requests.fingerprint import NOTE, describe, shorten
 from .requests.identity import PageIdentity
 from .settings import Config
@@ -99,6 +102,8 @@ class Scheduler(BaseScheduler):
         self.stats: StatsCollector = stats  # type: ignore[assignment]
         self.crawler: Crawler = crawler  # type: ignore[assignment]
         self._session: Session | None = None
+        #: The session that has ended.
+        self._ended: Session | None = None
         #: Stand-ins for the queues of Scrapy's scheduler.
         self.mqs = _Queue(lambda: self._count_queue(in_memory=True), self.next_request)
         self.dqs: _Queue | None = None
@@ -118,6 +123,8 @@ class Scheduler(BaseScheduler):
         """
         self.spider = spider
         try:
+            if hasattr(spider, "open_redis_queue"):  # as RedisQueueMixin has it
+                spider.open_redis_queue(self)
             self._session = self._open(spider)
         except AltschedError as error:
             logger.critical("%s", error, extra={"spider": spider})
@@ -147,9 +154,17 @@ class Scheduler(BaseScheduler):
         config = Config.from_settings(settings, disk=jobdir is not None, **given)
         if not hasattr(spider, PARAMETER):
             setattr(spider, PARAMETER, name_worker(config.shared_worker, jobdir))
-        reports = Reports(spider, self.stats, jobdir, logs_reason=self.logunser)
+        shared = config.shared_options(spider.name)
+        reports = Reports(
+            spider,
+            self.stats,
+            jobdir,
+            shared=None if shared is None else shared.key,
+            logs_reason=self.logunser,
+        )
         identity, fingerprint_note = self._identify(config, spider)
-        if jobdir is not None:
+        keeps_items = jobdir is not None or shared is not None
+        if keeps_items:
             warn_of_unsafe_feeds(settings, spider)
             if identity.is_refused is not None and type(self.df) is not BaseDupeFilter:
                 reports.log_foreign_filter(self.df)
@@ -164,9 +179,9 @@ class Scheduler(BaseScheduler):
             dupefilter=self.df,
             identity=identity,
             fingerprint_note=fingerprint_note,
-            feed_files=find_files(settings, spider) if jobdir is not None else (),
+            feed_files=find_files(settings, spider) if keeps_items else (),
             entries=Entries(
-                None if jobdir is None else PickleCodec(spider),
+                self._codec_of(config, spider, jobdir),
                 engine,
                 reports.log_unserializable,
                 tally,
@@ -193,13 +208,46 @@ class Scheduler(BaseScheduler):
         )
         return identity, describe(fingerprinter, Rules())
 
+    def _codec_of(self, config: Config, spider: Spider, jobdir: str | None) -> Codec | None:
+        if config.shared:
+            from .frontier.shared.additions import MOST_BYTES
+            from .requests.portable import PortableCodec
+
+            classes = [load_object(path) for path in config.shared_request_classes]
+            return PortableCodec(
+                spider, classes, most_bytes=MOST_BYTES, pickle=config.shared_pickle
+            )
+        return None if jobdir is None else PickleCodec(spider)
+
+    def _open_shared(
+        self, setup: Setup, options: Options, shared: SharedOptions, on_event: OnEvent
+    ) -> Frontier:
+        from .frontier.shared.opening import Worker, open_shared
+
+        worker = Worker(
+            spider=setup.spider.name,
+            fingerprints=setup.fingerprint_note,
+            jobdir=setup.jobdir,
+            check=lambda: check_files(setup.feed_files, self.crawler.settings, setup.spider),
+            wake=thread_caller(),
+            fail=setup.reports.log_unreachable,
+            warn=setup.reports.log_server,
+        )
+        if is_fed(setup.spider):
+            # What it takes from its queue must find the crawl open.
+            shared = replace(shared, idle="wait")
+        return open_shared(options, shared, worker, on_event)
+
     def _open_frontier(self, setup: Setup, on_event: OnEvent) -> Frontier:
         name, jobdir = setup.spider.name, setup.jobdir
         options = replace(setup.config.frontier, clock=setup.clock)
         if not isinstance(self.df, DupeFilter) and type(self.df) is not BaseDupeFilter:
             options = replace(options, components=Components(dupefilter=name_of(self.df)))
         frontier: Frontier
-        if jobdir is None:
+        shared = setup.config.shared_options(name)
+        if shared is not None:
+            frontier = self._open_shared(setup, options, shared, on_event)
+        elif jobdir is None:
             frontier = open_frontier(None, name, options, on_event=on_event)
         else:
             stock = StockJob(
@@ -238,7 +286,7 @@ class Scheduler(BaseScheduler):
             try:
                 session.close(reason)
             finally:
-                self._session = None
+                self._session, self._ended = None, session
                 thaw()
             self.mqs.close()
             if self.dqs is not None:
@@ -276,6 +324,22 @@ class Scheduler(BaseScheduler):
         :raises ForkedError: called in a forked child process.
         """
         return self._session is not None and self._session.checkpoint()
+
+    def position(self) -> int | None:
+        """A number that stands for all requests that were accepted so far.
+
+        For feeders that do not want a commit for each of them: acknowledge when
+        :meth:`is_durable`.  ``None``: no request survives the process's death, as without JOBDIR.
+        """
+        return None if self._session is None else self._session.position
+
+    def is_durable(self, position: int) -> bool:
+        """Whether all requests that were accepted up to *position* survive the process's death.
+
+        May be asked after the scheduler has closed, too.
+        """
+        session = self._session or self._ended
+        return session is not None and session.is_durable(position)
 
     def _count_queue(self, *, in_memory: bool) -> int:
         return 0 if self._session is None else self._session.count_queue(in_memory=in_memory)

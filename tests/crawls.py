@@ -38,6 +38,8 @@ class Crawl:
         self.jobdir = directory / "job"
         self.items = directory / "items.jsonl"
         self.runs = 0
+        #: Where its settings and its spiders are.
+        self.project = PROJECT
         #: The interpreter; each has the packages of its own environment.
         self.python: str | Path = sys.executable
         #: What the command is run by.
@@ -56,7 +58,7 @@ class Crawl:
         with self.log_path.open("wb") as log:
             return subprocess.Popen(
                 command,
-                cwd=PROJECT,
+                cwd=self.project,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,

@@ -26,15 +26,22 @@ NUMBERS: dict[str, tuple[float, dict[Any, float]]] = {
     "COMMIT_TIMEOUT": (600.0, {0: 0, "0": 0, "1.5": 1.5, 60: 60}),
     "MAX_CRASHES": (3, {1: 1, "7": 7, 2.0: 2}),
     "MEMORY_REQUESTS": (100_000, {1: 1, "1000": 1000}),
+    "LEASE_TIMEOUT": (60.0, {1: 1, "2.5": 2.5, 3600: 3600}),
+    "SHARED_PREFETCH": (100, {1: 1, "250": 250}),
 }
-WHOLE = ["COMMIT_EVERY", "MAX_CRASHES", "MEMORY_REQUESTS"]
+WHOLE = ["COMMIT_EVERY", "MAX_CRASHES", "MEMORY_REQUESTS", "SHARED_PREFETCH"]
 FLAGS = {
     "SYNC": False,
     "SKIP_STARTED": True,
     "TRUST_STOCK_SEEN": False,
     "GC_FREEZE": True,
     "EXIT_CODE": False,
+    "SHARED": False,
+    "SHARED_RESTART": False,
+    "SHARED_PICKLE": False,
 }
+#: Others that are about a shared crawl.
+SHARED = {"SHARED_KEY", "SHARED_IDLE", "SHARED_REQUEST_CLASSES", "SHARED_WORKER"}
 NO_NUMBERS: list[Any] = [
     -1,
     "-1",
@@ -78,7 +85,7 @@ def refusal(disk: bool = True, given: dict[str, Any] | None = None, **values: An
 
 def test_every_setting_is_tested_here() -> None:
     names = {field.name.upper() for field in fields(Config)}
-    assert names == {*NUMBERS, *FLAGS, "ORDER", "PATIENCE", "URL_RULES"}
+    assert names == {*NUMBERS, *FLAGS, *SHARED, "ORDER", "PATIENCE", "URL_RULES", "REDIS"}
 
 
 def test_defaults() -> None:
@@ -98,6 +105,17 @@ def test_numbers_are_taken_as_numbers_and_as_text(name: str) -> None:
         found = getattr(read(**{f"ALTSCHED_{name}": value}), name.lower())
         assert found == meant
         assert type(found) is (int if name in WHOLE else float)
+
+
+@pytest.mark.parametrize("value", ["w1", "web-1.example.com", "a_b", 7, "7"])
+def test_the_name_of_a_worker_is_text_that_can_be_in_a_files_name(value: str | int) -> None:
+    assert read(ALTSCHED_SHARED_WORKER=value).shared_worker == str(value)
+    assert read().shared_worker is None
+
+
+@pytest.mark.parametrize("value", ["", "a b", "a/b", "../a", ".a", "-a", "a%b", True, 1.5, [], {}])
+def test_another_name_of_a_worker_is_refused(value: Any) -> None:
+    assert "must be text of letters, digits" in refusal(ALTSCHED_SHARED_WORKER=value)
 
 
 def test_rules_are_those_of_the_setting_and_then_those_of_the_spider() -> None:

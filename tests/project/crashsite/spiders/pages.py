@@ -263,6 +263,26 @@ class LatePoisonSpider(PagesSpider):
             yield result
 
 
+class EarlyPoisonSpider(PagesSpider):
+    """A page of its own kills the process, if it is poison, before it is downloaded."""
+
+    name = "early"
+
+    @classmethod
+    def from_crawler(cls, crawler, *args, **kwargs):
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        crawler.signals.connect(spider.die, signals.request_reached_downloader)
+        return spider
+
+    def die(self, request):
+        if request.url.endswith(self.poison):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def parse(self, response):
+        yield {"url": response.url}
+        yield from response.follow_all(css="a")
+
+
 class WaitingSpider(PagesSpider):
     """Does not end by itself."""
 
