@@ -1,6 +1,7 @@
 """Verify that what a job has stored is complete and consistent; repair it.
 
 Without ``--repair`` nothing in the job directory is changed, and a crawl may be running.
+With ``--shared KEY`` the crawl on the server is looked at, which is never changed.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ..crawl.exit_code import CODES
 from ..crawl.outcome import DeadLetters, Outcome, judge
 from ..errors import JobdirError, JobdirMismatchError, StoreDamagedError
 from ..frontier import Counts
+from ..frontier.shared.record import crawl_of
 from ..frontier.store.jobdir import FORMAT, Identity, LastCommit, find_store, read_identity
 from ..frontier.store.records import Counters
 from ..frontier.store.states import UNQUEUED
@@ -30,7 +32,8 @@ from ..maintenance.progress import watched
 from ..maintenance.repair import Repair, accept_loss, repair
 from ..maintenance.requeue import dead_requests
 from ..requests.codec import is_whole, url_of
-from .job import add_jobdir, find_spider, identify, locate, make_console, make_inspector
+from .job import add_job, find_spider, identify, locate, make_console, make_inspector, require_job
+from .server import find_crawl, show_crawl
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -41,7 +44,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See :mod:`scrapy_altsched.command`."""
-    add_jobdir(parser)
+    add_job(parser)
     parser.add_argument(
         "--repair",
         action="store_true",
@@ -67,8 +70,16 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
 
     :raises AltschedError: there is no job, or it cannot be opened or repaired.
     """
-    jobdir: Path = arguments.jobdir
+    require_job(arguments)
     out = make_console()
+    if arguments.shared is not None:
+        if arguments.repair or arguments.accept_loss or arguments.spider:
+            raise UsageError("--shared takes no option but --finished", print_help=False)
+        is_good, outcome = show_crawl(out, find_crawl(project, arguments.shared))
+        if not is_good:
+            return 1
+        return CODES[outcome] if arguments.finished else 0
+    jobdir = Path(arguments.jobdir)
     identity = _identify(jobdir, arguments.spider)
     if identity.format > FORMAT:
         raise JobdirMismatchError(
@@ -193,6 +204,10 @@ def _describe(table: Table, view: View) -> None:
         pending = sum(count for _, count, _ in view.slots())
     except StoreDamagedError:
         return  # the audit says so
+    shared = crawl_of(view)
+    if shared is not None:
+        table.add_row("worker of", f"the shared crawl {shared}; for that: check --shared KEY")
+        return
     state = "finished" if counters.finished else "not finished"
     runs = f"{counters.run:,} {inflect(counters.run, 'run')}"
     table.add_row("state", f"{state}, {runs}, at commit {view.stored_commit():,}")

@@ -37,6 +37,26 @@ def add_jobdir(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("jobdir", metavar="JOBDIR", type=Path, help="directory of the job")
 
 
+def add_job(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that name the job, or a shared crawl instead."""
+    # No path yet: with --shared it is the first of what else is named.
+    parser.add_argument("jobdir", nargs="?", metavar="JOBDIR", help="directory of the job")
+    parser.add_argument(
+        "--shared",
+        metavar="KEY",
+        help="a shared crawl instead: its ALTSCHED_SHARED_KEY, or else its spider's name",
+    )
+
+
+def require_job(arguments: argparse.Namespace) -> None:
+    """Check what :func:`add_job` has read.
+
+    :raises UsageError: no job is named.
+    """
+    if arguments.shared is None and arguments.jobdir is None:
+        raise UsageError("name a JOBDIR, or a crawl with --shared KEY", print_help=False)
+
+
 def identify(jobdir: Path) -> Identity:
     """Whose job is in *jobdir*.
 

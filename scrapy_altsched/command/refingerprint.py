@@ -6,44 +6,29 @@ Run it while no crawl of the job runs; it changes all of them or, if interrupted
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import Progress
-from scrapy.exceptions import UsageError
-from scrapy.utils.misc import load_object
 
-from ..canonical import Rules
-from ..dupefilter import DupeFilter
-from ..engine import fingerprinter_of
+from ..frontier.shared.record import refuse_worker
 from ..frontier.store.journal import Journal
 from ..inflection import inflect
 from ..maintenance.progress import watched
 from ..maintenance.refingerprint import Refingerprinted, refingerprint
 from ..requests.codec import decode_request
-from ..requests.fingerprint import NOTE, describe, shorten
-from ..settings import Config
+from ..requests.fingerprint import NOTE
 from .job import add_jobdir, identify
+from .spider import add_spider_arguments, create_spider, fingerprints_of
 
 if TYPE_CHECKING:
-    from scrapy import Request
-    from scrapy.crawler import Crawler
-
     from .project import Project
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See :mod:`scrapy_altsched.command`."""
     add_jobdir(parser)
-    parser.add_argument(
-        "-a",
-        dest="arguments",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="an argument of the spider, as for a crawl (may be repeated)",
-    )
+    add_spider_arguments(parser)
 
 
 def run(arguments: argparse.Namespace, project: Project) -> int:
@@ -52,17 +37,16 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     :raises AltschedError: there is no job, a crawl holds it, or it cannot be read or written.
     """
     owner = identify(arguments.jobdir).owner
-    crawler = project.crawler(owner)
-    given = _read(arguments.arguments)
-    try:
-        crawler.spider = spider = crawler.spidercls.from_crawler(crawler, **given)
-    except Exception as error:  # whatever the spider's code raises
-        message = f"the spider {owner!r} cannot be created ({type(error).__name__}: {error})"
-        raise UsageError(f"{message}; -a gives it arguments", print_help=False) from error
-    rules = Config.from_settings(crawler.settings, disk=None).rules_of(spider)
-    make, note = _fingerprints_of(crawler, rules)
+    spider = create_spider(project, owner, arguments.arguments)
+    make, note = fingerprints_of(spider)
     journal = Journal(arguments.jobdir, owner)
     try:
+        refuse_worker(
+            journal,
+            arguments.jobdir,
+            "Fingerprints cannot be recomputed there: begin a new crawl, with another"
+            " ALTSCHED_SHARED_KEY.",
+        )
         total = sum(count for _, count, _ in journal.slots())
         console = watched()
         with Progress(console=console, transient=True, disable=console.quiet) as progress:
@@ -77,31 +61,6 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
         journal.close()
     _show(outcome)
     return 0
-
-
-def _read(pairs: list[str]) -> dict[str, str]:
-    found = {}
-    for pair in pairs:
-        name, sign, value = pair.partition("=")
-        if not sign or not name:
-            raise UsageError(f"-a takes NAME=VALUE, not {pair!r}", print_help=False)
-        found[name] = value
-    return found
-
-
-def _fingerprints_of(crawler: Crawler, rules: Rules) -> tuple[Callable[[Request], bytes], bytes]:
-    """The function that makes a crawl's fingerprints, and the note about it."""
-    filter_class = load_object(crawler.settings["DUPEFILTER_CLASS"])
-    if getattr(filter_class, "request_seen", None) is DupeFilter.request_seen:
-        dupefilter = filter_class.from_crawler(crawler)
-        dupefilter.use_rules(rules)
-        return dupefilter.fingerprint, dupefilter.fingerprint_note
-    # Another package's filter has a seen set of its own: these only name requests in the store.
-    fingerprinter = fingerprinter_of(crawler)
-    return (
-        lambda request: shorten(fingerprinter.fingerprint(request)),
-        describe(fingerprinter, Rules()),
-    )
 
 
 def _show(outcome: Refingerprinted) -> None:

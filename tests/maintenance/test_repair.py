@@ -200,7 +200,8 @@ def damaged(job: Job, name: str, damage: Callable[[Path], None]) -> Iterator[Pat
 
 def problems_of(path: Path) -> list[str]:
     """What `scrapy altsched check` finds."""
-    arguments = Namespace(jobdir=path, repair=False, accept_loss=False, finished=False, spider=None)
+    options = dict.fromkeys(("repair", "accept_loss", "finished"), False)
+    arguments = Namespace(jobdir=path, shared=None, spider=None, **options)
     code = check.run(arguments, Project(Settings()))
     try:
         with View(path / "frontier") as view:

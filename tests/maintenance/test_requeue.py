@@ -288,7 +288,7 @@ def test_a_job_of_a_running_crawl_is_listed_and_not_requeued(disk: DiskKind, job
     frontier.close()
 
 
-def test_the_usage_says_that_only_the_job_directory_is_required() -> None:
+def test_the_usage_says_that_a_job_or_a_shared_crawl_is_required() -> None:
     run = altsched("requeue")
     assert run.returncode == 2
-    assert "the following arguments are required: JOBDIR\n" in run.stderr
+    assert "name a JOBDIR, or a crawl with --shared KEY\n" in run.stderr
