@@ -1,0 +1,228 @@
+"""Takes entries of a queue when the crawl has little left, and acknowledges them when it may."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import Protocol
+
+from ..errors import AltschedError
+from ..frontier import Clock
+from ..frontier.contract import Call
+from .queue import Answer, Question, RedisQueue
+
+#: Seconds between two questions, at first, at most, and at most while the server fails.
+_POLL_FIRST = 0.05
+_POLL_MOST = 1.0
+_RETRY_MOST = 5.0
+#: Batches that may wait for their acknowledgement: no more are taken then.
+_MOST_HELD = 20
+#: A taker is heard of as often as this in the time after which its entries go back.
+_RENEWALS = 4
+
+
+class Crawl(Protocol):
+    """The crawl that is fed.
+
+    Everything but *take* and *fail* is asked from within calls to the feeder.
+    """
+
+    def pending(self) -> int:
+        """How many requests wait."""
+
+    def take(self, entry: bytes) -> bool:
+        """Crawl what an entry says; whether it says something that can be crawled."""
+
+    def position(self) -> int | None:
+        """See :meth:`scrapy_altsched.Scheduler.position`."""
+
+    def is_durable(self, position: int) -> bool:
+        """See :meth:`scrapy_altsched.Scheduler.is_durable`."""
+
+    def note_failure(self, error: AltschedError) -> None:
+        """The first of failures in a row."""
+
+    def note_recovery(self) -> None:
+        """The server has answered after failures."""
+
+
+class Feeder:
+    """Feeds a crawl; on the crawl's thread.
+
+    :param wake: has something called on the crawl's thread, from another one.
+    :param batch: how many entries are taken at a time, and how many requests may be pending.
+    :param timeout: seconds after which entries of a taker that is not heard of go back.
+    :ivar active_at: when there was last anything in the queue, or in the hands of another taker.
+    :ivar has_failed: whether the server did not answer the last question.
+    """
+
+    def __init__(
+        self,
+        queue: RedisQueue,
+        crawl: Crawl,
+        clock: Clock,
+        wake: Callable[[Callable[[], object]], object],
+        *,
+        batch: int,
+        timeout: float,
+    ) -> None:
+        self._queue = queue
+        self._crawl = crawl
+        self._clock = clock
+        self._wake = wake
+        self._batch = batch
+        self._renew_every = timeout / _RENEWALS
+        #: Id of an entry that was handed over -> the position behind its requests.
+        self._held: dict[int, int] = {}
+        self._stored: list[int] = []
+        self._dead: list[int] = []
+        self._next = 1
+        self._overdue = b""
+        self._asked: Question | None = None
+        self._asked_at = 0.0
+        self._is_closing = False
+        self.has_failed = False
+        self.active_at = clock.monotonic()
+        self._left: Callable[[], object] | None = None
+        self._poll = _POLL_FIRST
+        self._call: Call | None = None
+        self._questions: SimpleQueue[Question | None] = SimpleQueue()
+        threading.Thread(target=self._work, name="altsched-queue", daemon=True).start()
+
+    # The other thread
+
+    def _work(self) -> None:
+        while (question := self._questions.get()) is not None:
+            try:
+                answer: Answer | AltschedError = self._queue.ask(question)
+            except AltschedError as error:
+                answer = error
+            self._wake(lambda answer=answer: self._take(answer))  # type: ignore[misc]
+        self._queue.close()
+
+    # The crawl's thread
+
+    def start(self) -> None:
+        """Begin to take entries."""
+        self._plan(0.0)
+
+    def note_closing(self) -> None:
+        """The crawl ends: take nothing any more."""
+        self._is_closing = True
+
+    def leave(self, then: Callable[[], object]) -> None:
+        """Acknowledge what may be, give all else back, and call *then*."""
+        self._is_closing = True
+        self._left = then
+        self._cancel()
+        if self._asked is None:
+            self._ask()
+
+    def _plan(self, seconds: float) -> None:
+        self._cancel()
+        self._call = self._clock.call_at(self._clock.monotonic() + seconds, self._look)
+
+    def _cancel(self) -> None:
+        if self._call is not None:
+            self._call.cancel()
+            self._call = None
+
+    def _look(self) -> None:
+        """Ask the server if there is anything to ask or to tell."""
+        self._call = None
+        self._collect()
+        is_due = self._clock.monotonic() >= self._asked_at + self._renew_every
+        if self._wants() or self._stored or self._dead or (self._held and is_due):
+            self._ask()
+        else:
+            self._plan(_POLL_FIRST)
+
+    def _wants(self) -> int:
+        if self._is_closing or len(self._held) > _MOST_HELD * self._batch:
+            return 0
+        return self._batch if self._crawl.pending() < self._batch else 0
+
+    def _collect(self) -> None:
+        """Find the entries whose requests survive the process's death by now."""
+        for entry, position in list(self._held.items()):
+            if not self._crawl.is_durable(position):
+                break
+            del self._held[entry]
+            self._stored.append(entry)
+
+    def _ask(self) -> None:
+        is_leaving = self._left is not None
+        self._collect()
+        self._asked = Question(
+            0 if is_leaving else self._wants(),
+            len(self._held),
+            self._next,
+            tuple(self._stored),
+            tuple(self._dead),
+            self._overdue,
+            is_leaving,
+        )
+        self._asked_at = self._clock.monotonic()
+        self._questions.put(self._asked)
+
+    def _take(self, answer: Answer | AltschedError) -> None:
+        assert self._asked is not None
+        question, self._asked = self._asked, None
+        if isinstance(answer, Answer):
+            self._take_answer(question, answer)
+        else:
+            self._take_failure(answer)
+        if self._left is None:
+            return
+        if question.leaving:
+            self._questions.put(None)
+            self._left()
+        else:
+            self._cancel()
+            self._ask()
+
+    def _take_failure(self, error: AltschedError) -> None:
+        if not self.has_failed:
+            self.has_failed = True
+            self._crawl.note_failure(error)
+        self._poll = min(self._poll * 2, _RETRY_MOST)
+        self._plan(self._poll)
+
+    def _take_answer(self, question: Question, answer: Answer) -> None:
+        if self.has_failed:
+            self.has_failed = False
+            self._crawl.note_recovery()
+        del self._stored[: len(question.stored)]
+        del self._dead[: len(question.dead)]
+        self._overdue = answer.overdue
+        new: Sequence[tuple[int, bytes]] = answer.entries
+        if answer.differs:
+            ids = {entry for entry, _ in answer.entries}
+            # The others are somebody else's by now.
+            for entry in self._held.keys() - ids:
+                del self._held[entry]
+            new = [pair for pair in answer.entries if pair[0] not in self._held]
+        if new:
+            self._next = max(self._next, new[-1][0] + 1)
+        if self._is_closing:
+            # They go back when this taker leaves.
+            new = ()
+        for entry, text in new:
+            self._hand_over(entry, text)
+        if new or answer.left or answer.others:
+            self.active_at = self._clock.monotonic()
+        is_useful = bool(new or answer.overdue)
+        self._poll = _POLL_FIRST if is_useful else min(self._poll * 2, _POLL_MOST)
+        self._plan(0.0 if is_useful else self._poll)
+
+    def _hand_over(self, entry: int, text: bytes) -> None:
+        if not self._crawl.take(text):
+            self._dead.append(entry)
+            return
+        position = self._crawl.position()
+        if position is None:
+            # Nothing would keep it in any case.
+            self._stored.append(entry)
+        else:
+            self._held[entry] = position
