@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from .dupefilter import DupeFilter
     from .engine import current_scheduler
     from .errors import AltschedError
+    from .feeding.mixin import RedisQueueMixin
     from .requests.fingerprint import RequestFingerprinter
     from .scheduler import Scheduler
+    from .stock.fingerprints import ScrapyRedisFingerprinter
 
 __version__ = "0.1.0"
 
@@ -27,8 +29,10 @@ __all__ = [
     "Addon",
     "AltschedError",
     "DupeFilter",
+    "RedisQueueMixin",
     "RequestFingerprinter",
     "Scheduler",
+    "ScrapyRedisFingerprinter",
     "current_scheduler",
 ]
 
@@ -36,8 +40,10 @@ _MODULES = {
     "Addon": "addon",
     "AltschedError": "errors",
     "DupeFilter": "dupefilter",
+    "RedisQueueMixin": "feeding.mixin",
     "RequestFingerprinter": "requests.fingerprint",
     "Scheduler": "scheduler",
+    "ScrapyRedisFingerprinter": "stock.fingerprints",
     "current_scheduler": "engine",
 }
 

@@ -30,7 +30,15 @@ from ..errors import AltschedError
 from .project import Project
 
 #: Modules of this folder, in the order in which they are listed to the user.
-SUBCOMMANDS: tuple[str, ...] = ("check", "requeue", "explain", "refingerprint")
+SUBCOMMANDS: tuple[str, ...] = (
+    "check",
+    "requeue",
+    "explain",
+    "refingerprint",
+    "import",
+    "restart",
+    "drop",
+)
 
 
 class Command(ScrapyCommand):

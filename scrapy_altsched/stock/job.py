@@ -20,14 +20,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import CodecError, JobdirError
+from ..errors import JobdirError
 from ..frontier import Entry, Runs
-from ..frontier.store.records import CANNOT_BE_RESTORED
 from ..maintenance.importing import Imported
 from ..maintenance.progress import progress
-from ..requests.codec import adopt_record, decode_request, decode_without_callbacks, encode_request
+from ..requests.codec import encode_request
 from ..requests.fingerprint import shorten
 from .files import SeenFile, StockQueue, find_queues
+from .restoring import Restorer
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -62,7 +62,6 @@ class StockJob:
     :ivar formats: its formats.
     :ivar kinds: kind of queue -> number of its records.
     :ivar unreadable: bytes of all files that could not be read.
-    :ivar first_dead: the reason of the first dead letter.
     """
 
     def __init__(
@@ -77,9 +76,13 @@ class StockJob:
         trusts_seen: bool,
     ) -> None:
         self.path = Path(jobdir).absolute()
-        self._spider = spider
-        self._fingerprint = fingerprint
-        self._slot_key = slot_key
+        self._restorer = Restorer(
+            spider,
+            encode=lambda request: encode_request(request, spider),
+            fingerprint=fingerprint,
+            slot_key=slot_key,
+            is_filtered=takes_seen,
+        )
         self.notes = notes
         self.takes_seen = takes_seen
         self._trusts_seen = trusts_seen
@@ -93,7 +96,6 @@ class StockJob:
         self.formats: set[str] = set()
         self.kinds: dict[str, int] = {}
         self.unreadable = 0
-        self.first_dead: str | None = None
 
     # For the frontier
 
@@ -176,7 +178,7 @@ class StockJob:
         with progress(title, sum(self.kinds.values())) as step:
             for queue in self._queues:
                 for record in queue.records():
-                    restored = self._restore(record)
+                    restored = self._restorer.restore(record)
                     if restored is None:
                         self.unreadable += len(record)
                     else:
@@ -192,6 +194,11 @@ class StockJob:
                 step()
 
     # For the scheduler
+
+    @property
+    def first_dead(self) -> str | None:
+        """The reason of the first dead letter."""
+        return self._restorer.first_dead
 
     @property
     def imports_seen(self) -> bool:
@@ -316,51 +323,6 @@ class StockJob:
         for run in runs.beside_filter:
             if not run.ended:
                 self._note_sign(f"run {run.number}, with {run.components.dupefilter}, did not end")
-
-    def _restore(self, record: bytes) -> tuple[Entry, str | None] | None:
-        """A request, and why it is dead if it is; ``None``: *record* is not a request."""
-        try:
-            payload = adopt_record(record)
-        except CodecError:
-            return None
-        why: str | None = None
-        try:
-            request = decode_request(payload, self._spider)
-            payload = encode_request(request, self._spider)
-        except CodecError as error:
-            why = f"{CANNOT_BE_RESTORED}{error}"
-            try:
-                request = decode_without_callbacks(payload)
-            except CodecError:
-                return self._dead(payload, why), why
-        try:
-            fingerprint = self._fingerprint(request)
-            slot = str(self._slot_key(request))
-        except MemoryError:
-            raise
-        except Exception as error:  # of a fingerprinter or a downloader of the project's own
-            why = f"it has no fingerprint or slot: {type(error).__name__}: {error}"
-            return self._dead(payload, why), why
-        if why is not None:
-            self.first_dead = self.first_dead or f"{request.url}: {why}"
-        is_start = bool(request.meta.get("is_start_request"))
-        return (
-            Entry(
-                fingerprint,
-                slot,
-                request.priority,
-                is_start,
-                payload,
-                unique=self.takes_seen and not request.dont_filter,
-                yielded=is_start,
-            ),
-            why,
-        )
-
-    def _dead(self, payload: bytes, why: str) -> Entry:
-        self.first_dead = self.first_dead or why
-        fingerprint = hashlib.sha1(payload, usedforsecurity=False).digest()
-        return Entry(fingerprint, payload=payload, unique=False)
 
 
 def _sync(directory: Path) -> None:

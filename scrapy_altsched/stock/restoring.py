@@ -1,0 +1,87 @@
+"""Requests that another scheduler has stored, as entries of a frontier."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..errors import CodecError
+from ..frontier import Entry
+from ..frontier.store.records import CANNOT_BE_RESTORED
+from ..requests.codec import adopt_record, decode_request, decode_without_callbacks
+
+if TYPE_CHECKING:
+    from scrapy import Request, Spider
+
+
+class Restorer:
+    """Makes entries of records, one each.
+
+    :param encode: the bytes of a request, as the frontier is to keep them.
+    :param fingerprint: a request's fingerprint.
+    :param slot_key: the name of a request's download slot.
+    :param is_filtered: whether the frontier keeps the record of what was seen.
+    :ivar first_dead: why the first of those that cannot be restored is dead; ``None``: none is.
+    """
+
+    def __init__(
+        self,
+        spider: Spider,
+        *,
+        encode: Callable[[Request], bytes],
+        fingerprint: Callable[[Request], bytes],
+        slot_key: Callable[[Request], str],
+        is_filtered: bool,
+    ) -> None:
+        self._spider = spider
+        self._encode = encode
+        self._fingerprint = fingerprint
+        self._slot_key = slot_key
+        self._is_filtered = is_filtered
+        self.first_dead: str | None = None
+
+    def restore(self, record: bytes) -> tuple[Entry, str | None] | None:
+        """A request, and why it is dead if it is; ``None``: *record* is not a request."""
+        try:
+            payload = adopt_record(record)
+        except CodecError:
+            return None
+        why: str | None = None
+        try:
+            request = decode_request(payload, self._spider)
+            payload = self._encode(request)
+        except CodecError as error:
+            why = f"{CANNOT_BE_RESTORED}{error}"
+            try:
+                request = decode_without_callbacks(payload)
+            except CodecError:
+                return self._dead(payload, why), why
+        try:
+            fingerprint = self._fingerprint(request)
+            slot = str(self._slot_key(request))
+        except MemoryError:
+            raise
+        except Exception as error:  # of a fingerprinter or a downloader of the project's own
+            why = f"it has no fingerprint or slot: {type(error).__name__}: {error}"
+            return self._dead(payload, why), why
+        if why is not None:
+            self.first_dead = self.first_dead or f"{request.url}: {why}"
+        is_start = bool(request.meta.get("is_start_request"))
+        return (
+            Entry(
+                fingerprint,
+                slot,
+                request.priority,
+                is_start,
+                payload,
+                unique=self._is_filtered and not request.dont_filter,
+                yielded=is_start,
+            ),
+            why,
+        )
+
+    def _dead(self, payload: bytes, why: str) -> Entry:
+        self.first_dead = self.first_dead or why
+        fingerprint = hashlib.sha1(payload, usedforsecurity=False).digest()
+        return Entry(fingerprint, payload=payload, unique=False)
