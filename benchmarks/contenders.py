@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import pickle
-import shutil
-import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,13 +14,12 @@ from queuelib import queue
 from scrapy import squeues
 from scrapy.utils.request import request_from_dict
 
+from tests.servers import RedisServer, find_binary
+
 if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
     from typing_extensions import Self
-
-#: Seconds to wait for a Redis server to answer.
-_REDIS_STARTS_WITHIN = 20.0
 
 _SLOTS = "scrapy.pqueues.DownloaderAwarePriorityQueue"
 _ONE = "scrapy.pqueues.ScrapyPriorityQueue"
@@ -66,8 +62,10 @@ class Contender:
 def _missing_redis() -> str:
     if importlib.util.find_spec("scrapy_redis") is None:
         return "scrapy-redis is not installed"
-    if shutil.which("redis-server") is None:
-        return "there is no redis-server on PATH"
+    try:
+        find_binary()
+    except RuntimeError as error:
+        return str(error).removesuffix(".")
     return ""
 
 
@@ -129,9 +127,17 @@ CONTENDERS = {
     ),
     "altsched-memory": Contender("scrapy_altsched, memory", _ALTSCHED),
     "altsched-disk": Contender("scrapy_altsched, disk", _ALTSCHED, on_disk=True),
+    "altsched-shared": Contender(
+        "scrapy_altsched, shared",
+        {**_ALTSCHED, "ALTSCHED_SHARED": True},
+        needs_redis=True,
+        missing=_missing_redis,
+    ),
 }
 #: The one with goals to reach; it commits.
 OURS = "altsched-disk"
+#: Those of many machines.
+SHARED = ("scrapy-redis", "altsched-shared")
 
 
 @contextmanager
@@ -142,25 +148,5 @@ def redis_server(directory: Path) -> Iterator[str]:
 
     :raises RuntimeError: it does not start.
     """
-    import redis
-
-    socket = directory / "redis.sock"
-    command = ["redis-server", "--port", "0", "--unixsocket", str(socket)]
-    command += ["--save", "", "--appendonly", "no", "--dir", str(directory)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    try:
-        client = redis.Redis(unix_socket_path=str(socket))
-        deadline = time.monotonic() + _REDIS_STARTS_WITHIN
-        while True:
-            try:
-                client.ping()
-                break
-            except redis.ConnectionError as error:
-                if process.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError(f"redis-server did not start: {error}") from error
-                time.sleep(0.01)
-        client.close()
-        yield f"unix://{socket}"
-    finally:
-        process.terminate()
-        process.wait()
+    with RedisServer(directory / "redis", unix_socket=True) as server:
+        yield f"unix://{server.socket}"

@@ -123,6 +123,7 @@ class Crawl:
     :ivar taken: requests that it handed out.
     :ivar digest: of the URLs of these, whatever their order; hashes are the same in all processes
         where PYTHONHASHSEED is.
+    :ivar is_starving: whether the scheduler had too little for the downloader in the last turn.
     :ivar opened_in: seconds that opening the scheduler took.
     :ivar opened_with: bytes of memory that are resident since.
     """
@@ -147,6 +148,7 @@ class Crawl:
         #: Requests that are done.  Freeing one is not the scheduler's work: done outside the time.
         self._over: list[Request] = []
         self.accepted = self.refused = self.taken = self.digest = 0
+        self.is_starving = False
         scheduler_class = load_object(self.crawler.settings["SCHEDULER"])
         gc.collect()
         start, before = perf_counter(), resident()
@@ -160,18 +162,20 @@ class Crawl:
 
         :raises BudgetExceeded: the scheduler took more than its budget.
         """
-        while True:
-            for _ in range(min(_END_AT_ONCE, len(self._downloading))):
-                self._end_download()
-            is_full = self._download()
-            # With nothing to download, the scraper catches up.
-            keep = _IN_SCRAPER if is_full else 0
-            while len(self._scraping) > keep:
-                self._scrape(scrape)
-            if not self._downloading and not self.scheduler.has_pending_requests():
-                return
+        while self.step(scrape):
             if self.clock.total > self._budget:
                 raise BudgetExceeded
+
+    def step(self, scrape: Scrape) -> bool:
+        """Do one turn of the engine; whether there is more to do."""
+        for _ in range(min(_END_AT_ONCE, len(self._downloading))):
+            self._end_download()
+        self.is_starving = not (is_full := self._download())
+        # With nothing to download, the scraper catches up.
+        keep = _IN_SCRAPER if is_full else 0
+        while len(self._scraping) > keep:
+            self._scrape(scrape)
+        return bool(self._downloading) or self.scheduler.has_pending_requests()
 
     def enqueue(self, requests: list[Request]) -> None:
         """Hand requests to the scheduler."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import mean
 
-from .contenders import OURS
+from .contenders import OURS, SHARED
 from .summary import Results
 
 
@@ -44,6 +44,7 @@ def goals(results: Results) -> list[Goal]:
         *_hosts(results),
         *_grow(results),
         *_crawl(results),
+        *_shared(results),
     ]
 
 
@@ -102,3 +103,27 @@ def _crawl(results: Results) -> Iterator[Goal]:
         theirs = _figure(results, "crawl", "python-docs", "stock-disk", name)
         if ours and theirs:
             yield Goal(f"crawl: {what}, against stock-disk", 1.02, ours / theirs)
+
+
+def _shared(results: Results) -> Iterator[Goal]:
+    theirs, ours = SHARED
+    for case, times in (("python-docs", 15.0), ("200,000", 4.0)):
+        found = [_figure(results, "shared", case, name, "cost") for name in (theirs, ours)]
+        if found[0] and found[1]:
+            yield Goal(
+                f"shared, {case}: times faster than {theirs}", times, found[0] / found[1], True
+            )
+        trips = _figure(results, "shared", case, ours, "trips")
+        if trips:
+            yield Goal(f"shared, {case}: round trips a request", 0.02, trips)
+    seen = _figure(results, "shared_memory", "1,000,000 seen", ours, "bytes")
+    if seen:
+        yield Goal("shared: bytes a seen URL", 25, seen)
+    case = "100,000 pending"
+    found = [_figure(results, "shared_memory", case, name, "bytes") for name in (theirs, ours)]
+    if found[0] and found[1]:
+        yield Goal(f"shared: bytes a pending request, against {theirs}", 1.1, found[1] / found[0])
+    for case in results.get("shared_workers", {}):
+        longest = _figure(results, "shared_workers", case, ours, "longest")
+        if longest:
+            yield Goal(f"shared, {case}: ms, longest call", 50, longest)

@@ -15,7 +15,16 @@ if TYPE_CHECKING:
     from ..engine import Crawl
 
 #: In the order in which they are done.
-WORKLOADS = ("stream", "unique", "hosts", "crawl", "grow")
+WORKLOADS = (
+    "stream",
+    "unique",
+    "hosts",
+    "crawl",
+    "grow",
+    "shared",
+    "shared_memory",
+    "shared_workers",
+)
 
 
 @dataclass(frozen=True)

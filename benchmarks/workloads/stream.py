@@ -10,7 +10,7 @@ from typing import Any
 from scrapy import Request
 
 from ..contenders import Contender
-from ..engine import Clock, Crawl, link, start_request
+from ..engine import Clock, Crawl, Scrape, link, start_request
 from . import Case, Metric, Outcome, Place, microseconds, work_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,8 +32,8 @@ def cases(scale: float, _: Any) -> list[Case]:
     return [Case(name, {"recording": name, "scale": scale}) for name in RECORDINGS]
 
 
-def run(contender: Contender, place: Place, recording: str, scale: float) -> Outcome:
-    """Enqueue every page's links, in the order in which the scheduler gives out pages."""
+def read(recording: str, scale: float) -> tuple[str, Scrape]:
+    """The first page's URL, and what the callback of each page yields."""
     with gzip.open(RECORDINGS[recording], "rt", encoding="utf-8") as lines:
         pages = [json.loads(line) for line in lines]
     pages = pages[: max(1, int(len(pages) * scale))]
@@ -44,9 +44,15 @@ def run(contender: Contender, place: Place, recording: str, scale: float) -> Out
     def scrape(page: Request) -> list[Request]:
         return [link(url, page) for url in links.get(page.url.partition("#")[0], ())]
 
+    return pages[0][0], scrape
+
+
+def run(contender: Contender, place: Place, recording: str, scale: float) -> Outcome:
+    """Enqueue every page's links, in the order in which the scheduler gives out pages."""
+    first, scrape = read(recording, scale)
     clock = Clock()
     crawl = Crawl(place.settings(contender), clock, BUDGET)
-    crawl.enqueue([start_request(pages[0][0])])
+    crawl.enqueue([start_request(first)])
     crawl.run(scrape)
     crawl.close()
     calls = crawl.accepted + crawl.refused

@@ -8,7 +8,7 @@ from typing import Any
 from scrapy import Request
 
 from ..contenders import Contender
-from ..engine import BudgetExceeded, Clock, Crawl, link, start_request
+from ..engine import BudgetExceeded, Clock, Crawl, Scrape, link, start_request
 from ..process import other_threads_seconds
 from . import Case, Metric, Outcome, Place, microseconds, work_of
 
@@ -39,9 +39,12 @@ def url(number: int, hosts: int) -> str:
     )
 
 
-def run(contender: Contender, place: Place, requests: int) -> Outcome:
-    """Enqueue bursts of 50; take 40 after each; take the rest when there are no more."""
-    numbers = iter(range(requests))
+def bursts(requests: int, first: int = 0) -> Scrape:
+    """What callbacks yield: bursts of 50, one for each 40 that are taken.
+
+    :param first: number of the first of the *requests*.
+    """
+    numbers = iter(range(first, first + requests))
     done = 0
 
     def scrape(page: Request) -> list[Request]:
@@ -51,6 +54,12 @@ def run(contender: Contender, place: Place, requests: int) -> Outcome:
             return []
         return [link(url(number, HOSTS), page) for number in islice(numbers, IN)]
 
+    return scrape
+
+
+def run(contender: Contender, place: Place, requests: int) -> Outcome:
+    """Enqueue bursts of 50; take 40 after each; take the rest when there are no more."""
+    scrape = bursts(requests)
     clock = Clock()
     crawl = Crawl(place.settings(contender), clock, BUDGET)
     before = other_threads_seconds()

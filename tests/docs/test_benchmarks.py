@@ -19,7 +19,7 @@ from scrapy.core.downloader import Downloader
 
 from benchmarks import plot, report
 from benchmarks.__main__ import _plan, parser
-from benchmarks.contenders import CONTENDERS, OURS, Contender
+from benchmarks.contenders import CONTENDERS, OURS, SHARED, Contender
 from benchmarks.engine import CONCURRENCY, BudgetExceeded, Clock, Crawl, link, start_request
 from benchmarks.goals import goals
 from benchmarks.runner import FailedError, Task, run
@@ -31,21 +31,22 @@ from ..sites import random_graph
 
 ROOT = Path(__file__).parents[2]
 TINY = ["--rounds", "1", "--scale", "0.002", "--grow", "1000000"]
-#: Two sites' first pages have hundreds of links each; a Redis server is not always there.
+#: Two sites' first pages have hundreds of links each.
 STOCK = ["stock-memory", "stock-disk", "stock-disk-one", "stock-sqlite"]
 LOCAL = [*STOCK, "altsched-memory", "altsched-disk"]
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
-    """Every workload, tiny, by schedulers that need no server."""
+    """Every workload, tiny."""
     found: Results = {}
     options = parser().parse_args(TINY)
-    for workload, case, names, _ in _plan(options, LOCAL):
+    for workload, case, names, _ in _plan(options, [*LOCAL, *SHARED]):
         if workload in found and workload != "grow":
             continue  # one size will do, but growing has one for ours and one for others
         # All of them once; whether they do the same work needs two.
-        for name in names if workload == "unique" else {"stock-disk", OURS} & set(names):
+        measured = {"stock-disk", OURS, *(SHARED if workload.startswith("shared") else ())}
+        for name in LOCAL if workload == "unique" else measured & set(names):
             summary = Summary([run(Task(workload, name, case.parameters), None, 120)])
             found.setdefault(workload, {}).setdefault(case.title, {})[name] = summary
     return found
@@ -119,17 +120,18 @@ def test_the_stand_in_calls_as_the_real_engine_does() -> None:
 
 def test_every_workload_runs(results: Results) -> None:
     assert list(results) == list(WORKLOADS)
-    for cases in results.values():
+    for workload, cases in results.items():
         measured = {name for summaries in cases.values() for name in summaries}
-        assert OURS in measured
-        assert "stock-disk" in measured
+        assert measured & {OURS, SHARED[1]}
+        assert measured & {"stock-disk", SHARED[0]} or workload == "shared_workers"
 
 
 def test_every_scheduler_did_the_same_work(results: Results) -> None:
     assert disagreements(results) == []
-    for cases in results.values():
+    for workload, cases in results.items():
         for summaries in cases.values():
-            assert all(summary.outcomes[0].work for summary in summaries.values())
+            does_work = workload not in ("shared_memory", "shared_workers")
+            assert all(bool(found.outcomes[0].work) == does_work for found in summaries.values())
 
 
 def test_other_work_is_told() -> None:
