@@ -3,11 +3,15 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo soak test test-slow test-oldest lint bench clean
+.PHONY: demo demo-shared soak test test-slow test-oldest lint bench clean
 
 # Kills a crawl with SIGKILL, resumes it, and shows what was lost, beside Scrapy's own scheduler.
 demo: $(VENV)/installed
 	$(BIN)/python example_project/demo.py
+
+# Crawls with three workers on one Redis server, kills each of them, and shows what was lost.
+demo-shared: $(VENV)/installed
+	$(BIN)/python example_project/demo_shared.py
 
 # Kills one crawl 200 times at random moments until it completes: nothing lost, nothing dead.
 soak: $(VENV)/installed

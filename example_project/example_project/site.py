@@ -87,6 +87,8 @@ class Site:
         reachable: the paths that links lead to from /index.html.
         hits: fetches a recorded path, each counted once its response has been written whole.
             Read it under `changed` while a client is active.
+        served_to: the same by the client's User-Agent.
+        in_flight: responses that are being written, by the client's User-Agent.
         changed: notified after each fetch and each connection that closes; its lock guards `hits`.
 
     """
@@ -101,6 +103,8 @@ class Site:
         self.pages = frozenset(graph)
         self.reachable = _reachable(graph)
         self.hits: Counter[str] = Counter()
+        self.served_to: Counter[str] = Counter()
+        self.in_flight: Counter[str] = Counter()
         self.changed = threading.Condition()
         self._bodies = {path: _render(path, hrefs) for path, hrefs in graph.items()}
         self._latency = latency
@@ -146,11 +150,17 @@ class Site:
         time.sleep(self._latency)
         return self._bodies.get(path)
 
-    def count_hit(self, path: str) -> None:
-        """Count a response that has been written whole."""
+    def count_hit(self, path: str, agent: str) -> None:
+        """Count a response to a client that has been written whole."""
         with self.changed:
             self.hits[path] += 1
+            self.served_to[agent] += 1
             self.changed.notify_all()
+
+    def count_in_flight(self, agent: str, change: int) -> None:
+        """Count a response to a client that is begun (1) or over (-1)."""
+        with self.changed:
+            self.in_flight[agent] += change
 
     def count_connections(self, change: int) -> None:
         """Count a connection that was opened (1) or closed (-1)."""
@@ -195,6 +205,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer with the recorded page or with 404."""
+        agent = self.headers.get("User-Agent", "")
+        self.server.site.count_in_flight(agent, 1)
+        try:
+            self._answer(agent)
+        finally:
+            self.server.site.count_in_flight(agent, -1)
+
+    def _answer(self, agent: str) -> None:
         body = self.server.site.body(self.path)
         if body is None:
             self.send_error(404)
@@ -204,7 +222,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
-        self.server.site.count_hit(self.path)
+        self.server.site.count_hit(self.path, agent)
 
     def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002  (its base's name)
         """Log nothing: the site's output is its hits."""

@@ -111,7 +111,7 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
 #: The rooms, from top to bottom: a module imports from its own layer and from
 #: those below it.  A package's name stands for all that has no layer of its own.
 LAYERS = (
-    ("command",),
+    ("command", "feeding"),
     ("addon", "scheduler", "fingerprint"),
     ("dupefilter",),
     ("stock",),
@@ -122,7 +122,8 @@ LAYERS = (
     ("maintenance",),
     ("settings",),
     ("frontier",),
-    ("frontier.local",),
+    ("frontier.local", "frontier.shared"),
+    ("frontier.suspects",),
     ("frontier.options",),
     ("frontier.queue",),
     ("frontier.store",),
@@ -130,7 +131,8 @@ LAYERS = (
     ("frontier.contract", "frontier.forks"),
     ("canonical",),
     ("engine", "signals"),
-    ("errors", "inflection"),
+    ("start_watch",),
+    ("errors", "event_loop", "inflection", "worker"),
 )
 HEIGHTS = {name: -number for number, layer in enumerate(LAYERS) for name in layer}
 
