@@ -104,17 +104,17 @@ class Session:
     """
 
     def __init__(self, setup: Setup, open_frontier: Callable[[OnEvent], Frontier]) -> None:
+        # No more than 29 attributes: CPython 3.11 takes longer to read those of an object that has
+        # more, and here they are read for each link.
         self._crawler, self._spider = setup.crawler, setup.spider
         self._engine, self._config = setup.engine, setup.config
-        self._jobdir = setup.jobdir
         self._df = setup.dupefilter
         self._identity = setup.identity
         self._fingerprint_note = setup.fingerprint_note
         self._entries = setup.entries
         self._reports = setup.reports
-        self._tally, self._stats = setup.tally, setup.stats
+        self._tally = setup.tally
         self._gate = setup.engine.active_downloads()
-        self._is_fed = is_fed(setup.spider)
         self._has_fed_starts = has_fed_starts(setup.spider)
         self._refused_starts = 0
         self._skipped_starts = 0
@@ -139,11 +139,10 @@ class Session:
 
     def _begin(self, setup: Setup, frontier: Frontier) -> None:
         config, job = self._config, frontier.job
-        if self._jobdir is not None:
-            place_spider_state(self._crawler, self._jobdir)
-            self._checkpoint = SpiderStateCheckpoint(
-                self._jobdir, self._spider, setup.clock.monotonic
-            )
+        jobdir = setup.jobdir
+        if jobdir is not None:
+            place_spider_state(self._crawler, jobdir)
+            self._checkpoint = SpiderStateCheckpoint(jobdir, self._spider, setup.clock.monotonic)
             self._checkpoint.restore(frontier.note(STATE), frontier.note(FILE))
         self._is_durable = job.durable
         if job.durable:
@@ -182,9 +181,9 @@ class Session:
         if not job.durable:
             return
         self._committer.start()
-        if job.run > 1 and self._jobdir is not None:
+        if job.run > 1 and jobdir is not None:
             stored = frontier.note(NOTE)
-            warn_of_other_fingerprints(stored, self._fingerprint_note, self._jobdir, self._spider)
+            warn_of_other_fingerprints(stored, self._fingerprint_note, jobdir, self._spider)
         self._reports.log_opening(job, self._at_open)
         self.feeds = JobFeeds(
             self._crawler, self._spider, frontier.note, resumed=job.resumed, sync=config.sync
@@ -254,7 +253,7 @@ class Session:
         had_nothing = not self._at_open.pending and counts.accepted == self._at_open.accepted
         is_blocked = outcome is Outcome.BLOCKED
         # In a shared crawl others may have had everything.
-        is_own = self._jobdir is not None and frontier.job.shared is None
+        is_own = self._is_durable and frontier.job.shared is None
         if is_own and self._refused_starts and had_nothing and not is_blocked:
             was_finished = not frontier.job.resumed
             self._reports.log_nothing_to_do(self._refused_starts, was_finished=was_finished)
@@ -439,7 +438,7 @@ class Session:
         elif isinstance(event, LeaseUnrecorded):
             self._unrecorded_leases += 1
         elif isinstance(event, LeaseLost):
-            self._stats.inc_value("altsched/shared/leases_lost")
+            self._crawler.stats.inc_value("altsched/shared/leases_lost")
         elif isinstance(event, SeenRemoved):
             self._identity.recent.clear()
         elif isinstance(event, HistoryLost):
@@ -489,7 +488,7 @@ class Session:
 
     def _update_stats(self) -> None:
         if self._tally:
-            self._tally.flush(self._stats)
+            self._tally.flush(self._crawler.stats)
 
     def _notes(self) -> Mapping[str, bytes]:
         if self._checkpoint is None or self.feeds is None:
@@ -518,7 +517,7 @@ class Session:
     def _stay_open(self) -> None:
         """Keep an idle spider open as long as something may still be saved, or read again."""
         # A spider that is fed decides by itself how long it waits.
-        is_over = self._is_fed or self.frontier.is_over
+        is_over = is_fed(self._spider) or self.frontier.is_over
         if self._committer.failing or len(self) or not is_over or not self._start.ended:
             raise DontCloseSpider
 
