@@ -104,8 +104,8 @@ class Session:
     """
 
     def __init__(self, setup: Setup, open_frontier: Callable[[OnEvent], Frontier]) -> None:
-        # No more than 29 attributes: CPython 3.11 takes longer to read those of an object that has
-        # more, and here they are read for each link.
+        # At most 29 attributes: CPython 3.11 is slower to read those of an object that has more,
+        # and some of them are read for every link.
         self._crawler, self._spider = setup.crawler, setup.spider
         self._engine, self._config = setup.engine, setup.config
         self._df = setup.dupefilter
@@ -138,8 +138,7 @@ class Session:
             raise
 
     def _begin(self, setup: Setup, frontier: Frontier) -> None:
-        config, job = self._config, frontier.job
-        jobdir = setup.jobdir
+        config, job, jobdir = self._config, frontier.job, setup.jobdir
         if jobdir is not None:
             place_spider_state(self._crawler, jobdir)
             self._checkpoint = SpiderStateCheckpoint(jobdir, self._spider, setup.clock.monotonic)
