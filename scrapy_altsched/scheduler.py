@@ -60,6 +60,9 @@ class _Queue:
     def __len__(self) -> int:
         return self._length()
 
+    def __bool__(self) -> bool:
+        return self._length() > 0
+
     def close(self) -> None:
         self._length = int
 
@@ -313,7 +316,10 @@ class Scheduler(BaseScheduler):
         return self._session is not None and self._session.has_requests()
 
     def __len__(self) -> int:
-        return 0 if self._session is None else len(self._session)
+        return 0 if self._session is None else self._session.pending
+
+    def __bool__(self) -> bool:
+        return True
 
     def checkpoint(self) -> bool:
         """Commit now; whether everything that was accepted survives the process's death.

@@ -59,7 +59,8 @@ class EveryRun:
         #: Whether :meth:`next` has to be called before the frontier: not in most crawls.
         self.matters = expected > 0
 
-    def __len__(self) -> int:
+    @property
+    def pending(self) -> int:
         """How many of them wait to be handed out."""
         return len(self._waiting)
 

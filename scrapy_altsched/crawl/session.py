@@ -382,11 +382,13 @@ class Session:
 
     def has_requests(self) -> bool:
         """Whether there are requests to hand out; what must wait for the store does not count."""
-        return len(self) > 0 and not self._committer.unreadable
+        return self.pending > 0 and not self._committer.unreadable
 
-    def __len__(self) -> int:
+    @property
+    def pending(self) -> int:
+        """How many requests wait to be handed out."""
         self._update_stats()
-        return self.frontier.pending + len(self._every_run)
+        return self.frontier.pending + self._every_run.pending
 
     def count_queue(self, *, in_memory: bool) -> int:
         """How many of the pending requests are in memory only, or else are stored."""
@@ -414,7 +416,7 @@ class Session:
 
     def is_durable(self, position: int) -> bool:
         """Whether all that was accepted up to *position* survives; also asked after the end."""
-        return self._committer.is_durable(position)
+        return self._is_durable and self._committer.is_durable(position)
 
     # Callbacks of the frontier and the committer
 
@@ -517,7 +519,7 @@ class Session:
         """Keep an idle spider open as long as something may still be saved, or read again."""
         # A spider that is fed decides by itself how long it waits.
         is_over = is_fed(self._spider) or self.frontier.is_over
-        if self._committer.failing or len(self) or not is_over or not self._start.ended:
+        if self._committer.failing or self.pending or not is_over or not self._start.ended:
             raise DontCloseSpider
 
     def _note_response(self, request: Request) -> None:

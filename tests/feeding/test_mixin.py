@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -20,6 +22,7 @@ from scrapy_altsched.errors import ConfigError
 from ..crawls import PROJECT, PYTHONPATH, STOCK, Crawl
 from ..servers import RedisServer
 from ..sites import Page, Site
+from ..workers import Crawled
 from .crawls import crawl_of, end, start, wait_for_items
 
 
@@ -179,6 +182,45 @@ def test_what_a_dead_worker_had_taken_goes_to_the_others(
         done = {path for crawl in crawls for path in crawl.item_paths()}
         assert done == set(pages(60))
     assert client.keys("pages*") == []
+
+
+FILL: dict[str, Callable[[redis.Redis, str, list[str]], object]] = {
+    "list": lambda client, key, urls: client.rpush(key, *urls),
+    "set": lambda client, key, urls: client.sadd(key, *urls),
+    "zset": lambda client, key, urls: client.zadd(key, {url: len(url) for url in urls}),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("kind", FILL)
+def test_workers_end_when_all_is_done_and_none_of_it_is_fed_again(
+    tmp_path: Path, server: RedisServer, client: redis.Redis, kind: str, count: int
+) -> None:
+    """One of them is killed when it is idle: what it was fed has long been acknowledged."""
+    entries, linked = pages(40), {f"/{number}/more": Page() for number in range(40)}
+    graph = {**{path: Page([f"{path}/more"]) for path in entries}, **linked}
+    with Site(graph) as site:
+        FILL[kind](client, "idle", [site.url + path for path in entries])
+        workers = []
+        for number in range(count):
+            (tmp_path / str(number)).mkdir()
+            workers.append(Crawl(tmp_path / str(number), "queue", site.url, redis_key="idle"))
+        settings = {"ALTSCHED_SHARED": 1, "CONCURRENT_REQUESTS": 4, "MAX_IDLE_TIME_BEFORE_CLOSE": 3}
+        settings["ALTSCHED_LEASE_TIMEOUT"] = 2
+        running = [start(worker, server, **settings) for worker in workers]
+        site.wait_for(lambda site: len(site.hits) == len(graph))
+        fetched_at = time.monotonic()
+        crawled = Crawled(client, "queue")
+        workers[0].wait_until(running[0], lambda: crawled.count("done") == len(graph))
+        workers[0].wait_until(running[0], lambda: not client.keys("idle*"))
+        workers[0].kill(running[0])
+        for worker, process in list(zip(workers, running, strict=True))[1:]:
+            end(worker, process)
+        seconds = time.monotonic() - fetched_at
+        assert site.hits == dict.fromkeys(graph, 1)
+    assert client.keys("idle*") == []
+    print(f"{kind}, {count} workers: ended {seconds:.1f} s after the last page")
 
 
 @pytest.mark.slow

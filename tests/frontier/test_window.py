@@ -49,7 +49,7 @@ def options(direction: str, cap: int = CAP) -> Options:
 
 
 def assert_small(frontier: LocalFrontier, cap: int = CAP) -> None:
-    in_memory = len(frontier._window)
+    in_memory = frontier._window.count
     assert in_memory <= cap * 1.25 + frontier.pressure.changes
     assert in_memory == sum(slot.in_memory for slot in frontier._slots)
 
@@ -89,7 +89,7 @@ def test_fifty_times_more_than_fits_is_leased_once_and_in_order(
     if resumed:
         frontier.close()
         frontier = disk.open(options(direction))
-        assert len(frontier._window) == 0
+        assert frontier._window.count == 0
     order = lease_in_turn(frontier, slots)
     for slot in range(slots):
         expected = list(range(slot, PENDING, slots))
@@ -137,10 +137,10 @@ def test_a_large_window_drops_few_requests_at_once(
             frontier.commit()
     while not frontier.commit().complete:
         pass
-    assert len(frontier._window) == cap
+    assert frontier._window.count == cap
     frontier.add(page("one more", priority=-1))
     # Where the cut is made is known from a sample.
-    assert cap - 6_500 < len(frontier._window) < cap - 3_500
+    assert cap - 6_500 < frontier._window.count < cap - 3_500
     age = -1 if direction == "lifo" else 1
     expected = sorted(numbers, key=lambda name: (-numbers[name], age * int(name)))
     assert work_off(frontier) == [*expected, "one more"]
@@ -157,7 +157,7 @@ def test_few_slots_are_cut_at_once(disk: DiskKind) -> None:
         pass
     frontier.add(page("one more", "slot 0"))
     lengths = [slot.in_memory for slot in frontier._slots]
-    assert sum(lengths) == len(frontier._window) == cap - 5_000
+    assert sum(lengths) == frontier._window.count == cap - 5_000
     # Each of them costs a pass over all of its keys.
     assert sum(length < cap // slots for length in lengths) < slots // 2
     assert min(lengths) >= cap // slots // 2
@@ -174,10 +174,10 @@ def test_a_window_full_of_bytes_drops_few_requests_at_once(disk: DiskKind) -> No
             frontier.commit(wait=True)
         if number > 18_000:
             # Not half of them, as would be right if a few large ones were to blame.
-            assert len(frontier._window) > 13_000
+            assert frontier._window.count > 13_000
     while not frontier.commit(wait=True).complete:
         pass
-    assert len(frontier._window) < 20_000
+    assert frontier._window.count < 20_000
 
 
 def test_more_slots_than_requests_that_fit_still_fit(disk: DiskKind) -> None:
@@ -201,7 +201,7 @@ def test_what_is_not_committed_stays_in_memory(disk: DiskKind) -> None:
     frontier = disk.open(options("fifo", cap=20))
     for number in range(500):
         frontier.add(page(f"{number:03}"))
-    assert len(frontier._window) == 500
+    assert frontier._window.count == 500
     frontier.commit()
     assert_small(frontier, 20)
     assert work_off(frontier) == [f"{number:03}" for number in range(500)]
@@ -215,10 +215,10 @@ def test_what_is_committed_makes_room_for_what_is_not(disk: DiskKind) -> None:
     for number in range(20):
         frontier.add(page(f"first {number:02}"))
     frontier.commit()
-    assert len(frontier._window) == 20
+    assert frontier._window.count == 20
     for number in range(15):
         frontier.add(page(f"second {number:02}"))
-        assert len(frontier._window) <= 15 + frontier.pressure.changes
+        assert frontier._window.count <= 15 + frontier.pressure.changes
     expected = [f"first {number:02}" for number in range(20)]
     assert work_off(frontier) == expected + [f"second {number:02}" for number in range(15)]
 
@@ -232,7 +232,7 @@ def test_room_is_not_made_with_the_request_that_is_asked_for(disk: DiskKind) -> 
     for slot in "bcd":
         frontier.add(page(slot, slot, stored=False))
     frontier.commit()
-    assert len(frontier._window) == 4
+    assert frontier._window.count == 4
     assert work_off(frontier) == ["a1", "b", "c", "d", "a2"]
 
 
@@ -311,7 +311,7 @@ def test_an_older_request_that_is_written_is_held_where_there_is_nothing_but_byt
         if number % 50 == 49:
             frontier.commit(wait=True)
     window = frontier._window
-    assert len(window) == _LIVE + 100
+    assert window.count == _LIVE + 100
     assert len(window._entries) == _LIVE
     assert {type(value) for value in window._values.values()} == {bytes}
 

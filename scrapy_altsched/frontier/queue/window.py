@@ -90,7 +90,9 @@ class Window:
         #: Keys of the requests that were pushed last.
         self._live: deque[bytes] = deque()
 
-    def __len__(self) -> int:
+    @property
+    def count(self) -> int:
+        """How many requests are in memory."""
         return len(self._entries) + len(self._values)
 
     def load(self, slot: Slot) -> None:
@@ -252,21 +254,21 @@ class Window:
         """
         fitting = self._cap
         if self.size > self._most_bytes:
-            fitting = min(fitting, len(self) * self._most_bytes // self.size)
+            fitting = min(fitting, self.count * self._most_bytes // self.size)
         target = max(fitting * 3 // 4, fitting - _DROP)
         self._cut(target, wanted)
-        target = min(target, len(self))
+        target = min(target, self.count)
         while target and self.size > self._most_bytes:
             target //= 2
             self._cut(target, wanted)
         # If little could be dropped, do not try again at the next request.
-        self._shrink_at = max(self._cap, len(self) + min(-(-self._cap // 4), _DROP))
+        self._shrink_at = max(self._cap, self.count + min(-(-self._cap // 4), _DROP))
         self._shrink_at_bytes = max(self._most_bytes, self.size + self._most_bytes // 4)
 
     def _cut(self, target: int, wanted: Slot | None) -> None:
         share = self._fair_share(target)
         for slot in list(self._warm):
-            excess = len(self) - target
+            excess = self.count - target
             if excess <= 0:
                 break
             length = slot.in_memory

@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 
 from scrapy import signals
+from scrapy.exceptions import DontCloseSpider
 from scrapy.utils.engine import get_engine_status
+
+from scrapy_altsched.engine import Engine
+from scrapy_altsched.event_loop import call_later
 
 
 class Status:
@@ -43,3 +47,64 @@ class EmptyHanded:
     def show(self):
         scheduler = self.crawler.engine._slot.scheduler
         print("empty-handed", scheduler.has_pending_requests(), flush=True)
+
+
+class Idle:
+    """Prints what the scheduler's public methods say when the spider is idle, and at its end.
+
+    Idle is what everything was committed before; then the spider is closed.
+    """
+
+    #: How often to look, and the seconds between two looks.
+    patience, interval = 200, 0.05
+
+    @classmethod
+    def from_crawler(cls, crawler):
+        return cls(crawler)
+
+    def __init__(self, crawler):
+        self.crawler = crawler
+        self.looks = 0
+        crawler.signals.connect(self.stay_open, signals.spider_idle)
+        crawler.signals.connect(self.show_end, signals.spider_closed)
+
+    def stay_open(self):
+        if not self.looks:
+            self.scheduler = self.crawler.engine._slot.scheduler
+            self.look()
+        raise DontCloseSpider
+
+    def look(self):
+        self.looks += 1
+        answers = self.ask()
+        is_saved = answers["position"] is None or (answers["checkpoint"] and answers["durable"])
+        if not is_saved and self.looks < self.patience:
+            call_later(self.interval, self.look)
+            return
+        answers["next"] = self.scheduler.next_request()
+        self.show("idle", answers)
+        Engine(self.crawler).close_spider(self.crawler.spider, "finished")
+
+    def show_end(self):
+        self.show("end", self.ask())
+
+    def ask(self):
+        scheduler = self.scheduler
+        self.position = scheduler.position() or getattr(self, "position", 0)
+        return {
+            "bool": bool(scheduler),
+            "len": len(scheduler),
+            "pending": scheduler.has_pending_requests(),
+            "queues": [None if queue is None else len(queue) for queue in queues_of(scheduler)],
+            "position": scheduler.position(),
+            "checkpoint": scheduler.checkpoint(),
+            "durable": scheduler.is_durable(self.position),
+        }
+
+    def show(self, when, answers):
+        name = self.crawler.settings["ALTSCHED_SHARED_KEY"]
+        print(json.dumps({"name": name, "when": when, **answers}), flush=True)
+
+
+def queues_of(scheduler):
+    return scheduler.mqs, scheduler.dqs
