@@ -224,6 +224,9 @@ class Session:
         try:
             if self._checkpoint is not None:
                 self._checkpoint.hasten()
+            if self.feeds is not None:
+                # Before the store: a power cut must not take rows of pages that are done.
+                self.feeds.files.force()
             self._committer.finish()
             counts = frontier.counts()
             complete = (

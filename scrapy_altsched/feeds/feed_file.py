@@ -9,6 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..disk import force, force_name
+
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
@@ -21,6 +23,9 @@ class FeedFile(io.BufferedIOBase):
     Python's own drops what it is given while its buffer cannot be flushed, and an exporter would
     lose that item.  Here it stays in memory: :meth:`write_out`, called before each commit,
     raises and so postpones the commit, until the disk takes it.
+
+    What could not be forced to the disk is written again before the next try, as the operating
+    system may have forgotten it.
 
     :param path: absolute; identifies the file.
     :param open_raw: opens the file without a buffer, and may raise OSError: it is called again.
@@ -41,7 +46,17 @@ class FeedFile(io.BufferedIOBase):
         self._raw: io.RawIOBase | None = None
         self._unwritten = bytearray()
         self._flush_at = _BUFFER
+        #: What was written since the disk had everything; ``None``: it is not kept.
+        self._unforced: bytearray | None = None
         self._is_forced = True
+        #: Whether the disk has the name of the file.
+        self._has_name = False
+        #: Why the disk may lack what cannot be written again.
+        self._lost: OSError | None = None
+
+    def keep_unforced(self) -> None:
+        """Keep in memory what the disk may not have: it will be forced often."""
+        self._unforced = bytearray()
 
     def open(self) -> io.RawIOBase:
         """The open file, without a buffer.
@@ -56,6 +71,11 @@ class FeedFile(io.BufferedIOBase):
     def unwritten(self) -> int:
         """Bytes that are in memory only."""
         return len(self._unwritten)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the disk may lack what was written and cannot be written again."""
+        return self._lost is not None
 
     @property
     def size(self) -> int:
@@ -88,7 +108,9 @@ class FeedFile(io.BufferedIOBase):
         """Hand everything to the operating system: all of it or nothing.
 
         :param sync: whether to force it to the disk as well.
-        :raises OSError: it did not take everything; all of it is kept, and the file as it was.
+        :raises OSError: it did not take everything; all of it is kept, and the file as it was.  Or
+            it could not be forced, and what is not kept may be lost: then each further call to
+            force it fails, too.
         """
         raw = self.open()
         written = 0
@@ -99,12 +121,39 @@ class FeedFile(io.BufferedIOBase):
         except OSError:
             self._take_back(raw, written)
             raise
-        self._is_forced &= not self._unwritten
+        if self._unwritten:
+            self._is_forced = False
+            if self._unforced is not None:
+                self._unforced += self._unwritten
         self._unwritten.clear()
         self._flush_at = _BUFFER
-        if sync and not self._is_forced:
-            os.fsync(raw.fileno())
-            self._is_forced = True
+        if sync:
+            self._force(raw)
+
+    def _force(self, raw: io.RawIOBase) -> None:
+        if self._lost is not None:
+            raise self._lost
+        try:
+            if not self._is_forced:
+                force(raw.fileno())
+        except OSError as error:
+            self._lost = error
+            if self._unforced is not None:
+                raw.truncate(os.fstat(raw.fileno()).st_size - len(self._unforced))
+                raw.seek(0, os.SEEK_END)
+                self._unwritten, self._unforced = self._unforced, bytearray()
+                self._lost = None
+            raise
+        self._is_forced = True
+        if self._unforced is not None:
+            self._unforced.clear()
+        try:
+            if not self._has_name:
+                force_name(self.path)
+        except OSError as error:
+            self._lost = error
+            raise
+        self._has_name = True
 
     def _take_back(self, raw: io.RawIOBase, written: int) -> None:
         """Leave no part of a row in the file: if the process died now, it would stay there."""
@@ -116,15 +165,16 @@ class FeedFile(io.BufferedIOBase):
         except OSError:  # a pipe
             del self._unwritten[:written]
 
-    def close(self) -> None:
+    def close(self, *, sync: bool = False) -> None:
         """Write what is left, and close.
 
+        :param sync: whether to force it to the disk as well.
         :raises OSError: it could not be written; the file is closed all the same.
         """
         if self.closed:
             return
         try:
-            self.write_out()
+            self.write_out(sync=sync)
         finally:
             self._unwritten.clear()
             super().close()

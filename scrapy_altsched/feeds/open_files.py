@@ -43,11 +43,21 @@ class OpenFiles:
         :param rows: what it consists of, if that is known.
         """
         self._files[file] = rows
+        if self._sync:
+            file.keep_unforced()
         file.flush()
 
     def sizes(self) -> dict[FeedFile, tuple[int, Rows]]:
         """The files whose rows can be told apart: bytes once all is written, and kind of rows."""
         return {file: (file.size, rows) for file, rows in self._files.items() if rows is not None}
+
+    def force(self) -> None:
+        """Force all rows to the disk from now on: the job ends.
+
+        :raises CommitPostponedError: as of :meth:`write_out`.
+        """
+        self._sync = True
+        self.write_out()
 
     def write_out(self) -> None:
         """Write all rows to their files; a handler of ``frontier_committing``.
@@ -67,6 +77,12 @@ class OpenFiles:
             self._end(file)
         if failed:
             file, first = failed[0]
+            if file.is_lost:
+                raise CommitPostponedError(
+                    f"The commit was postponed: {file.name} cannot be forced to the disk"
+                    f" ({first.strerror or first}), and rows that were written to it may be lost."
+                    " Check its disk, and whether the rows are in the file."
+                )
             others = f" and {len(failed) - 1} more feed files" if len(failed) > 1 else ""
             raise CommitPostponedError(
                 f"The commit was postponed: {file.name}{others} cannot be written"
@@ -75,13 +91,14 @@ class OpenFiles:
             )
 
     def store(self, file: FeedFile) -> Deferred[None] | None:
-        """Close *file* as soon as all of it is written; a deferred for that, if it is not yet.
+        """Close *file* as soon as the disk has all of it; a deferred for that, if it is not yet.
 
         :raises OSError: the job is closed, and there is no retry.
         """
         if not self._closed:
             try:
-                file.write_out(sync=self._sync)
+                # Nothing forces it later, when it is closed.
+                file.write_out(sync=True)
             except OSError:
                 return self._stored.setdefault(file, Deferred())
         self._close(file)
@@ -107,9 +124,14 @@ class OpenFiles:
         rows = self._files.pop(file, None)
         left = file.unwritten
         try:
-            file.close()
+            file.close(sync=True)
         except OSError as error:
-            if rows is None:
+            if file.is_lost:
+                then = (
+                    "What was written to it may be lost if the machine goes down: check its disk,"
+                    " and whether the rows are in the file."
+                )
+            elif rows is None:
                 then = "The file is not complete."
             elif file in self._unsaved:
                 then = (
@@ -119,10 +141,10 @@ class OpenFiles:
             else:
                 then = "They came after the job was closed, and their pages are not crawled again."
             logger.critical(
-                "The last %(bytes)d bytes of the feed %(path)s could not be written (%(error)s)."
+                "The last %(bytes)s of the feed %(path)s could not be written (%(error)s)."
                 " %(then)s",
                 {
-                    "bytes": left,
+                    "bytes": f"{left} bytes" if left else "rows",
                     "path": file.name,
                     "error": error.strerror or error,
                     "then": then,

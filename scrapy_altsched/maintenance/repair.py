@@ -16,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from ..disk import force_name
 from ..errors import JobdirError, StoreDamagedError
 from ..frontier.queue.order import Order
 from ..frontier.store.jobdir import REPAIRED, Identity, Jobdir, LastCommit
@@ -167,6 +168,7 @@ class _Rebuild:
         partial.rename(repaired)
         jobdir.store.rename(damaged)
         repaired.rename(jobdir.store)
+        force_name(jobdir.store)
         self._result.damaged = damaged
 
     def _fill(self, store: Store, meta: dict[bytes, bytes]) -> None:

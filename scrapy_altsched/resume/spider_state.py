@@ -18,8 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..disk import write_whole
 from ..errors import JobdirError
-from ..frontier.store.jobdir import write_whole
 
 if TYPE_CHECKING:
     from scrapy import Spider

@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..disk import force_name
 from ..errors import JobdirError
 from ..frontier import Entry, Runs
 from ..maintenance.importing import Imported
@@ -228,7 +229,7 @@ class StockJob:
         for name in names:
             try:
                 # The store must not be younger than this, whatever a power cut leaves.
-                _sync(self.path)
+                force_name(self.path / name)
                 place = self._free_place(name)
                 place.mkdir(exist_ok=True)
                 (self.path / name).rename(place / name)
@@ -323,11 +324,3 @@ class StockJob:
         for run in runs.beside_filter:
             if not run.ended:
                 self._note_sign(f"run {run.number}, with {run.components.dupefilter}, did not end")
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

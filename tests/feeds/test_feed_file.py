@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -108,3 +110,86 @@ def test_no_item_of_an_exporter_is_lost(path: Path) -> None:
             assert [int(row["number"]) for row in rows] == list(range(3_000))
         else:
             assert len(text.splitlines()) == 3_000
+
+
+@contextmanager
+def failing_once(monkeypatch: pytest.MonkeyPatch, path: Path, safe: int) -> Iterator[None]:
+    """Have the next sync of *path* fail, and what came after *safe* bytes be forgotten."""
+    fsync, failed = os.fsync, False
+
+    def forget(descriptor: int) -> None:
+        nonlocal failed
+        if not failed and os.fstat(descriptor).st_ino == path.stat().st_ino:
+            failed = True
+            with path.open("r+b") as file:
+                file.seek(safe)
+                file.write(bytes(path.stat().st_size - safe))
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        fsync(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", forget)
+        yield
+    assert failed
+
+
+def test_what_could_not_be_forced_to_the_disk_is_written_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = opened(path)
+    file.keep_unforced()
+    file.write(b"safe ")
+    file.write_out(sync=True)
+    file.write(b"written ")
+    file.flush()
+    file.write(b"and forced")
+    with failing_once(monkeypatch, path, safe=5):
+        with pytest.raises(OSError, match="Input/output error"):
+            file.write_out(sync=True)
+        assert file.size == 23
+        file.write_out(sync=True)
+    assert path.read_bytes() == b"safe written and forced"
+    file.close()
+
+
+def test_what_was_not_kept_is_never_believed_to_be_on_the_disk(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = opened(path)
+    file.write(b"written")
+    with failing_once(monkeypatch, path, safe=0):
+        for _ in range(3):
+            with pytest.raises(OSError, match="Input/output error"):
+                file.write_out(sync=True)
+    assert file.is_lost
+    file.close()
+
+
+def test_a_directory_that_could_not_be_forced_to_the_disk_is_not_believed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = opened(path)
+    file.keep_unforced()
+    fsync = os.fsync
+
+    def fail(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        fsync(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(OSError, match="Input/output error"):
+            file.write_out(sync=True)
+    with pytest.raises(OSError, match="Input/output error"):
+        file.write_out(sync=True)
+    file.close()
+
+
+def test_a_pipe_needs_no_disk() -> None:
+    reading, writing = os.pipe()
+    file = FeedFile(Path("/dev/stdout"), lambda: os.fdopen(writing, "wb", buffering=0))
+    file.write(b"row")
+    file.close(sync=True)
+    assert os.read(reading, 10) == b"row"
+    os.close(reading)

@@ -29,6 +29,7 @@ from scrapy_altsched.errors import ConfigError
 from scrapy_altsched.feeds import FileStorage, configured, warn_of_unsafe_feeds
 from scrapy_altsched.feeds import rows as rows_module
 from scrapy_altsched.feeds.rows import cut_torn_row
+from scrapy_altsched.frontier.store.store import Store
 from scrapy_altsched.signals import frontier_committing
 
 from ..engines import OURS, StandIn
@@ -272,11 +273,11 @@ def test_the_schedulers_own_commit_writes_items_out_first(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("sync", [False, True])
-def test_files_are_forced_to_the_disk_with_each_commit_and_at_the_end_if_asked_for(
+def test_files_are_forced_to_the_disk_at_the_end_and_if_asked_for_with_each_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sync: bool
 ) -> None:
-    forced: list[int] = []
-    fsync = os.fsync
+    forced: list[int | str] = []
+    fsync, sync_store = os.fsync, Store.sync
     path = tmp_path / "items.jsonl"
 
     def count(descriptor: int) -> None:
@@ -285,15 +286,37 @@ def test_files_are_forced_to_the_disk_with_each_commit_and_at_the_end_if_asked_f
             forced.append(path.stat().st_size)
         fsync(descriptor)
 
+    def note_store(store: Store) -> None:
+        forced.append("store")
+        sync_store(store)
+
     run = Run(tmp_path, LINES, ALTSCHED_SYNC=sync)
     run.items({"a": 1})
     with path.open("rb") as watch:
         monkeypatch.setattr(os, "fsync", count)
         run.commit()
+        monkeypatch.setattr(Store, "sync", note_store)
         run.items({"a": 2})
         run.end()
-    # At the end twice, if the scheduler has something left to commit when it is closed.
-    assert forced in ([[9, 18], [9, 18, 18]] if sync else [[]])
+    assert forced[: 3 if sync else 2] == ([9, 18, "store"] if sync else [18, "store"])
+
+
+def test_a_file_that_is_closed_before_the_end_is_forced_to_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forced: list[str] = []
+    fsync = os.fsync
+
+    def note(descriptor: int) -> None:
+        forced.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        fsync(descriptor)
+
+    run = Run(tmp_path, LINES).items({"a": 1})
+    monkeypatch.setattr(os, "fsync", note)
+    (slot,) = run.exporter.slots
+    slot.storage.store(slot.file)
+    assert forced[:2] == ["items.jsonl", tmp_path.name]
+    run.stand_in.scheduler.close("shutdown")
 
 
 def test_after_the_end_a_commit_finds_no_file(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from ...disk import force, write_whole
 from ...errors import (
     JobdirError,
     JobdirLockedError,
@@ -252,7 +253,7 @@ class Jobdir:
             with path.open("wb") as file:
                 file.write(bytes(_ROOM))
                 file.flush()
-                os.fsync(file.fileno())
+                force(file.fileno())
         except OSError as error:
             raise StoreError(
                 f"Nothing can be written to JOBDIR {self.path}: {error.strerror or error}. Check"
@@ -354,16 +355,6 @@ def ensure_directory(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise not_writable(path, error) from error
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a small file so that a crash leaves the old content or the new one."""
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
 
 
 def not_writable(path: Path, error: OSError) -> JobdirError:

@@ -14,6 +14,7 @@ from contextlib import suppress
 
 from rocksdict import DBRecoveryMode
 
+from ...disk import force_name
 from ...errors import JobdirLostError, StoreDamagedError, StoreError
 from .database import READ_ONLY, STRICT, UP_TO_DAMAGE, remedy
 from .jobdir import Identity, Jobdir, LastCommit, find, not_writable
@@ -73,6 +74,7 @@ class Journal(Store):
             store.flush()
             store.close()
             partial.rename(self.path)
+            force_name(self.path)
         except BaseException as error:
             with suppress(StoreError):  # nothing is to be left of what could not be filled
                 store.close()

@@ -1,0 +1,63 @@
+"""What survives the death of the machine: files that are whole, under names that are on the disk.
+
+What was written is in the operating system's memory until it is forced to the disk, and so is the
+name of a new file, which is in its directory: https://man7.org/linux/man-pages/man2/fsync.2.html.
+
+A sync that failed must never be tried again and then believed: the operating system may have
+forgotten what it could not write ("Can Applications Recover from fsync Failures?", USENIX ATC
+2020).  So what failed here has to be written again, or is not safe.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+#: What the system says of files that cannot be forced to a disk, such as pipes.
+_HAS_NO_DISK = (errno.EINVAL, errno.ENOTSUP)
+
+
+def force(descriptor: int) -> None:
+    """Force what was written to a file, or the names in a directory, to the disk; blocks.
+
+    :raises OSError: it may not be there, not even if a second call succeeds.
+    """
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _HAS_NO_DISK:
+            raise
+
+
+def force_name(path: Path) -> None:
+    """Force the name of a file, and those of the directories that it is in, to the disk; blocks.
+
+    :param path: absolute.
+    :raises OSError: they may not be there.
+    """
+    for directory in path.parents:
+        try:
+            descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except PermissionError:  # one that this user may not read, and has made nothing in
+            return
+        try:
+            force(descriptor)
+        finally:
+            os.close(descriptor)
+        if os.path.ismount(directory):
+            return
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a small file so that a crash leaves the old content or the new one.
+
+    :raises OSError: the old content may be there, or the new one.
+    """
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("wb") as file:
+        file.write(content)
+        file.flush()
+        force(file.fileno())
+    partial.replace(path)
+    force_name(path.absolute())
