@@ -41,6 +41,8 @@ logger = logging.getLogger(__name__)
 #: The host of a simple URL: urllib takes twenty times as long.
 _match_host = re.compile(r"https?://([a-z0-9._-]+)(?::[0-9]*)?(?:[/?#]|$)").match
 
+#: Seconds between two looks at whether the engine runs.
+_SOON = 0.01
 #: What a plain request is made of.
 REQUEST_PARTS = (
     "url",
@@ -285,14 +287,19 @@ class Engine:
             self._engine.close_spider(spider, reason=reason)
 
     def _call_when_running(self, call: Callable[[], object]) -> None:
-        manager = self._crawler.signals
+        if self._engine.running:
+            call()
+        elif not self.is_started:
+            manager = self._crawler.signals
 
-        def started() -> None:
-            manager.disconnect(started, signals.engine_started)
-            # The signal is sent just before the engine runs.
-            call_later(0, call)
+            def started() -> None:
+                manager.disconnect(started, signals.engine_started)
+                call_later(0, lambda: self._call_when_running(call))
 
-        manager.connect(started, signals.engine_started, weak=False)
+            manager.connect(started, signals.engine_started, weak=False)
+        elif self._engine.spider is not None:
+            # The signal is sent just before the engine runs, and its handlers may take their time.
+            call_later(_SOON, lambda: self._call_when_running(call))
 
 
 def keep_spider_state(crawler: Crawler) -> None:

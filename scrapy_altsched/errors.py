@@ -15,6 +15,7 @@
     │   ├── StoreStalledError                the store asks to write later
     │   └── StoreDamagedError                its files are damaged or missing
     ├── SharedError                          the server of a shared crawl cannot be used now
+    ├── FrontierFailedError                  a thread of the crawl died of an unexpected error
     ├── CommitPostponedError                 a component could not flush its data
     ├── CodecError (also a ValueError)       a request cannot be stored or restored
     ├── InputError                           a file given to a command cannot be used
@@ -81,6 +82,14 @@ class StoreDamagedError(StoreError):
 
 class SharedError(AltschedError):
     """The server of a shared crawl cannot be reached, or is not ready; that may pass by itself."""
+
+
+class FrontierFailedError(AltschedError):
+    """A thread of the crawl has died of an error that it did not expect, which is the cause."""
+
+    def __init__(self, what: str, cause: BaseException) -> None:
+        super().__init__(f"The thread that {what} has died of {type(cause).__name__}: {cause}.")
+        self.__cause__ = cause
 
 
 class CommitPostponedError(AltschedError):

@@ -14,14 +14,16 @@ from scrapy.utils.misc import build_from_crawler, load_object
 
 from .canonical import Rules
 from .crawl.clock import CrawlClock
+from .crawl.exit_code import exit_code
 from .crawl.fed import is_fed
 from .crawl.garbage import freeze, thaw
+from .crawl.outcome import Outcome
 from .crawl.reports import Reports, name_of
 from .crawl.session import Session, Setup
 from .crawl.tally import Tally
 from .dupefilter import DupeFilter
 from .engine import Engine, fingerprinter_of, keep_spider_state
-from .errors import AltschedError
+from .errors import AltschedError, FrontierFailedError
 from .event_loop import thread_caller
 from .feeds import JobFeeds, check_files, find_files, warn_of_unsafe_feeds
 from .frontier import Components, Frontier, OnEvent, Options
@@ -131,6 +133,8 @@ class Scheduler(BaseScheduler):
             self._session = self._open(spider)
         except AltschedError as error:
             logger.critical("%s", error, extra={"spider": spider})
+            if isinstance(error, FrontierFailedError):
+                exit_code.set(Outcome.UNFINISHED)
             keep_spider_state(self.crawler)
             raise
         job = self._session.frontier.job

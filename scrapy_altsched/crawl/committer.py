@@ -10,16 +10,18 @@ import inspect
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from twisted.python.failure import Failure
 
+from ..background import Background
 from ..engine import Engine
 from ..errors import (
     AltschedError,
     CommitPostponedError,
     ForkedError,
+    FrontierFailedError,
     JobdirLostError,
     StoreDamagedError,
     StoreError,
@@ -31,6 +33,7 @@ from ..inflection import inflect
 from ..settings import Config
 from ..signals import frontier_committed, frontier_committing
 from .clock import Timer
+from .failure import close_failed
 from .reports import set_counts
 
 if TYPE_CHECKING:
@@ -45,6 +48,8 @@ STORE_DAMAGED = "store_damaged"
 _LOG_EVERY = 60.0
 #: Seconds after which a failed commit is retried.
 _RETRY_AFTER = 1.0
+#: Seconds for which the end of a crawl waits for the disk.
+_SYNC_WITHIN = 60.0
 #: Seconds after which a commit that RocksDB had no room for is retried.
 _STALLED_FOR = 0.1
 
@@ -101,6 +106,8 @@ class Committer:
         #: Whether a read failed, and none has succeeded since: a commit alone ends no outage then.
         self.unreadable = False
         self._closing = False
+        #: Whether the thread that syncs has died.
+        self._has_failed = False
         self._syncer = _Syncer(frontier.sync) if config.sync else None
         #: Number of each complete commit that the disk may not have yet, and up to where it goes.
         self._unsynced: deque[tuple[int, int]] = deque()
@@ -223,8 +230,16 @@ class Committer:
         except StoreError as error:
             self.note_failure(error)
             return
-        if number:
+        except FrontierFailedError as error:
+            self._fail(error)
+            return
+        if number is not None:
             self._announce(number)
+
+    def _fail(self, error: FrontierFailedError) -> None:
+        if not self._has_failed:
+            self._has_failed = self._closing = True
+            close_failed(self._engine, self._spider, error)
 
     def finish(self) -> None:
         """Commit all that is left; nothing is retried any more.
@@ -242,8 +257,11 @@ class Committer:
             self._reopen = True
             self._commit_rest()
         if self._syncer is not None:
-            self._syncer.stop()
-            self._frontier.sync()
+            try:
+                self._syncer.finish(self._number, _SYNC_WITHIN)
+            except FrontierFailedError as error:
+                self._fail(error)
+                raise
             self._announce(self._number)
 
     def _commit_rest(self) -> None:
@@ -363,32 +381,74 @@ class _Syncer:
 
     def __init__(self, sync: Callable[[], None]) -> None:
         self._sync = sync
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="altsched-sync")
-        self._running: Future[None] | None = None
-        self._running_for = 0
+        self._done: SimpleQueue[BaseException | None] = SimpleQueue()
+        self._thread: Background[None] = Background("altsched-sync", self._work, self._done.put)
+        self._failure: FrontierFailedError | None = None
+        #: Number of the commit that is being forced to the disk.
+        self._running: int | None = None
         self._asked = 0
+        self._is_stopped = False
+
+    def _work(self, _: None) -> None:
+        try:
+            self._sync()
+        except StoreError as error:
+            self._done.put(error)
+        else:
+            self._done.put(None)
 
     def ask(self, number: int) -> None:
         """Ask for commit *number* and all before it to be forced to the disk."""
         self._asked = number
         if self._running is None:
-            self._running_for = number
-            self._running = self._thread.submit(self._sync)
+            self._running = number
+            self._thread.give(None)
 
-    def collect(self) -> int:
-        """The number of a commit that has reached the disk since the last call, or 0.
+    def collect(self, timeout: float = 0.0) -> int | None:
+        """The number of a commit that has reached the disk since the last call.
 
+        :param timeout: seconds to wait for it.
+        :return: ``None``: there is none yet.
         :raises StoreError: forcing it failed.
+        :raises FrontierFailedError: the thread has died.
         """
-        if self._running is None or not self._running.done():
-            return 0
-        done, self._running = self._running, None
-        number = self._running_for
+        if self._failure is not None:
+            raise self._failure
+        if self._running is None:
+            return None
+        try:
+            error = self._done.get(timeout > 0, timeout or None)
+        except Empty:
+            return None
+        number, self._running = self._running, None
+        if error is not None and not isinstance(error, StoreError):
+            self._failure = FrontierFailedError("has commits synced", error)
+            raise self._failure
         if self._asked > number:
             self.ask(self._asked)
-        done.result()
+        if error is not None:
+            raise error
         return number
 
+    def finish(self, number: int, timeout: float) -> None:
+        """Have commit *number* forced to the disk, and wait for that.
+
+        :param timeout: seconds for which the disk may do nothing.
+        :raises StoreError: forcing it failed, or took longer.
+        :raises FrontierFailedError: the thread has died.
+        """
+        self.ask(number)
+        while (done := self.collect(timeout)) != number:
+            if done is None:
+                self._is_stopped = True
+                raise StoreError(
+                    f"The disk has not finished a sync for {timeout:g} s: what was written last may"
+                    " not survive a power cut. Check the disk."
+                )
+
     def stop(self) -> None:
-        """Wait for a sync that is running."""
-        self._thread.shutdown(wait=True)
+        """Let the thread end; a sync that is running is waited for, for a while."""
+        if not self._is_stopped:
+            self._is_stopped = True
+            self._thread.stop()
+            self._thread.join(_SYNC_WITHIN)

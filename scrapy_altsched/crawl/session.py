@@ -26,6 +26,7 @@ from ..frontier.contract import (
     Committed,
     DeadLettered,
     Fetched,
+    FrontierFailed,
     FrontierLost,
     HistoryLost,
     Isolated,
@@ -49,6 +50,7 @@ from .committer import STORE_DAMAGED, Committer
 from .every_run import NOTE as EVERY_RUN_NOTE
 from .every_run import EveryRun
 from .exit_code import exit_code
+from .failure import close_failed
 from .fed import has_fed_starts, is_fed
 from .in_progress import InProgress
 from .outcome import HOPELESS, RESTORE_FAILED, DeadLetters, Outcome, judge
@@ -450,6 +452,8 @@ class Session:
         elif isinstance(event, FrontierLost):
             self._reports.log_frontier_lost()
             self._engine.close_spider(self._spider, FRONTIER_LOST)
+        elif isinstance(event, FrontierFailed):
+            close_failed(self._engine, self._spider, event.error)
         elif isinstance(event, CameLate):
             self._reports.log_came_late()
         else:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
-from queue import SimpleQueue
 from typing import Protocol
 
-from ..errors import AltschedError
+from ..background import Background
+from ..errors import AltschedError, FrontierFailedError, SharedError
 from ..frontier import Clock
 from ..frontier.contract import Call
 from .queue import Answer, Question, RedisQueue
@@ -16,6 +15,8 @@ from .queue import Answer, Question, RedisQueue
 _POLL_FIRST = 0.05
 _POLL_MOST = 1.0
 _RETRY_MOST = 5.0
+#: Seconds for which the end of a crawl waits for the server.
+_LEAVE_WITHIN = 20.0
 #: Batches that may wait for their acknowledgement: no more are taken then.
 _MOST_HELD = 20
 #: A taker is heard of as often as this in the time after which its entries go back.
@@ -25,7 +26,7 @@ _RENEWALS = 4
 class Crawl(Protocol):
     """The crawl that is fed.
 
-    Everything but *take* and *fail* is asked from within calls to the feeder.
+    Everything is asked from within calls to the feeder.
     """
 
     def pending(self) -> int:
@@ -45,6 +46,9 @@ class Crawl(Protocol):
 
     def note_recovery(self) -> None:
         """The server has answered after failures."""
+
+    def fail(self, error: AltschedError) -> None:
+        """The crawl cannot be fed any more."""
 
 
 class Feeder:
@@ -87,19 +91,23 @@ class Feeder:
         self._left: Callable[[], object] | None = None
         self._poll = _POLL_FIRST
         self._call: Call | None = None
-        self._questions: SimpleQueue[Question | None] = SimpleQueue()
-        threading.Thread(target=self._work, name="altsched-queue", daemon=True).start()
+        #: When the end of the crawl waits no longer.
+        self._limit: Call | None = None
+        self._is_over = False
+        self._thread = Background("altsched-queue", self._work, self._note_death, queue.close)
 
     # The other thread
 
-    def _work(self) -> None:
-        while (question := self._questions.get()) is not None:
-            try:
-                answer: Answer | AltschedError = self._queue.ask(question)
-            except AltschedError as error:
-                answer = error
-            self._wake(lambda answer=answer: self._take(answer))  # type: ignore[misc]
-        self._queue.close()
+    def _work(self, question: Question) -> None:
+        answer: Answer | AltschedError
+        try:
+            answer = self._queue.ask(question)
+        except AltschedError as error:
+            answer = error
+        self._wake(lambda: self._take(answer))
+
+    def _note_death(self, error: BaseException) -> None:
+        self._wake(lambda: self._fail(FrontierFailedError("takes entries of the queue", error)))
 
     # The crawl's thread
 
@@ -116,8 +124,39 @@ class Feeder:
         self._is_closing = True
         self._left = then
         self._cancel()
+        if self._is_over:
+            self._end()
+            return
+        until = self._clock.monotonic() + _LEAVE_WITHIN
+        self._limit = self._clock.call_at(until, self._give_up)
         if self._asked is None:
             self._ask()
+
+    def _fail(self, error: FrontierFailedError) -> None:
+        self._is_over = self._is_closing = True
+        self._cancel()
+        self._crawl.fail(error)
+        self._end()
+
+    def _give_up(self) -> None:
+        self._crawl.note_failure(
+            SharedError(
+                f"The Redis server did not answer for {_LEAVE_WITHIN:g} s: what was taken goes back"
+                " after ALTSCHED_LEASE_TIMEOUT."
+            )
+        )
+        self._end()
+
+    def _end(self) -> None:
+        """Have the crawl's end go on, if it waits."""
+        self._is_over = True
+        self._cancel()
+        if self._limit is not None:
+            self._limit.cancel()
+        self._thread.stop()
+        then, self._left = self._left, None
+        if then is not None:
+            then()
 
     def _plan(self, seconds: float) -> None:
         self._cancel()
@@ -164,9 +203,11 @@ class Feeder:
             is_leaving,
         )
         self._asked_at = self._clock.monotonic()
-        self._questions.put(self._asked)
+        self._thread.give(self._asked)
 
     def _take(self, answer: Answer | AltschedError) -> None:
+        if self._is_over:
+            return
         assert self._asked is not None
         question, self._asked = self._asked, None
         if isinstance(answer, Answer):
@@ -176,8 +217,7 @@ class Feeder:
         if self._left is None:
             return
         if question.leaving:
-            self._questions.put(None)
-            self._left()
+            self._end()
         else:
             self._cancel()
             self._ask()

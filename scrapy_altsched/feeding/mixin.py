@@ -19,6 +19,7 @@ from scrapy.signals import (
 from twisted.internet.defer import Deferred
 
 from ..crawl.clock import CrawlClock
+from ..crawl.failure import close_failed
 from ..engine import Engine
 from ..errors import AltschedError, ConfigError
 from ..event_loop import thread_caller
@@ -264,6 +265,9 @@ class _Feeding:
             "%(error)s Nothing is taken from %(key)r until it answers.",
             error=error,
         )
+
+    def fail(self, error: AltschedError) -> None:
+        close_failed(Engine(self._crawler), self._spider, error)
 
     def note_recovery(self) -> None:
         self._log(logging.INFO, "Start requests are taken from %(key)r again")

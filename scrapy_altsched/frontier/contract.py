@@ -233,6 +233,13 @@ class FrontierLost:
 
 
 @dataclass(frozen=True, slots=True)
+class FrontierFailed:
+    """The frontier has failed by an error of its own: it can do nothing more."""
+
+    error: AltschedError
+
+
+@dataclass(frozen=True, slots=True)
 class CameLate:
     """The crawl had finished before this worker came to it."""
 
@@ -250,6 +257,7 @@ Event = (
     | HistoryLost
     | SeenRemoved
     | FrontierLost
+    | FrontierFailed
     | CameLate
 )
 #: Called from within calls to the frontier only.

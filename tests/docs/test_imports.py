@@ -132,7 +132,7 @@ LAYERS = (
     ("canonical",),
     ("engine", "signals"),
     ("start_watch",),
-    ("disk", "errors", "event_loop", "inflection", "worker"),
+    ("background", "disk", "errors", "event_loop", "inflection", "worker"),
 )
 HEIGHTS = {name: -number for number, layer in enumerate(LAYERS) for name in layer}
 

@@ -67,7 +67,7 @@ def connect(settings: Mapping[str, Any]) -> redis.Redis:
     :raises SharedError: the server cannot be reached, or is not ready.
     """
     client = make_client(settings)
-    with explain_errors(client):
+    with explain_errors(client, (redis.RedisError, OSError, TypeError, ValueError)):
         client.ping()
     return client
 
@@ -188,9 +188,12 @@ def options_of(client: redis.Redis) -> str:
 
 
 @contextmanager
-def explain_errors(client: redis.Redis) -> Iterator[None]:
+def explain_errors(
+    client: redis.Redis, kinds: tuple[type[Exception], ...] = (redis.RedisError,)
+) -> Iterator[None]:
     """Turn errors of redis-py, raised inside, into ours.
 
+    :param kinds: which errors; the default suffices for a client that has connected before.
     :raises ConfigError: what failed fails until a setting is changed, here or on the server.
     :raises SharedError: it may pass by itself.
     """
@@ -198,7 +201,7 @@ def explain_errors(client: redis.Redis) -> Iterator[None]:
         yield
     except AltschedError:  # some of ours are ValueErrors, too
         raise
-    except (redis.RedisError, OSError, TypeError, ValueError) as error:
+    except kinds as error:
         # Nor does a traceback show a password that the server has sent back.
         shown = str(error) == _mask(error, client.connection_pool.connection_kwargs, whole=True)
         raise _explanation(error, client) from (error if shown else None)

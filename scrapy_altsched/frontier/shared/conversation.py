@@ -10,13 +10,14 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 
-from ...errors import StoreError
+from ...errors import FrontierFailedError, StoreError
 from ...inflection import inflect
 from ..contract import (
     CameLate,
     Clock,
     Committed,
     Fetched,
+    FrontierFailed,
     FrontierLost,
     HistoryLost,
     JobInfo,
@@ -57,7 +58,8 @@ class Conversation:
     :ivar reply: what the server answered last.
     :ivar is_waiting: whether the crawl waits for something to lease.
     :ivar is_cut_off: whether nothing can be said any more: the crawl had finished before this
-        worker came, or is gone.
+        worker came, is gone, or cannot be talked of (*failure*).
+    :ivar failure: what has made an end to the talk.
     """
 
     def __init__(
@@ -102,7 +104,10 @@ class Conversation:
         self._is_start_over = False
         self._is_beginning = True
         self._is_leaving = False
+        #: Whether an answer was waited for in vain, and none has come since.
+        self._is_given_up = False
         self.is_cut_off = False
+        self.failure: FrontierFailedError | None = None
 
     @property
     def is_over(self) -> bool:
@@ -131,6 +136,7 @@ class Conversation:
         :return: the first answer; ``None``: none came.
         :raises StoreError: what this worker keeps on its own cannot be written, or the server has
             answered only once.
+        :raises FrontierFailedError: there will be no answer.
         """
         self._record.note_tokens([*self._stream.earlier, self._stream.token], self._stream.crawl)
         deadline = self._clock.monotonic() + timeout
@@ -176,8 +182,9 @@ class Conversation:
 
         :param timeout: seconds to wait for the server.
         :raises StoreError: it has not answered.
+        :raises FrontierFailedError: it cannot.
         """
-        deadline = self._clock.monotonic() + timeout
+        deadline = self._deadline(timeout)
         self._stream.free_endings()
         is_gone = False
         while not is_gone and not self.is_over:
@@ -192,6 +199,7 @@ class Conversation:
                     f" {changes} {inflect(changes, 'change', 'changes')} may not be saved, and what"
                     " it had leased is crawled again by the others."
                 )
+        self._check()
 
     def note_start_end(self) -> None:
         """``Spider.start()`` has brought all that it will."""
@@ -268,17 +276,28 @@ class Conversation:
 
         :param timeout: seconds.
         :raises StoreError: it was not.
+        :raises FrontierFailedError: it never will be.
         """
-        deadline = self._clock.monotonic() + timeout
+        deadline = self._deadline(timeout)
         while self._stream.unanswered and not self.is_over:
             self._sender.send()
             left = deadline - self._clock.monotonic()
             if not self.take_replies(max(0.0, left)) and left <= 0:
+                self._is_given_up = True
                 changes = self._stream.unanswered
                 raise StoreError(
                     f"The Redis server does not answer; {changes}"
                     f" {inflect(changes, 'change waits', 'changes wait')} for it."
                 )
+        self._check()
+
+    def _deadline(self, timeout: float) -> float:
+        # A crawl that ends asks several times for the same.
+        return self._clock.monotonic() + (0.0 if self._is_given_up else timeout)
+
+    def _check(self) -> None:
+        if self.failure is not None:
+            raise self.failure
 
     def _build(self) -> EncodedBatch:
         leases = self._leases
@@ -310,11 +329,22 @@ class Conversation:
 
         :param timeout: seconds to wait for it.
         """
-        reply = self._sender.take(timeout)
+        try:
+            reply = self._sender.take(timeout)
+        except FrontierFailedError as error:
+            self._fail(error)
+            return False
         if reply is None or self.is_over:
             return False
         self._take_reply(reply)
         return True
+
+    def _fail(self, error: FrontierFailedError) -> None:
+        if self.failure is None:
+            self.failure = error
+            self._sender.is_over = self.is_cut_off = True
+            if not self._is_beginning:
+                self._on_event(FrontierFailed(error))
 
     def _take_reply(self, reply: Reply) -> None:
         if reply.status is Status.OK:
@@ -346,6 +376,7 @@ class Conversation:
             self._additions.distrust()
             self._on_event(SeenRemoved())
         was_announcing = self._leases.is_announcing
+        self._is_given_up = False
         self.reply = reply
         outcome = self._stream.acknowledge(reply)
         had_here = len(self._here.pending)

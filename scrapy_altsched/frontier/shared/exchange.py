@@ -10,6 +10,8 @@ from typing import Any
 import redis
 from redis.backoff import EqualJitterBackoff
 
+from ...background import Background
+from ...errors import FrontierFailedError
 from .batches import Reply, parse_reply
 from .scripts import read_script
 from .stream import EncodedBatch
@@ -28,7 +30,7 @@ class Exchange:
     applied.
 
     :param client: must not send anything again by itself, which it would do without being asked.
-    :param wake: called on the thread whenever there is an answer to :meth:`take`.
+    :param wake: called on the thread whenever there is something to :meth:`take`.
     :param fail: called on the thread with the first of failures in a row.
     """
 
@@ -42,42 +44,50 @@ class Exchange:
         self._wake = wake
         self._fail = fail
         self._script = Script(client)
-        self._batches: SimpleQueue[EncodedBatch | None] = SimpleQueue()
-        self._replies: SimpleQueue[Reply] = SimpleQueue()
+        self._replies: SimpleQueue[Reply | BaseException] = SimpleQueue()
+        self._failure: FrontierFailedError | None = None
         self._is_taken = threading.Event()
         self._is_closed = threading.Event()
         self._backoff = EqualJitterBackoff(_BACKOFF_MOST, _BACKOFF_FIRST)
-        self._thread = threading.Thread(target=self._work, name="altsched", daemon=True)
-        self._thread.start()
+        self._thread = Background("altsched", self._work, self._put, client.close)
 
     def send(self, batch: EncodedBatch) -> None:
         """Have *batch* answered."""
         self._is_taken.clear()
-        self._batches.put(batch)
+        self._thread.give(batch)
         # A busy thread is interrupted only every 5 ms (sys.getswitchinterval), in which a fast
         # crawl uses up all that it has leased.
         self._is_taken.wait(_HAND_OVER_WITHIN)
 
     def take(self, timeout: float = 0.0) -> Reply | None:
-        """An answer that has come, or comes within *timeout* seconds."""
-        try:
-            return self._replies.get(timeout > 0, timeout or None)
-        except Empty:
-            return None
+        """An answer that has come, or comes within *timeout* seconds.
+
+        :raises FrontierFailedError: the thread has died, and there will be none.
+        """
+        if self._failure is None:
+            try:
+                found = self._replies.get(timeout > 0, timeout or None)
+            except Empty:
+                return None
+            if isinstance(found, Reply):
+                return found
+            self._failure = FrontierFailedError("talks with the server", found)
+        raise self._failure
 
     def close(self) -> None:
         """Give up what was not answered, and let go of the server."""
         self._is_closed.set()
-        self._batches.put(None)
+        self._thread.stop()
 
-    def _work(self) -> None:
-        while not self._is_closed.is_set() and (batch := self._batches.get()) is not None:
-            self._is_taken.set()
-            reply = self._ask(batch)
-            if reply is not None:
-                self._replies.put(reply)
-                self._wake()
-        self._client.close()
+    def _work(self, batch: EncodedBatch) -> None:
+        self._is_taken.set()
+        reply = self._ask(batch)
+        if reply is not None:
+            self._put(reply)
+
+    def _put(self, found: Reply | BaseException) -> None:
+        self._replies.put(found)
+        self._wake()
 
     def _ask(self, batch: EncodedBatch) -> Reply | None:
         """The answer to *batch*; ``None``: the exchange was closed before it came."""

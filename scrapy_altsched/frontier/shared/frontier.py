@@ -288,7 +288,8 @@ class SharedFrontier:
         if wait:
             self._server.wait_for_answers(_WAIT_WITHIN)
         # Of a crawl that is gone, nothing will ever be stored.
-        complete = not self._stream.unanswered or self._server.is_cut_off
+        is_gone = self._server.is_cut_off and self._server.failure is None
+        complete = not self._stream.unanswered or is_gone
         return Progress(self._server.commits, complete, is_on_its_way=True)
 
     @property

@@ -24,7 +24,10 @@ class Link(Protocol):
         """
 
     def take(self, timeout: float = 0.0) -> Reply | None:
-        """An answer that has come, or comes within *timeout* seconds."""
+        """An answer that has come, or comes within *timeout* seconds.
+
+        :raises FrontierFailedError: there will be none any more.
+        """
 
     def close(self) -> None:
         """Give up what was not answered."""
@@ -77,7 +80,7 @@ class Sender:
             self._link.send(self._build())
 
     def take(self, seconds: float = 0.0) -> Reply | None:
-        """An answer that has come, or comes within so many *seconds*."""
+        """An answer that has come, or comes within so many *seconds*; as :meth:`Link.take`."""
         return self._link.take(seconds)
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ EXTENSIONS = {
     "crashsite.extensions.Reporter": 2,
     "crashsite.faults.Faults": 3,
     "crashsite.killpoints.KillPoint": 4,
+    "crashsite.threads.DyingThread": 5,
 }
 TELNETCONSOLE_ENABLED = False
 LOG_LEVEL = "INFO"
