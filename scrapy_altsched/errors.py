@@ -3,7 +3,8 @@
 ::
 
     AltschedError
-    ├── ConfigError (also a ValueError)      a setting has an invalid value
+    ├── ConfigError (also a ValueError)      a setting has an invalid value, or needs a
+    │                                        package that is missing
     ├── UnsupportedScrapyError               this Scrapy lacks something we depend on
     ├── JobdirError                          the job directory cannot be used
     │   ├── JobdirLockedError                another crawl holds it
@@ -32,7 +33,7 @@ class AltschedError(Exception):
 
 
 class ConfigError(AltschedError, ValueError):
-    """A setting has an invalid value."""
+    """A setting has an invalid value, or needs a package that is missing."""
 
 
 class UnsupportedScrapyError(AltschedError):

@@ -81,5 +81,17 @@ class Command(ScrapyCommand):
             module = import_module(f".{opts.subcommand}", __name__)
             self.exitcode = module.run(opts, Project(self.settings))
         except AltschedError as error:
-            print(f"scrapy altsched {opts.subcommand}: {error}", file=sys.stderr)
-            self.exitcode = 1
+            self._fail(opts.subcommand, str(error))
+        except ModuleNotFoundError as error:
+            # By a project that was scrapy-redis's, and is loaded to be imported from there.
+            if (error.name or "").partition(".")[0] != "scrapy_redis":
+                raise
+            self._fail(
+                opts.subcommand,
+                "This project's spiders or settings need the package scrapy-redis, which is not"
+                f" installed: run `{sys.executable} -m pip install scrapy-redis`",
+            )
+
+    def _fail(self, subcommand: str, message: str) -> None:
+        print(f"scrapy altsched {subcommand}: {message}", file=sys.stderr)
+        self.exitcode = 1

@@ -120,7 +120,11 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
 
 
 def _check_filter(path: object) -> None:
-    if DupeFilter not in load_object(path).__mro__:  # type: ignore[arg-type]
+    try:
+        is_ours = DupeFilter in load_object(path).__mro__  # type: ignore[arg-type]
+    except ImportError:  # scrapy-redis's own, say, which need not be here
+        is_ours = False
+    if not is_ours:
         raise ConfigError(
             f"DUPEFILTER_CLASS = {path!r} keeps its own record of what was seen, which nothing is"
             " imported into: remove the setting, or set it to 'scrapy_altsched.DupeFilter'."

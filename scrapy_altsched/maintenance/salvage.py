@@ -12,24 +12,26 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import repeat
 from pathlib import Path
-from typing import Any
-
-from rocksdict import AccessType, DBRecoveryMode, Rdict, RdictIter
+from typing import TYPE_CHECKING, Any
 
 from ..errors import StoreDamagedError, StoreError
-from ..frontier.store.database import (
+from ..frontier.store.database import translated
+from ..frontier.store.records import DAMAGE
+from ..frontier.store.rocksdb import (
     READ_ONLY,
     READ_WRITE,
-    STRICT,
-    UP_TO_DAMAGE,
+    Access,
+    Recovery,
     options_for,
-    translated,
+    secondary,
 )
-from ..frontier.store.records import DAMAGE
 from ..frontier.store.rows import Rows
 from ..frontier.store.states import FAMILIES, STATES
 from ..frontier.store.unverified import unverified
 from ..frontier.store.view import files_of, link_files
+
+if TYPE_CHECKING:
+    from rocksdict import RdictIter
 
 #: Longest key that is looked past damage for, counted from its beginning.
 _LEVELS = 40
@@ -89,9 +91,9 @@ class Salvage:
 
     def _open_as_it_is(self, links: Path) -> _Reader:
         try:
-            return self._reader(links, READ_ONLY, STRICT)
+            return self._reader(links, READ_ONLY, Recovery.STRICT)
         except StoreDamagedError as error:
-            reader = self._reader(links, READ_ONLY, UP_TO_DAMAGE)
+            reader = self._reader(links, READ_ONLY, Recovery.UP_TO_DAMAGE)
             self.losses.append(f"{error.problem} What was committed after that is lost.")
             return reader
 
@@ -122,10 +124,10 @@ class Salvage:
     def _open_without_tables(self) -> _Reader | None:
         """As a secondary instance, which does without tables that are missing."""
         links = self._link("without tables")
-        secondary = AccessType.secondary(str(self._directory / "secondary"))
+        access = secondary(self._directory / "secondary")
         while True:
             try:
-                return self._reader(links, secondary, UP_TO_DAMAGE)
+                return self._reader(links, access, Recovery.UP_TO_DAMAGE)
             except StoreDamagedError as error:
                 unusable = [links / name for name in _tables_in(str(error))]
                 if not any(path.is_symlink() for path in unusable):
@@ -138,8 +140,10 @@ class Salvage:
     def _open_rebuilt(self) -> _Reader:
         """With a new list of files, made by RocksDB, without those that it cannot use."""
         links = self._link("rebuilt")
+        from rocksdict import Rdict
+
         with translated("Repairing", self._store, links):
-            Rdict.repair(str(links), options_for(UP_TO_DAMAGE))
+            Rdict.repair(str(links), options_for(Recovery.UP_TO_DAMAGE))
         dropped = {path.name for path in links.glob("lost/*.sst")}
         named = {name for text in self.losses for name in _tables_in(text)}
         dropped |= {name for name in named if not (self._store / name).exists()}
@@ -147,7 +151,7 @@ class Salvage:
             files = ", ".join(sorted(dropped))
             self.losses.append(f"What was in {files} is lost: it cannot be read at all.")
             self.incomplete.update(FAMILIES)
-        return self._reader(links, READ_WRITE, UP_TO_DAMAGE)
+        return self._reader(links, READ_WRITE, Recovery.UP_TO_DAMAGE)
 
 
 class _Reader:
@@ -166,7 +170,7 @@ class _Reader:
         self._losses = losses
         self._incomplete = incomplete
 
-    def open(self, place: Path, access: AccessType, recovery: DBRecoveryMode) -> None:
+    def open(self, place: Path, access: Access, recovery: Recovery) -> None:
         """Open it where its files, or links to them, are."""
         self._place = place
         self._database.open(place, access, recovery)

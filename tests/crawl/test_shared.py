@@ -22,6 +22,7 @@ from ..sites import Page, Site
 SITE = {"/0": Page(["/1", "/2"]), "/1": Page(["/2"]), "/2": Page()}
 #: A server at which nothing listens.
 NOWHERE = "redis://127.0.0.1:1/0"
+STOCK_ONE = "scrapy.core.scheduler.Scheduler"
 
 
 @pytest.fixture(scope="module")
@@ -122,31 +123,83 @@ def test_a_worker_that_differs(
     assert dump(server) == before
 
 
-@pytest.mark.parametrize("package", ["redis", "msgpack"])
-def test_a_package_that_is_missing(tmp_path: Path, site: Site, package: str) -> None:
+def scrapy_without(package: str, *words: object) -> str:
+    """What a command of Scrapy's logs where a package is not installed."""
     script = (
         f"import sys; sys.modules[{package!r}] = None\n"
         "from scrapy.cmdline import execute; execute(['scrapy', *sys.argv[1:]])"
     )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *map(str, words)],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": PYTHONPATH},
+    )
+    return done.stderr
 
-    def scrapy(*words: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-c", script, *words],
-            cwd=PROJECT,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env={**os.environ, "PYTHONPATH": PYTHONPATH},
-        )
-        return done.stderr
 
+@pytest.mark.parametrize("package", ["redis", "msgpack"])
+def test_a_package_that_is_missing(tmp_path: Path, site: Site, package: str) -> None:
     needs = f"needs the package '{package}', which is not installed: run pip install scrapy-altsch"
-    log = scrapy("crawl", "pages", "-a", f"url={site.url}/0", "-s", "ALTSCHED_SHARED=1")
-    assert needs in log
-    assert needs in scrapy("altsched", "drop", "pages")
+    crawl = ("crawl", "pages", "-a", f"url={site.url}/0", "-s")
+    assert needs in scrapy_without(package, *crawl, "ALTSCHED_SHARED=1")
+    assert needs in scrapy_without(package, "altsched", "drop", "pages")
     # Nothing else needs it.
-    log = scrapy("crawl", "pages", "-a", f"url={site.url}/0", "-s", f"JOBDIR={tmp_path / 'job'}")
+    log = scrapy_without(package, *crawl, f"JOBDIR={tmp_path / 'job'}")
     assert "is finished: 3 requests done" in log
+
+
+def test_without_rocksdict_only_a_job_directory_is_refused(
+    tmp_path: Path, server: RedisServer, site: Site, crawl: Crawl
+) -> None:
+    """It has no release for some Pythons."""
+    job = tmp_path / "job"
+    crawl.run()
+    needs = f"A JOBDIR needs the package 'rocksdict', which is not installed (import of rocksdict \
+halted; None in sys.modules): run `{sys.executable} -m pip install rocksdict`."
+
+    def scrapy(*words: object) -> str:
+        return scrapy_without("rocksdict", *words, "-s", f"REDIS_PORT={server.port}")
+
+    command = ("crawl", "pages", "-a", f"url={site.url}/0")
+    assert "'item_scraped_count': 3" in scrapy(*command)
+    shared = (*command, "-s", "ALTSCHED_SHARED=1")
+    assert "is finished: 3 requests done" in scrapy(*shared)
+    before = sorted(job.rglob("*"))
+    theirs = (*command, "-s", f"SCHEDULER={STOCK_ONE}")
+    for words, place in ((command, job), (shared, job), (theirs, tmp_path / "theirs")):
+        log = scrapy(*words, "-s", f"JOBDIR={place}")
+        [line] = [line for line in log.splitlines() if " CRITICAL: " in line]
+        assert needs in line
+    for name, *options in (("check",), ("requeue", "--all"), ("refingerprint",)):
+        assert scrapy("altsched", name, job, *options).startswith(
+            f"scrapy altsched {name}: {needs}"
+        )
+    assert sorted(job.rglob("*")) == before
+    # What is on a server needs none.
+    assert scrapy("altsched", "check", "--shared", "pages") == ""
+    assert scrapy("altsched", "drop", "pages") == ""
+
+
+def test_what_only_a_project_of_scrapy_redis_needs_is_named() -> None:
+    done = scrapy_without(
+        "scrapy_redis",
+        *("altsched", "import", "redis-pages", "--from-redis", NOWHERE, "--trust-pickle"),
+        *("-s", "SPIDER_MODULES=crashsite.fed", "-s", "ALTSCHED_SHARED=1"),
+    )
+    assert done == (
+        "scrapy altsched import: This project's spiders or settings need the package scrapy-redis,"
+        f" which is not installed: run `{sys.executable} -m pip install scrapy-redis`\n"
+    )
+    done = scrapy_without(
+        "scrapy_redis",
+        *("altsched", "import", "pages", "--from-redis", NOWHERE, "--trust-pickle"),
+        *("-s", "DUPEFILTER_CLASS=scrapy_redis.dupefilter.RFPDupeFilter", "-s", "JOBDIR=none"),
+    )
+    assert "remove the setting, or set it to 'scrapy_altsched.DupeFilter'" in done
+    assert "Traceback" not in done
 
 
 # Job directories

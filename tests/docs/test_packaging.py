@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import configparser
+import os
 import shutil
 import subprocess
 import sys
 import tarfile
-import venv
 import zipfile
+from email import message_from_bytes
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from ..servers import RedisServer
 from ..sites import Page, Site
 
 ROOT = Path(__file__).parents[2]
+PAGES = {"/0": Page(["/1"]), "/1": Page(["/0"])}
 SPIDER = """
 import scrapy
 
@@ -97,26 +100,50 @@ def test_the_source_distribution_holds_all_that_the_repository_does(tmp_path: Pa
     assert names - made == files
 
 
-def test_the_wheel_works_in_an_empty_environment(tmp_path: Path) -> None:
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # From a copy: a build leaves files in its tree, and takes up what an older one left there.
-    source = tmp_path / "source"
+    directory = tmp_path_factory.mktemp("wheel")
+    source = directory / "source"
     left_out = shutil.ignore_patterns(".*", "build", "*.egg-info", "__pycache__")
     shutil.copytree(ROOT, source, ignore=left_out)
     pip = (sys.executable, "-m", "pip")
-    run(*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path, source, cwd=tmp_path)
-    (wheel,) = tmp_path.glob("*.whl")
+    run(*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", directory, source, cwd=directory)
+    (found,) = directory.glob("*.whl")
+    return found
+
+
+def install(directory: Path, wheel: str, python: Path = Path(sys.executable)) -> Path:
+    """Install the wheel in an environment of its own, beside a spider; its interpreter."""
+    run(python, "-m", "venv", directory / "empty", cwd=directory)
+    installed = directory / "empty" / "bin" / "python"
+    run(installed, "-m", "pip", "install", "--quiet", wheel, cwd=directory)
+    (directory / "one.py").write_text(SPIDER)
+    return installed
+
+
+def test_the_wheel_holds_the_package_and_says_what_it_needs(wheel: Path) -> None:
     modules = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("scrapy_altsched/**/*.py")}
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
+        (metadata,) = (name for name in names if name.endswith(".dist-info/METADATA"))
+        needs = requirements(
+            "\n".join(message_from_bytes(archive.read(metadata)).get_all("Requires-Dist") or ())
+        )
     data = {"scrapy_altsched/py.typed", "scrapy_altsched/canonical/presets.toml"}
     assert modules | data <= names
     assert not any(name.startswith(("tests/", "example_project/")) for name in names)
+    # rocksdict has neither a wheel for Python 3.15 nor a source distribution.
+    (store,) = (it for it in needs if it.name == "rocksdict")
+    assert str(store.marker) == 'python_version < "3.15"'
+    of_redis = {it.name for it in needs if it.marker and it.marker.evaluate({"extra": "redis"})}
+    assert "redis" in of_redis
+    assert "scrapy-redis" not in of_redis
 
-    venv.create(tmp_path / "empty", with_pip=True)
-    python = tmp_path / "empty" / "bin" / "python"
-    run(python, "-m", "pip", "install", "--quiet", wheel, cwd=tmp_path)
-    (tmp_path / "one.py").write_text(SPIDER)
-    with Site({"/0": Page(["/1"]), "/1": Page(["/0"])}) as site:
+
+def test_the_wheel_works_in_an_empty_environment(tmp_path: Path, wheel: Path) -> None:
+    python = install(tmp_path, str(wheel))
+    with Site(PAGES) as site:
         log = run(
             *(python, "-m", "scrapy", "runspider", "one.py", "-a", f"url={site.url}/0"),
             *("-s", "JOBDIR=job", "-o", "items.jsonl"),
@@ -124,3 +151,49 @@ def test_the_wheel_works_in_an_empty_environment(tmp_path: Path) -> None:
         )
         assert site.hits == {"/0": 1, "/1": 1}
     assert "is finished" in log
+
+
+def interpreters() -> list[Path]:
+    """One Python of each version from 3.11 on that is at hand, this one included."""
+    found = {sys.version_info[:2]: Path(sys.executable)}
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    for minor in (11, 12, 13):
+        for path in sorted(pyenv.glob(f"versions/3.{minor}.*/bin/python")):
+            found.setdefault((3, minor), path)
+    return list(found.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("python", interpreters(), ids=lambda path: path.parts[-3])
+def test_the_wheel_works_without_rocksdict(
+    tmp_path: Path, wheel: Path, python: Path, server: RedisServer
+) -> None:
+    own = install(tmp_path, f"{wheel}[redis]", python)
+    run(own, "-m", "pip", "uninstall", "--quiet", "--yes", "rocksdict", cwd=tmp_path)
+    listed = run(own, "-m", "pip", "list", cwd=tmp_path)
+    assert "rocksdict" not in listed
+    assert "scrapy-redis" not in listed
+
+    def crawl(*settings: str, code: int = 0) -> str:
+        with Site(PAGES) as site:
+            words = [word for setting in settings for word in ("-s", setting)]
+            url = f"url={site.url}/0"
+            done = subprocess.run(
+                [own, "-m", "scrapy", "runspider", "one.py", "-a", url, *words],
+                cwd=tmp_path,
+                capture_output=True,
+                text=True,
+                timeout=60,
+            )
+            assert done.returncode == code, done.stderr
+            assert site.hits == ({} if code else {"/0": 1, "/1": 1})
+        return done.stderr
+
+    shared = ("ALTSCHED_SHARED=1", f"REDIS_PORT={server.port}")
+    assert " ERROR: " not in crawl()
+    assert "is finished: 2 requests done" in crawl(*shared)
+    for settings in ((), shared):
+        log = crawl("JOBDIR=job", *settings, code=1)
+        (line,) = (line for line in log.splitlines() if " CRITICAL: " in line)
+        assert "A JOBDIR needs the package 'rocksdict'" in line
+        assert "-m pip install rocksdict`" in line

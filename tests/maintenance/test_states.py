@@ -16,10 +16,11 @@ from scrapy_altsched.errors import StoreDamagedError
 from scrapy_altsched.frontier import Entry
 from scrapy_altsched.frontier.queue.order import Order
 from scrapy_altsched.frontier.store import records, states
-from scrapy_altsched.frontier.store.database import READ_ONLY, Database
+from scrapy_altsched.frontier.store.database import Database
 from scrapy_altsched.frontier.store.jobdir import Identity
 from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.frontier.store.records import Batch, Counters
+from scrapy_altsched.frontier.store.rocksdb import READ_ONLY
 from scrapy_altsched.frontier.store.states import DEAD, PENDING, State, encode_value
 from scrapy_altsched.frontier.store.store import Store
 from scrapy_altsched.frontier.store.view import View

@@ -1,10 +1,7 @@
 """RocksDB, through ``rocksdict``: opening, reading, writing, and what it calls its errors.
 
 rocksdict raises bare exceptions with a text: they become :class:`StoreError` here, and nowhere
-else.  What RocksDB does by itself in the failures that these options answer:
-https://github.com/facebook/rocksdb/wiki/WAL-Recovery-Modes and
-https://github.com/facebook/rocksdb/wiki/Atomic-flush.  On the kinds of memtables:
-https://github.com/facebook/rocksdb/wiki/MemTable.
+else.
 """
 
 from __future__ import annotations
@@ -14,36 +11,15 @@ import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from shlex import quote
-
-from rocksdict import (
-    AccessType,
-    BlockBasedOptions,
-    Cache,
-    ColumnFamily,
-    DBCompressionType,
-    DBRecoveryMode,
-    MemtableFactory,
-    Options,
-    Rdict,
-    RdictIter,
-    ReadOptions,
-    WriteBatch,
-    WriteOptions,
-)
+from typing import TYPE_CHECKING
 
 from ...errors import StoreDamagedError, StoreError, StoreStalledError
 from ..forks import call_in_child
+from .rocksdb import READ_WRITE, Access, Recovery, options_for, options_of_families, require
 from .states import FAMILIES
 
-READ_WRITE = AccessType.read_write()
-READ_ONLY = AccessType.read_only()
-
-#: Recovers from a log whose end a dying machine tore off, and from no other damage.
-STRICT = DBRecoveryMode.tolerate_corrupted_tail_records()
-#: Recovers the last state before whatever is damaged in the log; what came after it is dropped.
-UP_TO_DAMAGE = DBRecoveryMode.point_in_time()
-
-_MIB = 1024 * 1024
+if TYPE_CHECKING:
+    from rocksdict import ColumnFamily, Rdict, RdictIter, WriteBatch
 
 
 class translated:  # noqa: N801  (reads as a verb; a class, as generators cost 1 us on hot paths)
@@ -89,52 +65,6 @@ def remedy(store: Path) -> str:
     )
 
 
-def options_for(recovery: DBRecoveryMode) -> Options:
-    """RocksDB's options for the database, and for what all families have in common."""
-    options = Options(raw_mode=True)
-    options.create_missing_column_families(True)
-    # Without it a lost WAL file opens without error, with queue and seen of different times.
-    options.set_atomic_flush(True)
-    options.set_wal_recovery_mode(recovery)
-    options.set_keep_log_file_num(2)
-    options.set_max_log_file_size(4 * _MIB)
-    options.set_stats_dump_period_sec(0)
-    # Open files must not grow with the crawl.
-    options.set_max_open_files(256)
-    # After a kill the log of all that is only in there is read again: some 20 ms a MiB.
-    options.set_db_write_buffer_size(16 * _MIB)
-    options.set_max_total_wal_size(96 * _MIB)
-    options.set_max_background_jobs(2)
-    # There is one writer; and only skip lists could take more.
-    options.set_allow_concurrent_memtable_write(False)
-    return options
-
-
-def _family_options(name: str, cache: Cache, recovery: DBRecoveryMode) -> Options:
-    options = options_for(recovery)
-    options.set_write_buffer_size(16 * _MIB)
-    # While a table is written, 8 bytes for each of its keys are in memory.
-    options.set_target_file_size_base(16 * _MIB)
-    table = BlockBasedOptions()
-    table.set_block_cache(cache)
-    table.set_format_version(5)
-    if name == "seen":
-        table.set_bloom_filter(10, False)
-        # Memtables have no filter of their own, and most look-ups are for absent keys.
-        options.set_memtable_whole_key_filtering(True)
-        options.set_memtable_prefix_bloom_ratio(0.1)
-    if name == "slots":
-        # Read when the store is opened, and written in each commit: it is put in order when it is
-        # flushed.  To find a place for each row among a hundred thousand took a third of a commit.
-        options.set_memtable_factory(MemtableFactory.vector())
-    if name == "pending":
-        # A request is read once, from anywhere: a block that has to be unpacked for it costs more
-        # than the disk that it saves.
-        options.set_compression_type(DBCompressionType.none())
-    options.set_block_based_table_factory(table)
-    return options
-
-
 #: Databases of this process.
 _databases: weakref.WeakSet[Database] = weakref.WeakSet()
 
@@ -156,6 +86,7 @@ class Database:
     """A database of RocksDB, with families of rows: keys and values are bytes.
 
     :param path: its directory, as messages name it.
+    :raises ConfigError: rocksdict is missing.
     :ivar families: name -> family, to ask for single keys; empty while it is closed.
     :ivar handles: name -> what a ``WriteBatch`` calls the family.
     :ivar absent: families that were asked for and are not there: it is open to be read only, and
@@ -164,6 +95,9 @@ class Database:
     """
 
     def __init__(self, path: Path) -> None:
+        require()
+        from rocksdict import WriteOptions
+
         self.path = path
         self.families: dict[str, Rdict] = {}
         self.handles: dict[str, ColumnFamily] = {}
@@ -181,8 +115,8 @@ class Database:
     def open(
         self,
         place: Path,
-        access: AccessType = READ_WRITE,
-        recovery: DBRecoveryMode = STRICT,
+        access: Access = READ_WRITE,
+        recovery: Recovery = Recovery.STRICT,
         *,
         create: bool = False,
         families: Sequence[str] = FAMILIES,
@@ -194,17 +128,18 @@ class Database:
             there is made then.
         :raises StoreError: it does not open.
         """
+        from rocksdict import Rdict
+
         shown = place if place != self.path else None
         self.reading = translated("Reading", self.path, shown)
-        cache = Cache(8 * _MIB)
         options = options_for(recovery)
         options.create_if_missing(create)
         with translated("Opening", self.path, shown):
             if access is not READ_WRITE:  # which could not make those that are not there
                 self.absent = frozenset(families).difference(Rdict.list_cf(str(place), options))
                 families = [name for name in families if name not in self.absent]
-            by_name = {name: _family_options(name, cache, recovery) for name in families}
-            rdict = self._rdict = Rdict(str(place), options, by_name, access)
+            by_name = options_of_families(families, recovery)
+            rdict = self._rdict = Rdict(str(place), options, by_name, access.as_rocksdict())
             for name in families:
                 self.families[name] = rdict.get_column_family(name)
                 self.handles[name] = rdict.get_column_family_handle(name)
@@ -285,6 +220,8 @@ class Database:
 
         :raises StoreError: they could not be read.
         """
+        from rocksdict import ReadOptions
+
         if family in self.absent:
             return
         with self.reading:
@@ -311,6 +248,8 @@ class Database:
 
         :raises StoreError: the database is closed.
         """
+        from rocksdict import WriteBatch
+
         with self._writing:
             assert self._opened is not None
         return WriteBatch(raw_mode=True)

@@ -12,15 +12,14 @@ import shutil
 from collections.abc import Callable
 from contextlib import suppress
 
-from rocksdict import DBRecoveryMode
-
 from ...disk import force_name
 from ...errors import JobdirLostError, StoreDamagedError, StoreError
-from .database import READ_ONLY, STRICT, UP_TO_DAMAGE, remedy
+from .database import remedy
 from .jobdir import Identity, Jobdir, LastCommit, find, not_writable
 from .lease_log import LeaseLog
 from .migrations import migrate
 from .records import Batch
+from .rocksdb import READ_ONLY, Recovery, require
 from .store import Store
 
 logger = logging.getLogger(__name__)
@@ -33,6 +32,7 @@ class Journal(Store):
         with all that this wrote, or it is not there.
     :ivar rolled_back: by how many commits the job was rolled back when it was opened; what is known
         of them is logged as a warning.
+    :raises ConfigError: rocksdict is missing.
     :raises JobdirError: the directory cannot be used; nothing in it was changed.
     :raises StoreError: RocksDB does not open.
     """
@@ -43,6 +43,8 @@ class Journal(Store):
         owner: str,
         fill: Callable[[Store], None] | None = None,
     ) -> None:
+        # Before anything is made of a directory that this process cannot use.
+        require()
         self.jobdir = Jobdir(path, owner)
         super().__init__(self.jobdir.store)
         self.rolled_back = 0
@@ -95,7 +97,9 @@ class Journal(Store):
                 f"The store {self.path} is not the one that JOBDIR {self.jobdir.path} was made"
                 " with. Restore the JOBDIR as a whole from one copy."
             )
-        self.database.open(self.path, recovery=STRICT if damage is None else UP_TO_DAMAGE)
+        self.database.open(
+            self.path, recovery=Recovery.STRICT if damage is None else Recovery.UP_TO_DAMAGE
+        )
         self._directory = self._find_directory()
         self.commit_number = self.stored_commit()
         identity = migrate(self, identity)
@@ -114,11 +118,11 @@ class Journal(Store):
             )
         damage = None
         try:
-            value = self._read_identity(STRICT)
+            value = self._read_identity(Recovery.STRICT)
         except StoreDamagedError as error:
             damage = error
             try:
-                value = self._read_identity(UP_TO_DAMAGE)
+                value = self._read_identity(Recovery.UP_TO_DAMAGE)
             except StoreDamagedError:
                 raise error from None
         if value is None:
@@ -128,7 +132,7 @@ class Journal(Store):
             )
         return Identity.parse(value), damage
 
-    def _read_identity(self, recovery: DBRecoveryMode) -> bytes | None:
+    def _read_identity(self, recovery: Recovery) -> bytes | None:
         try:
             self.database.open(self.path, READ_ONLY, recovery, families=("meta",))
             return self.identity()

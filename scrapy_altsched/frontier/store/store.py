@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-
-from rocksdict import WriteBatch
+from typing import TYPE_CHECKING
 
 from ...errors import StoreError
 from .database import after
@@ -14,6 +13,9 @@ from .jobdir import Identity
 from .records import Batch, encode_slot, encode_suspicion
 from .rows import Rows
 from .states import PENDING, STATES
+
+if TYPE_CHECKING:
+    from rocksdict import WriteBatch
 
 #: Past every key of a family whose keys are a fingerprint, or begin with one.
 _PAST_FINGERPRINTS = b"\xff" * 300

@@ -16,9 +16,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from rocksdict import AccessType, ReadOptions
-
-from .database import UP_TO_DAMAGE, Database
+from .database import Database
+from .rocksdb import Recovery, secondary
 
 
 def unverified(
@@ -54,11 +53,12 @@ def unverified(
 def _between(
     store: Path, family: str, low: bytes, high: bytes | None
 ) -> Iterator[tuple[bytes, bytes]]:
+    from rocksdict import ReadOptions
+
     # As a secondary instance, which does without tables that are missing.
     beside = store.with_name(f"{store.name}, unverified")
     database = Database(store)
-    secondary = AccessType.secondary(str(beside))
-    database.open(store, secondary, UP_TO_DAMAGE, families=(family,))
+    database.open(store, secondary(beside), Recovery.UP_TO_DAMAGE, families=(family,))
     options = ReadOptions()
     options.set_verify_checksums(False)
     rows = database.families[family].iter(options)

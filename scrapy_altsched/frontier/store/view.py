@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ...errors import StoreDamagedError
-from .database import READ_ONLY, STRICT, UP_TO_DAMAGE
+from .rocksdb import READ_ONLY, Recovery
 from .rows import Rows
 
 #: A crawl deletes files when it has merged them: seconds for which to look for a whole set.
@@ -49,10 +49,10 @@ class View(Rows):
 
     def _open(self, links: Path) -> None:
         try:
-            self.database.open(links, READ_ONLY, STRICT)
+            self.database.open(links, READ_ONLY)
         except StoreDamagedError as error:
             try:
-                self.database.open(links, READ_ONLY, UP_TO_DAMAGE)
+                self.database.open(links, READ_ONLY, Recovery.UP_TO_DAMAGE)
             except StoreDamagedError:
                 raise error from None
             self.damage = error

@@ -1,0 +1,140 @@
+"""How a store is opened: RocksDB's options and modes, and the package that brings it.
+
+``rocksdict`` is imported when a store is opened, and only then: it has no release for some Pythons,
+and crawls that keep nothing on disk need none.
+
+What RocksDB does by itself in the failures that these options answer:
+https://github.com/facebook/rocksdb/wiki/WAL-Recovery-Modes and
+https://github.com/facebook/rocksdb/wiki/Atomic-flush.  On the kinds of memtables:
+https://github.com/facebook/rocksdb/wiki/MemTable.
+"""
+
+from __future__ import annotations
+
+import enum
+import platform
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...errors import ConfigError
+
+if TYPE_CHECKING:
+    from rocksdict import AccessType, Cache, Options
+
+_MIB = 1024 * 1024
+
+
+def require() -> None:
+    """Import ``rocksdict``, which everything else here then does as well.
+
+    :raises ConfigError: it cannot be imported.
+    """
+    try:
+        import rocksdict  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(
+            f"A JOBDIR needs the package 'rocksdict', which is not installed ({error}): run"
+            f" `{sys.executable} -m pip install rocksdict`. If there is no release of it for this"
+            f" Python ({platform.python_version()}; there are some up to 3.14), use another Python,"
+            " or crawl without a JOBDIR: in memory, or with ALTSCHED_SHARED on a Redis server."
+        ) from None
+
+
+class Recovery(enum.Enum):
+    """What is recovered from a log that is damaged; the values are rocksdict's names."""
+
+    #: What is there, if a dying machine tore off the end of the log; with other damage, nothing.
+    STRICT = "tolerate_corrupted_tail_records"
+    #: The last state before whatever is damaged in the log; what came after it is dropped.
+    UP_TO_DAMAGE = "point_in_time"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What a store is opened for.
+
+    :ivar name: rocksdict's.
+    :ivar arguments: what rocksdict has to know of it.
+    """
+
+    name: str
+    arguments: tuple[str, ...] = ()
+
+    def as_rocksdict(self) -> AccessType:
+        """The same, for rocksdict."""
+        from rocksdict import AccessType
+
+        access: AccessType = getattr(AccessType, self.name)(*self.arguments)
+        return access
+
+
+READ_WRITE = Access("read_write")
+READ_ONLY = Access("read_only")
+
+
+def secondary(directory: object) -> Access:
+    """To be read while another process may write it, also if tables are missing.
+
+    :param directory: for files of this one's own.
+    """
+    return Access("secondary", (str(directory),))
+
+
+def options_of_families(names: Iterable[str], recovery: Recovery) -> dict[str, Options]:
+    """RocksDB's options for each family; they share one cache."""
+    from rocksdict import Cache
+
+    cache = Cache(8 * _MIB)
+    return {name: _family_options(name, cache, recovery) for name in names}
+
+
+def options_for(recovery: Recovery) -> Options:
+    """RocksDB's options for the database, and for what all families have in common."""
+    from rocksdict import DBRecoveryMode, Options
+
+    options = Options(raw_mode=True)
+    options.create_missing_column_families(True)
+    # Without it a lost WAL file opens without error, with queue and seen of different times.
+    options.set_atomic_flush(True)
+    options.set_wal_recovery_mode(getattr(DBRecoveryMode, recovery.value)())
+    options.set_keep_log_file_num(2)
+    options.set_max_log_file_size(4 * _MIB)
+    options.set_stats_dump_period_sec(0)
+    # Open files must not grow with the crawl.
+    options.set_max_open_files(256)
+    # After a kill the log of all that is only in there is read again: some 20 ms a MiB.
+    options.set_db_write_buffer_size(16 * _MIB)
+    options.set_max_total_wal_size(96 * _MIB)
+    options.set_max_background_jobs(2)
+    # There is one writer; and only skip lists could take more.
+    options.set_allow_concurrent_memtable_write(False)
+    return options
+
+
+def _family_options(name: str, cache: Cache, recovery: Recovery) -> Options:
+    from rocksdict import BlockBasedOptions, DBCompressionType, MemtableFactory
+
+    options = options_for(recovery)
+    options.set_write_buffer_size(16 * _MIB)
+    # While a table is written, 8 bytes for each of its keys are in memory.
+    options.set_target_file_size_base(16 * _MIB)
+    table = BlockBasedOptions()
+    table.set_block_cache(cache)
+    table.set_format_version(5)
+    if name == "seen":
+        table.set_bloom_filter(10, False)
+        # Memtables have no filter of their own, and most look-ups are for absent keys.
+        options.set_memtable_whole_key_filtering(True)
+        options.set_memtable_prefix_bloom_ratio(0.1)
+    if name == "slots":
+        # Read when the store is opened, and written in each commit: it is put in order when it is
+        # flushed.  To find a place for each row among a hundred thousand took a third of a commit.
+        options.set_memtable_factory(MemtableFactory.vector())
+    if name == "pending":
+        # A request is read once, from anywhere: a block that has to be unpacked for it costs more
+        # than the disk that it saves.
+        options.set_compression_type(DBCompressionType.none())
+    options.set_block_based_table_factory(table)
+    return options
