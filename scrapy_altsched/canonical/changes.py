@@ -59,15 +59,11 @@ class Canonicalizer:
                     self._flags[name] = (index, value)
         self._path_params = _globs(rules, "ignore_path_params")
         self._segments = [(i, rule.remove_segments) for i, rule in rules if rule.remove_segments]
-        self._params = [
-            (index, key, Globs(names))
-            for index, rule in rules
-            for key, names in (
-                ("keep_params", rule.keep_params),
-                ("ignore_params", rule.ignore_params or None),
-            )
-            if names is not None
-        ]
+        keeping = [index for index, rule in rules if rule.keep_params is not None]
+        kept = (name for _, rule in rules for name in rule.keep_params or ())
+        #: What the last of several rules leaves, which each of them adds to.
+        self._keep_params = (keeping[-1], Globs(kept)) if keeping else None
+        self._ignore_params = _globs(rules, "ignore_params")
         self._body_fields = _globs(rules, "ignore_body_fields")
 
     def apply_to_url(self, canonical: str, given: str) -> tuple[str, list[Step]]:
@@ -139,13 +135,11 @@ class Canonicalizer:
         if not is_sorted:
             query = parse_url(safe_url_string(given)).query
             walk.set(index, "sort_query", query=_encode(parse_qsl_to_bytes(query, True)))
-        for index, key, names in self._params:
-            if walk.query:
-                keep = key == "keep_params"
-                fields = walk.query.split("&")
-                kept = [item for item in fields if (_decode_name(item) in names) is keep]
-                if len(kept) < len(fields):
-                    walk.set(index, key, query="&".join(kept))
+        if self._keep_params is not None:
+            index, kept = self._keep_params
+            walk.filter_query(index, "keep_params", kept, keeps=True)
+        for index, ignored in self._ignore_params:
+            walk.filter_query(index, "ignore_params", ignored, keeps=False)
 
     def apply_to_body(self, body: bytes, content_type: str) -> tuple[bytes, list[Step]]:
         """The canonical form of a body, and the steps to it.
@@ -210,6 +204,13 @@ class _Walk:
 
     def url(self) -> str:
         return join(self.scheme, self.netloc, self.path, self.query, self.fragment)
+
+    def filter_query(self, rule: int, what: str, names: Globs, *, keeps: bool) -> None:
+        """Keep only the fields of the query that have one of these names, or else all others."""
+        fields = self.query.split("&") if self.query else []
+        kept = [item for item in fields if (_decode_name(item) in names) is keeps]
+        if len(kept) < len(fields):
+            self.set(rule, what, query="&".join(kept))
 
     def set(self, rule: int, what: str, **parts: str) -> None:
         """Give parts a new value, and record the step if the URL changes."""

@@ -230,6 +230,12 @@ class Index:
             return set()
         return set(self._everywhere).union(*(host.numbers() for host in self._hosts_of[netloc]))
 
+    def together(self) -> Iterator[set[int]]:
+        """The numbers of matchers that may match one URL: for each host, and for all others."""
+        yield set(self._everywhere)
+        for host in self._hosts:
+            yield self.candidates(host)
+
     def match(self, url: str) -> list[int]:
         """The numbers of the matchers that match a canonical URL, ascending."""
         scheme, netloc, path, query, fragment = split(url)

@@ -16,6 +16,9 @@ from .sources import Source, read_rules
 
 #: Part of the digest: a new number means that the same rules have another effect now.
 VERSION = 1
+#: The same where several rules say what is kept: with the number before, they kept only what all of
+#: them named, and fingerprints that were made so must not be mixed with others.
+VERSION_OF_SEVERAL_KEPT = 2
 _MEMO_LIMIT = 10_000  # sets of rules that match together; hosts
 
 
@@ -72,7 +75,8 @@ class Rules:
         self._rank = {index: rank for rank, index in enumerate(in_order)}
         #: Indexes of rules that match together -> what they change.
         self._changes: dict[tuple[int, ...], Canonicalizer] = {}
-        self.digest = _digest([entries[index] for index in in_order])
+        version = VERSION_OF_SEVERAL_KEPT if self._may_keep_together() else VERSION
+        self.digest = _digest([entries[index] for index in in_order], version)
 
     @classmethod
     def load(cls, source: Source, *, name: str = "ALTSCHED_URL_RULES") -> Rules:
@@ -93,6 +97,15 @@ class Rules:
         number = self._entries[-1].source + 1 if self._entries else 0
         more = [_Entry(rule, label, number) for label, rule in read_rules(source, name)]
         return Rules([*self._entries, *more])
+
+    def _may_keep_together(self) -> bool:
+        """Whether two rules with ``keep_params`` may be for one URL."""
+        keeping = {
+            index for index, entry in enumerate(self._entries) if entry.rule.keep_params is not None
+        }
+        return len(keeping) > 1 and any(
+            len(keeping & indexes) > 1 for indexes in self._index.together()
+        )
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -182,7 +195,7 @@ class Rules:
         return tuple(sorted(kept, key=self._rank.__getitem__))
 
 
-def _digest(entries: Sequence[_Entry]) -> str:
+def _digest(entries: Sequence[_Entry], version: int) -> str:
     if not entries:
         return ""
     sources = {number: at for at, number in enumerate(sorted({e.source for e in entries}))}
@@ -192,4 +205,4 @@ def _digest(entries: Sequence[_Entry]) -> str:
         for key in ("name", "preset", "order"):
             del data[key]
         meaning.append([data, sources[entry.source] if entry.rule.fallback else None])
-    return hashlib.sha1(json.dumps([VERSION, meaning], sort_keys=True).encode()).hexdigest()
+    return hashlib.sha1(json.dumps([version, meaning], sort_keys=True).encode()).hexdigest()

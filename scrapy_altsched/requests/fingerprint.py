@@ -349,7 +349,10 @@ def differences(stored: bytes | None, current: bytes) -> list[str]:
     before, now = json.loads(stored or b'{"rules": ""}'), json.loads(current)
     found = []
     if before["rules"] != now["rules"]:
-        found.append("other URL rules (ALTSCHED_URL_RULES, url_rules of the spider)")
+        found.append(
+            "other URL rules (ALTSCHED_URL_RULES, url_rules of the spider), or by a version of"
+            " scrapy_altsched that applied the same ones in another way"
+        )
     if before.get("class", now["class"]) != now["class"]:
         found.append(f"{before['class']} as REQUEST_FINGERPRINTER_CLASS")
     return found

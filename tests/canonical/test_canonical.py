@@ -371,6 +371,53 @@ def test_the_last_rule_decides_on_a_flag() -> None:
     assert canonical(url, {**here, "order": 501}, everywhere) == canonicalize_url(url)
 
 
+def test_what_several_rules_keep_adds_up() -> None:
+    by_id, by_page = {"keep_params": "id"}, {"include": "example.com", "keep_params": ["page"]}
+    queries = ("?id=1", "?id=2", "?id=1&page=2")
+    for rules in ((by_id, by_page), (by_page, by_id), (by_id, {"keep_params": []}, by_page)):
+        assert [canonical(S + query + "&a=1", *rules) for query in queries] == [
+            S + query for query in queries
+        ]
+    # What one keeps is ignored all the same if another rule says so, whichever comes first.
+    for rules in (
+        (by_id, by_page, {"ignore_params": "i*"}),
+        ({"ignore_params": "i*"}, by_id, by_page),
+    ):
+        assert canonical(S + "?id=1&page=2&a=1", *rules) == S + "?page=2"
+    found = Rules.load([by_id, by_page]).canonicalize(S + "?a=1&id=2")
+    assert [(step.rule, step.what) for step in found.steps] == [(1, "keep_params")]
+
+
+@pytest.mark.parametrize(
+    ("rules", "digest"),
+    [
+        # As long as one rule at most keeps anything of a URL, jobs go on with their fingerprints.
+        (["", ""], "7f639d791616cc44ded265e755ad12429340f254"),
+        (["a.example", "b.example"], "72105e83b954433969361c472aeae7797554488d"),
+    ],
+)
+def test_a_job_of_which_several_rules_kept_what_all_of_them_named_is_another_one(
+    rules: list[str], digest: str
+) -> None:
+    """The digests are those of the version before what they keep added up."""
+    kept = ("id", "page")
+    now = Rules.load(
+        [
+            {**({"include": host} if host else {}), "keep_params": name}
+            for host, name in zip(rules, kept, strict=True)
+        ]
+    )
+    assert (now.digest == digest) is bool(rules[0])
+
+
+@pytest.mark.parametrize("other", ["shop.a.example", "a.example/list", "a.example:8080/", ""])
+def test_rules_that_may_keep_together_are_found_by_their_hosts(other: str) -> None:
+    rules = [{"include": "a.example", "keep_params": "id"}, {"keep_params": "page"}]
+    rules[1] |= {"include": other} if other else {}
+    assert Rules.load(rules)._may_keep_together()
+    assert Rules.load(rules[::-1])._may_keep_together()
+
+
 def test_what_is_kept_by_one_rule_can_be_ignored_by_another() -> None:
     assert canonical(S + "?a&b&c", {"keep_params": ["a", "b"]}, {"ignore_params": "a"}) == S + "?b="
 
@@ -634,7 +681,7 @@ def test_memory_does_not_grow_with_hosts_and_names(monkeypatch: pytest.MonkeyPat
         assert rules.spares(netloc, f"http://{netloc}/")
         assert rules.canonicalize(f"http://{netloc}/?a{at}&b{at}").url == f"http://{netloc}/?b{at}="
     (changes,) = rules._changes.values()
-    ((_, _, names),) = changes._params
+    ((_, names),) = changes._ignore_params
     index = rules._index
     for memo in (index._concerned, index._hosts_of, rules._marks, names._memo):
         assert 0 < len(memo) <= 100
