@@ -99,7 +99,7 @@ def _setting(default: Any, check: Callable[[Any], Any]) -> Any:
 class Config:
     """The settings ``ALTSCHED_...``, by their names in lower case without the prefix.
 
-    :ivar commit_interval: seconds between two commits.
+    :ivar commit_interval: seconds between two commits, at most.
     :ivar commit_every: changes (requests added or done) that make a commit due sooner.
     :ivar commit_timeout: seconds of failing commits after which the spider is closed.
     :ivar sync: whether each commit is also forced to the disk, against power cuts.
@@ -124,6 +124,8 @@ class Config:
         server, besides Scrapy's own.
     :ivar shared_pickle: whether requests on the server may be pickled.
     :ivar shared_worker: the name of this worker; ``None``: host and job directory decide.
+    :ivar keeps_interval: whether *commit_interval* was set, and is kept to even if commits cost
+        less.
     :ivar order: which request is next, from Scrapy's own settings.
     :ivar patience: seconds for which a request that is leased alone may hold up all others: three
         times DOWNLOAD_TIMEOUT.
@@ -150,6 +152,7 @@ class Config:
     shared_request_classes: tuple[str, ...] = _setting((), _request_classes)
     shared_pickle: bool = _setting(False, _flag)
     shared_worker: str | None = _setting(None, check_name)
+    keeps_interval: bool = False
     order: Order = DEFAULT_ORDER
     patience: float = 540.0
     redis: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -236,6 +239,7 @@ class Config:
                     f"{name} = {value!r} cannot be used: it must be {check.__doc__}"
                     f" (default: {item.default!r})."
                 ) from None
+        values["keeps_interval"] = "commit_interval" in values
         if disk is not None:
             # A shared crawl is stored, whether this worker has a job directory or not.
             stored = disk or bool(values.get("shared"))

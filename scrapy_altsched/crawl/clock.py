@@ -26,7 +26,7 @@ class CrawlClock(SystemClock):
 class Timer:
     """Calls a function every so often.
 
-    :param interval: seconds.
+    :param interval: seconds from one call to the next, unless that is hastened.
     """
 
     def __init__(self, clock: Clock, interval: float, call: Callable[[], object]) -> None:
@@ -37,7 +37,13 @@ class Timer:
 
     def start(self) -> None:
         """Start."""
-        self._next = self._clock.call_at(self._clock.monotonic() + self._interval, self._fire)
+        self._plan(self._interval)
+
+    def hasten(self, seconds: float) -> None:
+        """Have the next call come after *seconds*, unless the timer is stopped."""
+        if self._next is not None:
+            self._next.cancel()
+            self._plan(seconds)
 
     def stop(self) -> None:
         """Stop; may be called at any time."""
@@ -45,12 +51,16 @@ class Timer:
         if pending is not None:
             pending.cancel()
 
+    def _plan(self, seconds: float) -> None:
+        self._next = self._clock.call_at(self._clock.monotonic() + seconds, self._fire)
+
     def _fire(self) -> None:
-        if self._next is None:
+        fired = self._next
+        if fired is None:
             return
         try:
             self._call()
         except Exception:  # without the next call, nothing would be committed in time any more
             logger.exception("Error in a timed call of scrapy_altsched")
-        if self._next is not None:
+        if self._next is fired:
             self.start()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from queue import Empty, SimpleQueue
@@ -34,6 +35,7 @@ from ..settings import Config
 from ..signals import frontier_committed, frontier_committing
 from .clock import Timer
 from .failure import close_failed
+from .pace import Pace
 from .reports import set_counts
 
 if TYPE_CHECKING:
@@ -89,11 +91,14 @@ class Committer:
         self._notes = notes
         self._committed = committed
         self._now = clock.monotonic
+        self._pace = Pace(config.commit_interval, fixed=config.keeps_interval)
         self._timer = Timer(clock, config.commit_interval, self.commit_if_due)
-        self._due_at = self._now() + config.commit_interval
+        self._due_at = self._now() + self._pace.pause
         self._committing = False
         #: Number of the last commit that is stored.
         self._number = 0
+        #: When a commit was handed over that is stored elsewhere, and not there yet.
+        self._sent_at: float | None = None
         self._failing_since: float | None = None
         #: Whether RocksDB was behind with its own work at the last commit.
         self._stalled = False
@@ -171,10 +176,12 @@ class Committer:
             self._reopen = False
             # What is still damaged after that is damaged on the disk.
             self._reopened_damaged = self._met_damage
-        self._settle()
         before = self._number
         progress = Progress(before, complete=True)
-        if frontier.has_changes() or frontier.has_changes(self._notes()):
+        began, busy = self._now(), time.thread_time()
+        self._settle()
+        has_changes = frontier.has_changes() or frontier.has_changes(self._notes())
+        if has_changes:
             self._prepare_others()
             # Only after the others have written: a note may say how far they got.
             progress = frontier.commit(self._notes(), wait=wait)
@@ -183,9 +190,17 @@ class Committer:
         self._stalled = False
         self._note_success()
         is_done = progress.complete or progress.is_on_its_way
-        self._due_at = self._now() + (self._config.commit_interval if is_done else 0)
         if self._number != before:
             self._report_commit()
+        elif has_changes and self._sent_at is None:
+            self._sent_at = began
+        if has_changes:
+            self._pace.note_commit(time.thread_time() - busy, self._now() - began)
+        pause = self._pace.pause if is_done else 0
+        self._due_at = self._now() + pause
+        if has_changes:
+            # The scheduler may not be called again for long, and there may be more by then.
+            self._timer.hasten(pause)
         return is_done
 
     def commit_all(self) -> bool:
@@ -204,6 +219,9 @@ class Committer:
         """The frontier has stored commit *number*."""
         self._number = number
         if not self._committing:
+            if self._sent_at is not None:
+                self._pace.note_elsewhere(self._now() - self._sent_at)
+                self._sent_at = None
             self._report_commit()
 
     def is_durable(self, position: int) -> bool:
@@ -234,6 +252,7 @@ class Committer:
             self._fail(error)
             return
         if number is not None:
+            self._pace.note_elsewhere(syncer.took)
             self._announce(number)
 
     def _fail(self, error: FrontierFailedError) -> None:
@@ -377,6 +396,7 @@ class _Syncer:
     """Forces commits to the disk in a thread: unlike writes, that releases the GIL.
 
     :param sync: blocks until the disk has everything that was committed before.
+    :ivar took: seconds that the last sync took.
     """
 
     def __init__(self, sync: Callable[[], None]) -> None:
@@ -387,14 +407,17 @@ class _Syncer:
         #: Number of the commit that is being forced to the disk.
         self._running: int | None = None
         self._asked = 0
+        self.took = 0.0
         self._is_stopped = False
 
     def _work(self, _: None) -> None:
+        began = time.monotonic()
         try:
             self._sync()
         except StoreError as error:
             self._done.put(error)
         else:
+            self.took = time.monotonic() - began
             self._done.put(None)
 
     def ask(self, number: int) -> None:

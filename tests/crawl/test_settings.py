@@ -85,7 +85,8 @@ def refusal(disk: bool = True, given: dict[str, Any] | None = None, **values: An
 
 def test_every_setting_is_tested_here() -> None:
     names = {field.name.upper() for field in fields(Config)}
-    assert names == {*NUMBERS, *FLAGS, *SHARED, "ORDER", "PATIENCE", "URL_RULES", "REDIS"}
+    derived = {"KEEPS_INTERVAL", "ORDER", "PATIENCE", "REDIS"}
+    assert names == {*NUMBERS, *FLAGS, *SHARED, *derived, "URL_RULES"}
 
 
 def test_defaults() -> None:
@@ -97,6 +98,12 @@ def test_defaults() -> None:
     assert Config() == Config.from_settings(
         Settings({"SCHEDULER_PRIORITY_QUEUE": SLOTS}), disk=True
     )
+
+
+def test_an_interval_between_commits_that_is_set_is_kept_to_even_if_it_is_the_default() -> None:
+    assert not read().keeps_interval
+    assert not read(ALTSCHED_COMMIT_INTERVAL=None).keeps_interval
+    assert read(ALTSCHED_COMMIT_INTERVAL=1).keeps_interval
 
 
 @pytest.mark.parametrize("name", NUMBERS)

@@ -1,0 +1,58 @@
+"""How often to commit: as often as is cheap."""
+
+from __future__ import annotations
+
+from collections import deque
+
+#: Share of the time that commits may take.
+_SHARE = 0.02
+#: Seconds from the end of a commit to the next one, at least.
+_EARLIEST = 0.05
+#: Commits that are looked back on.
+_LOOK_BACK = 5
+
+
+class Pace:
+    """How long to wait after a commit, by what the last ones have cost.
+
+    The next commit may begin when the last ones have taken no more than 2 % of the time since.
+    Two costs count, and the higher one decides.  The processor time is averaged over the last
+    commits, since a commit that does more now and then has to be paid for as well.  Of the time
+    that passes until a commit is over (a handler that waits for a disk, a sync in a thread, an
+    answer of the server) the shortest counts: any of them may have had to wait for a processor.
+
+    :param interval: seconds between two commits, at most.
+    :param fixed: whether that is kept to, whatever commits cost.
+    """
+
+    def __init__(self, interval: float, *, fixed: bool = False) -> None:
+        self._interval = interval
+        self._is_fixed = fixed
+        self._processor: deque[float] = deque(maxlen=_LOOK_BACK)
+        self._passed: deque[float] = deque(maxlen=_LOOK_BACK)
+        self._elsewhere: deque[float] = deque(maxlen=_LOOK_BACK)
+
+    def note_commit(self, processor: float, passed: float) -> None:
+        """A commit has written something.
+
+        :param processor: seconds of processor time that it took.
+        :param passed: seconds for which it kept the crawl waiting.
+        """
+        self._processor.append(processor)
+        self._passed.append(passed)
+
+    def note_elsewhere(self, seconds: float) -> None:
+        """What was committed was synced, or has reached the server, after *seconds*."""
+        self._elsewhere.append(seconds)
+
+    @property
+    def pause(self) -> float:
+        """Seconds from the end of the last commit until the next one."""
+        if self._is_fixed or not self._processor:
+            return self._interval
+        cost = max(
+            sum(self._processor) / len(self._processor),
+            min(self._passed),
+            min(self._elsewhere, default=0.0),
+        )
+        return min(max(cost / _SHARE, _EARLIEST), self._interval)

@@ -1,0 +1,153 @@
+"""How soon after a commit the next one comes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scrapy_altsched.crawl.pace import Pace
+from scrapy_altsched.signals import frontier_committing
+
+from ..clocks import ManualClock
+from .test_scheduler import OURS, StandIn, page
+
+
+def pause_after(*commits: tuple[float, float], elsewhere: float = 0.0) -> float:
+    pace = Pace(1.0)
+    for processor, passed in commits:
+        pace.note_commit(processor, passed)
+    if elsewhere:
+        pace.note_elsewhere(elsewhere)
+    return pace.pause
+
+
+@pytest.mark.parametrize(
+    ("commits", "expected"),
+    [
+        ([], 1.0),
+        ([(0.0, 0.0)], 0.05),
+        ([(0.001, 0.001)], 0.05),
+        ([(0.004, 0.004)], 0.2),
+        ([(0.05, 0.05)], 1.0),
+        # One that takes longer now and then is paid for by several.
+        ([(0.002, 0.002)] * 4 + [(0.012, 0.012)], 0.2),
+        # Commits that only waited for a processor, and handlers that always wait for something.
+        ([(0.001, 0.001), (0.001, 0.3)], 0.05),
+        ([(0.001, 0.01), (0.001, 0.3)], 0.5),
+        # What was long ago is forgotten.
+        ([(1.0, 1.0)] * 9 + [(0.002, 0.002)] * 5, 0.1),
+    ],
+)
+def test_commits_take_two_percent_of_the_time(
+    commits: list[tuple[float, float]], expected: float
+) -> None:
+    assert pause_after(*commits) == pytest.approx(expected)
+
+
+def test_a_sync_or_an_answer_of_the_server_counts_as_the_commit_itself() -> None:
+    assert pause_after((0.001, 0.001), elsewhere=0.008) == pytest.approx(0.4)
+    assert pause_after((0.010, 0.001), elsewhere=0.008) == pytest.approx(0.5)
+    assert pause_after((0.001, 0.001), elsewhere=8) == 1.0
+
+
+@pytest.mark.parametrize("interval", [0.01, 0.2, 1.0, 60.0])
+def test_an_interval_that_was_set_is_kept_to(interval: float) -> None:
+    pace = Pace(interval, fixed=True)
+    assert pace.pause == interval
+    for cost in (0.0, 5.0):
+        pace.note_commit(cost, cost)
+        pace.note_elsewhere(cost)
+        assert pace.pause == interval
+
+
+# In a crawl
+
+
+SECONDS = 10
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
+    clock = ManualClock()
+    monkeypatch.setattr("scrapy_altsched.scheduler.CrawlClock", lambda: clock)
+    return clock
+
+
+def crawl(
+    clock: ManualClock,
+    tmp_path: Path,
+    *,
+    handler: float = 0.0,
+    called: bool = True,
+    **settings: object,
+) -> int:
+    """How many commits a crawl of 100 pages a second does in 10 s.
+
+    :param handler: seconds that a handler of ``frontier_committing`` takes.
+    :param called: whether the scheduler is asked for requests all the time; a full engine does not.
+    """
+    stand_in = StandIn({**OURS, "JOBDIR": str(tmp_path / "job"), **settings})
+
+    def committing() -> None:
+        clock.now += handler
+
+    stand_in.crawler.signals.connect(committing, frontier_committing)
+    number = 0
+    stand_in.scheduler.enqueue_request(page(number))
+    request = stand_in.next()
+    assert request is not None
+    before = stand_in.stat("altsched/commit/count")
+    until = clock.now + SECONDS
+    while clock.now < until:
+        number += 1
+        # What a page in flight leads to waits for the next commit.
+        stand_in.scheduler._session.frontier.mark_seen(str(number).encode())
+        clock.advance(0.01)
+        if called:
+            stand_in.next()
+    commits: int = stand_in.stat("altsched/commit/count") - before
+    stand_in.engine.end(request)
+    stand_in.scheduler.close("finished")
+    return commits
+
+
+@pytest.mark.parametrize("called", [True, False])
+def test_cheap_commits_come_often_also_while_the_scheduler_is_not_called(
+    clock: ManualClock, tmp_path: Path, called: bool
+) -> None:
+    assert crawl(clock, tmp_path, called=called) > 4 * SECONDS
+
+
+def test_commits_with_a_handler_that_takes_long_come_once_a_second(
+    clock: ManualClock, tmp_path: Path
+) -> None:
+    assert crawl(clock, tmp_path, handler=0.05) <= SECONDS
+
+
+def test_commits_come_once_a_second_if_that_is_asked_for(
+    clock: ManualClock, tmp_path: Path
+) -> None:
+    assert crawl(clock, tmp_path, ALTSCHED_COMMIT_INTERVAL=1) in (SECONDS - 1, SECONDS)
+
+
+def test_while_nothing_changes_nothing_is_committed_and_the_timer_is_called_once_a_second(
+    clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in = StandIn({**OURS, "JOBDIR": str(tmp_path / "job")})
+    stand_in.scheduler.enqueue_request(page(1))
+    assert stand_in.next() is not None
+    clock.advance(2)
+    commits = stand_in.stat("altsched/commit/count")
+    planned: list[float] = []
+    call_at = clock.call_at
+
+    def noted(when: float, call: object) -> object:
+        planned.append(when)
+        return call_at(when, call)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(clock, "call_at", noted)
+    clock.advance(SECONDS)
+    assert stand_in.stat("altsched/commit/count") == commits
+    assert len(planned) == SECONDS
+    stand_in.scheduler.close("shutdown")
