@@ -3,8 +3,7 @@
 ::
 
     AltschedError
-    ├── ConfigError (also a ValueError)      a setting has an invalid value, or needs a
-    │                                        package that is missing
+    ├── ConfigError (also a ValueError)      a setting is invalid, or needs a missing package
     ├── UnsupportedScrapyError               this Scrapy lacks something we depend on
     ├── JobdirError                          the job directory cannot be used
     │   ├── JobdirLockedError                another crawl holds it
