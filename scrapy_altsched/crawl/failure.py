@@ -1,4 +1,4 @@
-"""What happens when a thread of the crawl has died: it is said once, and the spider is closed."""
+"""Crawls that end by a failure: that is logged once, and the exit code is not 0."""
 
 from __future__ import annotations
 
@@ -21,10 +21,7 @@ FRONTIER_FAILED = "frontier_failed"
 
 
 def close_failed(engine: Engine, spider: Spider, error: AltschedError) -> None:
-    """Log *error* with the traceback of its cause, and close the spider; returns before it is.
-
-    The process exits with the code of a job that is not finished, whatever the settings say.
-    """
+    """Log *error* with the traceback of its cause, and close the spider; returns before it is."""
     logger.critical(
         "%(error)s The spider is closed (%(reason)s). Start it again with the same command; if that"
         " happens once more, please report it with this traceback.",
@@ -32,5 +29,13 @@ def close_failed(engine: Engine, spider: Spider, error: AltschedError) -> None:
         exc_info=error.__cause__,
         extra={"spider": spider},
     )
+    close_unfinished(engine, spider, FRONTIER_FAILED)
+
+
+def close_unfinished(engine: Engine, spider: Spider, reason: str) -> None:
+    """Close the spider, which returns before it is, and have its process started again.
+
+    It exits with the code of a job that is not finished, whatever the settings say.
+    """
     exit_code.set(Outcome.UNFINISHED)
-    engine.close_spider(spider, FRONTIER_FAILED)
+    engine.close_spider(spider, reason)

@@ -48,6 +48,10 @@ _DAMAGED = (
     "%(job)s is not finished, and its store is damaged: %(done)d %(requests)s done,"
     " %(pending)d pending, %(dead)d dead. Repair it with: %(repair)s"
 )
+_COPIED = (
+    ", or another worker was started with a copy of this one's JOBDIR (give each one of its own)"
+)
+_LOST = _NOT_FINISHED + "%(remedy)s"
 _END = {
     Outcome.FINISHED: (logging.INFO, _FINISHED),
     Outcome.DEAD_LETTERS: (logging.WARNING, _DEAD_LETTERS),
@@ -257,12 +261,11 @@ class Reports:
                 how="; ".join(how),
             )
 
-    def log_unreachable(self, error: Exception) -> None:
-        """The server of a shared crawl does not answer."""
+    def log_unreachable(self, error: AltschedError) -> None:
+        """The server of a shared crawl does not answer, or refuses what it is told."""
         self._log(
             logging.WARNING,
-            "The server of the shared crawl does not answer (%(error)s). The crawl continues with"
-            " the requests at hand, and tries again.",
+            "%(error)s The crawl continues with the requests at hand, and tries again.",
             error=error,
         )
 
@@ -275,8 +278,10 @@ class Reports:
         self._log(
             logging.WARNING,
             "The server of the shared crawl %(key)r has lost its latest changes, as after a"
-            " restart. Pages in flight go back, and are crawled again; start() runs once more.",
+            " restart%(copy)s. Pages in flight go back, and are crawled again; start() runs once"
+            " more.",
             key=self._shared,
+            copy=_COPIED if self._jobdir is not None else "",
         )
 
     def log_frontier_lost(self) -> None:
@@ -284,9 +289,19 @@ class Reports:
         self._log(
             logging.ERROR,
             "%(job)s is no longer on the server, or is another one: the spider is closed"
-            " (frontier_lost). Restore the server's data, or start the workers again to begin a new"
-            " crawl.",
+            " (frontier_lost). %(remedy)s",
             job=self._job,
+            remedy=self._remedy_of_loss(),
+        )
+
+    def _remedy_of_loss(self) -> str:
+        """What to do when the crawl is gone from the server."""
+        again = "Restore the server's data, then start the workers again with the same commands"
+        if self._jobdir is None:
+            return f"{again}; without these data they begin a new crawl."
+        return (
+            f"{again}. To begin a new crawl instead, delete the workers' JOBDIRs"
+            f" ({quote(self._jobdir)}) first: until then they are refused."
         )
 
     def log_came_late(self) -> None:
@@ -340,11 +355,13 @@ class Reports:
         *,
         damage: str | None,
         store_damaged: bool = False,
+        is_lost: bool = False,
     ) -> None:
         """The crawl ended and everything is saved.
 
         :param damage: what a repair of the store could not keep.
         :param store_damaged: whether the crawl ended because the store has to be repaired.
+        :param is_lost: whether the shared crawl is gone from the server.
         """
         set_counts(self._stats, counts)
         if self._jobdir is None and not self._is_shared:
@@ -355,6 +372,8 @@ class Reports:
         level, message = _END[outcome]
         if store_damaged:
             message = _DAMAGED
+        elif is_lost:
+            message = _LOST
         elif dead_letters.unrestorable:
             level, message = logging.ERROR, _NOT_FINISHED + _UNRESTORABLE
         self._log(
@@ -366,6 +385,7 @@ class Reports:
             unrestorable=dead_letters.unrestorable,
             examples=dead_letters.examples,
             resume=self._resume,
+            remedy=self._remedy_of_loss() if is_lost else "",
             done=counts.done,
             requests=inflect(counts.done, "request"),
             pending=counts.pending + counts.leased,
@@ -394,7 +414,9 @@ class Reports:
                 count=counts.unaccounted,
                 are=inflect(counts.unaccounted, "is", "are"),
                 job=self._job[0].lower() + self._job[1:],
-                damage=damage or "its files were damaged, or changed by another program.",
+                damage=damage
+                or f"its {'keys' if self._is_shared else 'files'} were damaged, or"
+                " changed by another program.",
                 remedy=self._remedy(damage),
             )
 

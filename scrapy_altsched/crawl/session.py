@@ -50,7 +50,7 @@ from .committer import STORE_DAMAGED, Committer
 from .every_run import NOTE as EVERY_RUN_NOTE
 from .every_run import EveryRun
 from .exit_code import exit_code
-from .failure import close_failed
+from .failure import close_failed, close_unfinished
 from .fed import has_fed_starts, is_fed
 from .in_progress import InProgress
 from .outcome import HOPELESS, RESTORE_FAILED, DeadLetters, Outcome, judge
@@ -253,6 +253,7 @@ class Session:
             self._dead_letters,
             damage=damage,
             store_damaged=reason == STORE_DAMAGED,
+            is_lost=reason == FRONTIER_LOST,
         )
         had_nothing = not self._at_open.pending and counts.accepted == self._at_open.accepted
         is_blocked = outcome is Outcome.BLOCKED
@@ -451,7 +452,7 @@ class Session:
             self._start_again()
         elif isinstance(event, FrontierLost):
             self._reports.log_frontier_lost()
-            self._engine.close_spider(self._spider, FRONTIER_LOST)
+            close_unfinished(self._engine, self._spider, FRONTIER_LOST)
         elif isinstance(event, FrontierFailed):
             close_failed(self._engine, self._spider, event.error)
         elif isinstance(event, CameLate):

@@ -113,17 +113,37 @@ def test_a_server_restarted_five_times_with_an_older_log(
         print(f"{again} fetched again")
 
 
-def test_workers_of_a_server_restarted_empty_close_and_say_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_jobdir", [True, False], ids=["jobdir", "no jobdir"])
+def test_workers_of_a_server_restarted_empty_do_as_they_say(
+    tmp_path: Path, has_jobdir: bool
+) -> None:
+    """They end with an exit code for which ``restart: on-failure`` starts them again."""
     with (
-        RedisServer(tmp_path / "redis") as server,
-        ExampleSite(small_graph(200, 3), latency=0.1) as site,
-        example_workers(tmp_path, site, server.port) as workers,
+        RedisServer(tmp_path / "redis", appendonly=True) as server,
+        ExampleSite(small_graph(300, 3), latency=0.25) as site,
+        example_workers(tmp_path, site, server.port, has_jobdir=has_jobdir) as workers,
     ):
         workers.launch()
-        wait_for_pages(site, 60, workers)
-        server.wipe()
         for worker in workers:
-            assert worker.wait() == 0
+            worker.wait_until_open()
+        wait_for_pages(site, 30, workers)
+        copy = server.copy_files()
+        server.wipe()
+        again = "Restore the server's data, then start the workers again with the same commands"
+        for worker in workers:
+            assert worker.wait() == 4
             assert worker.stat("finish_reason") == "frontier_lost"
-            assert "Restore the server's data" in worker.log
+            assert worker.log.count(again) == 2
+            assert "Resume it" not in worker.log
+            assert ("delete the workers' JOBDIRs" in worker.log) is has_jobdir
+            assert ("they begin a new crawl" in worker.log) is not has_jobdir
         assert not server.client().keys()
+        if has_jobdir:
+            for worker in workers:
+                assert worker.launch().wait() == 1
+                assert "not there any more. Restore the server's data" in worker.log
+            assert not server.client().keys()
+            server.restore(copy)
+        workers.launch()
+        assert [worker.wait() for worker in workers] == [0, 0, 0]
+        assert_complete(workers, site, server)

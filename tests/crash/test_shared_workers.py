@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import threading
 from pathlib import Path
@@ -231,6 +232,48 @@ def test_a_network_that_fails_loses_and_repeats_nothing(
         assert all(worker.stat("altsched/shared/leases_lost") is None for worker in workers)
         assert_complete(workers, site, server, graph)
         assert set(site.hits.values()) == {1}
+
+
+def test_a_server_that_becomes_a_replica_is_said_to_be_one(tmp_path: Path) -> None:
+    held = threading.Event()
+    graph = linked(20, held)
+    with (
+        RedisServer(tmp_path / "redis") as server,
+        server.client() as client,
+        Site(graph) as site,
+        Workers(tmp_path, "pages", f"{site.url}/0", server.port, 1) as workers,
+    ):
+        worker = workers[0].launch()
+        site.wait_for(lambda site: site.hits.total() > 1)
+        client.replicaof("127.0.0.1", "1")
+        held.set()
+        worker.wait_for("nothing can be changed there. Set REDIS_URL or REDIS_HOST to its master.")
+        client.replicaof("no", "one")
+        workers.wait()
+        assert_complete(workers, site, server, graph)
+        assert "does not answer" not in worker.log
+
+
+def test_a_copy_of_a_jobdir_that_another_worker_uses_is_suspected(
+    tmp_path: Path, server: RedisServer
+) -> None:
+    held = threading.Event()
+    graph = linked(20, held)
+    with (
+        Site(graph) as site,
+        Workers(
+            tmp_path, "pages", f"{site.url}/0", server.port, 2, ALTSCHED_LEASE_TIMEOUT=1
+        ) as workers,
+    ):
+        first, copied = workers
+        first.launch()
+        site.wait_for(lambda site: site.hits.total() > 1)
+        shutil.copytree(first.jobdir, copied.jobdir)
+        assert copied.launch().wait() == 1  # since the first one's feed is in it
+        held.set()
+        assert first.wait() == 0
+        assert "or another worker was started with a copy of this one's JOBDIR" in first.log
+        assert_complete(workers, site, server, graph)
 
 
 @pytest.mark.slow

@@ -233,6 +233,16 @@ def test_a_job_directory_of_a_crawl_that_is_gone(crawl: Crawl, server: RedisServ
     assert dump(server) == {}
 
 
+def test_what_is_missing_of_a_shared_crawl_was_in_its_keys(
+    crawl: Crawl, server: RedisServer
+) -> None:
+    crawl.run(**of(server, CLOSESPIDER_PAGECOUNT=1))
+    with server.client() as client:
+        client.hincrby(Keys("pages").meta, "accepted", 2)
+    crawl.run(**of(server))
+    assert "2 are neither done, pending nor dead: its keys were damaged, or" in crawl.log
+
+
 # The life of a crawl
 
 

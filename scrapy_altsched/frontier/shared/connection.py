@@ -204,10 +204,14 @@ def explain_errors(
     except kinds as error:
         # Nor does a traceback show a password that the server has sent back.
         shown = str(error) == _mask(error, client.connection_pool.connection_kwargs, whole=True)
-        raise _explanation(error, client) from (error if shown else None)
+        raise explain(error, client) from (error if shown else None)
 
 
-def _explanation(error: Exception, client: redis.Redis) -> AltschedError:
+def explain(error: Exception, client: redis.Redis, *, later: bool = False) -> AltschedError:
+    """An error of redis-py as one of ours: what is wrong, and what to do.
+
+    :param later: whether the server has answered before, as it is addressed then.
+    """
     parameters = client.connection_pool.connection_kwargs
     server = f"The Redis server at {address_of(client)}"
     text = _mask(error, parameters)
@@ -224,6 +228,11 @@ def _explanation(error: Exception, client: redis.Redis) -> AltschedError:
             f"{server} {problem}: set it in REDIS_URL, or as 'password' (and 'username') in"
             " REDIS_PARAMS."
         )
+    if isinstance(error, redis.exceptions.ReadOnlyError) or "READONLY" in text:
+        return ConfigError(
+            f"{server} is a replica, or read-only for another reason: nothing can be changed there."
+            " Set REDIS_URL or REDIS_HOST to its master."
+        )
     if isinstance(error, redis.BusyLoadingError):
         return SharedError(
             f"{server} is still loading its data; start the crawl again in a moment."
@@ -236,6 +245,8 @@ def _explanation(error: Exception, client: redis.Redis) -> AltschedError:
     if isinstance(error, TypeError | ValueError) and not isinstance(error, OSError):
         return _unusable(error, parameters)
     if isinstance(error, redis.ConnectionError | redis.TimeoutError | OSError):
+        if later:
+            return SharedError(f"{server} does not answer: {text}.")
         return _explain_connection(error, client, server)
     return SharedError(f"{server} refused a command: {text}.")
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import redis
 
-from ...errors import ConfigError, SharedError, StoreError
+from ...errors import AltschedError, ConfigError, SharedError, StoreError
 from ..contract import OnEvent, ignore_events
 from ..options import Options
 from ..store.journal import Journal
 from .batches import PROTOCOL, Status
-from .connection import address_of, connect, explain_errors
+from .connection import address_of, connect, explain, explain_errors
 from .exchange import Exchange
 from .frontier import SharedFrontier
 from .keys import Keys
@@ -49,7 +49,7 @@ class Worker:
     jobdir: str | None
     check: Callable[[], None]
     wake: Callable[[Callable[[], object]], object]
-    fail: Callable[[redis.RedisError], object]
+    fail: Callable[[AltschedError], object]
     warn: Callable[[str], object]
 
 
@@ -214,7 +214,9 @@ class _Crawl:
         link = Exchange(
             self._client,
             lambda: worker.wake(lambda: frontier.take_replies()),
-            lambda error: worker.wake(lambda: worker.fail(error)),
+            lambda error: worker.wake(
+                lambda: worker.fail(explain(error, self._client, later=True))
+            ),
         )
         frontier = SharedFrontier(
             self._options,

@@ -9,6 +9,7 @@ from typing import Any
 
 import redis
 
+from scrapy_altsched.errors import AltschedError
 from scrapy_altsched.frontier import Entry, Lease, Options
 from scrapy_altsched.frontier.contract import Event
 from scrapy_altsched.frontier.shared.frontier import SharedFrontier
@@ -99,7 +100,7 @@ def join(
     port = server if isinstance(server, int) else server.port
     clock = ManualClock()
     events: list[Event] = []
-    failures: list[redis.RedisError] = []
+    failures: list[AltschedError] = []
     worker = Worker(
         spider=spider,
         fingerprints=fingerprints,
