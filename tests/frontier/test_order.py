@@ -219,6 +219,15 @@ def test_a_slot_is_forgotten_only_when_nothing_of_it_is_left() -> None:
     assert slots.get("a").prefix != first_id
 
 
+def test_a_forgotten_slot_does_not_take_the_next_one_of_its_name_with_it() -> None:
+    slots = Slots()
+    old = slots.get("a")
+    assert slots.drop_if_empty(old)
+    slots.increase(slots.get("a"))
+    assert not slots.drop_if_empty(old)
+    assert slots.choose(Downloads({})) is slots.get("a")
+
+
 def test_a_slot_takes_at_most_300_bytes_of_memory() -> None:
     names = [f"host{number}.example.org" for number in range(20_000)]
     slots = Slots()

@@ -137,10 +137,13 @@ class Slots:
                 idle.clear()
 
     def drop_if_empty(self, slot: Slot) -> bool:
-        """Forget *slot* if nothing of it is pending, leased or stored; whether it was."""
-        if slot.count or slot.leased or slot.stored:
+        """Forget *slot* if nothing of it is pending, leased or stored; whether it was.
+
+        Another one may have its name by now: the last rows of a forgotten slot are deleted later.
+        """
+        if slot.count or slot.leased or slot.stored or self._by_name.get(slot.name) is not slot:
             return False
-        self._by_name.pop(slot.name, None)
+        del self._by_name[slot.name]
         return True
 
     def choose(self, gate: Gate) -> Slot | None:
