@@ -12,7 +12,7 @@ from .store.runs import SCRAPY_ALTSCHED, Components
 SYSTEM_CLOCK: Clock = SystemClock()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """How a frontier behaves.
 

@@ -276,7 +276,7 @@ class Machine(RuleBasedStateMachine):
     def begin(self, start: str, batch: int, batch_bytes: int) -> None:
         batches.BATCH, batches.BATCH_BYTES = batch, batch_bytes
         order = Order.parse(f"{self.policy_and_direction}/{start}")
-        self.options = Options(order, MAX_CRASHES, WINDOW)
+        self.options = Options(order=order, max_crashes=MAX_CRASHES, memory_requests=WINDOW)
         self.directory = Path(tempfile.mkdtemp(dir=self.base))
         self.disk = DiskKind(self.directory)
         self.frontier = self.disk.open(self.options)

@@ -157,7 +157,7 @@ class Machine(RuleBasedStateMachine):
 
     def open(self, record: Kept) -> Any:
         wire = Wire(self.server)
-        return SettledShared(Options(self.order), self.client, wire, record)
+        return SettledShared(Options(order=self.order), self.client, wire, record)
 
     @rule(
         who=WHO,

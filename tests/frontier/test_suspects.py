@@ -518,7 +518,7 @@ class Simulation:
         self.clock = ManualClock()
         self.rng = random.Random(self.seed)
         self.disk = DiskKind(self.directory)
-        self.options = Options(Order("slots", "fifo"), clock=self.clock, patience=540.0)
+        self.options = Options(order=Order("slots", "fifo"), clock=self.clock, patience=540.0)
         self.frontier = open_frontier(self.disk.path, OWNER, self.options)
         for number in range(self.pages):
             self.frontier.add(page(str(number)))

@@ -45,7 +45,7 @@ def disk(tmp_path: Path) -> Iterator[DiskKind]:
 
 
 def options(direction: str, cap: int = CAP) -> Options:
-    return Options(Order.parse(f"slots/{direction}/fifo"), memory_requests=cap)
+    return Options(order=Order.parse(f"slots/{direction}/fifo"), memory_requests=cap)
 
 
 def assert_small(frontier: LocalFrontier, cap: int = CAP) -> None:
@@ -426,7 +426,7 @@ def test_a_small_window_leases_as_a_memory_frontier_does(
     cap: int,
 ) -> None:
     directory = tmp_path_factory.mktemp("window")
-    options = Options(Order.parse(order), memory_requests=cap)
+    options = Options(order=Order.parse(order), memory_requests=cap)
     frontiers = [MemoryKind(directory).open(options), DiskKind(directory).open(options)]
     leases: list[tuple[Lease, ...]] = []
     number = 0
@@ -469,7 +469,7 @@ def test_a_small_window_leases_as_a_memory_frontier_does_for_long(
     disk: DiskKind, tmp_path: Path, order: str, cap: int
 ) -> None:
     rng = random.Random(f"{order} {cap}")
-    options = Options(Order.parse(order), memory_requests=cap)
+    options = Options(order=Order.parse(order), memory_requests=cap)
     memory, stored = MemoryKind(tmp_path).open(options), disk.open(options)
     leases: list[tuple[Lease, Lease]] = []
     number = 0

@@ -10,7 +10,7 @@ from typing import Any, Literal
 Idle = Literal["finish", "wait"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SharedOptions:
     """How a worker takes part in a shared crawl.
 

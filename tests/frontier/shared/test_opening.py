@@ -53,7 +53,7 @@ def test_the_first_worker_creates_a_crawl_and_others_join_it(
         ({"spider": "other"}, "is of spider 'spider', not of 'other'"),
         ({"fingerprints": b"more rules"}, r"other fingerprints \(rules\) than this worker's"),
         (
-            {"options": Options(Order("one"))},
+            {"options": Options(order=Order("one"))},
             "begun with the order slots/lifo/fifo, and this worker has one/lifo/fifo",
         ),
     ],

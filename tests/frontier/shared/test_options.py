@@ -49,7 +49,16 @@ def test_each_setting_arrives() -> None:
         REDIS_PARAMS={"password": "s3cret"},
     )
     redis = {"REDIS_HOST": "h", "REDIS_PARAMS": {"password": "s3cret"}}
-    assert found == SharedOptions("crawl", 5.0, 1, "wait", True, (OWN,), True, redis)
+    assert found == SharedOptions(
+        key="crawl",
+        lease_timeout=5.0,
+        prefetch=1,
+        idle="wait",
+        restart=True,
+        request_classes=(OWN,),
+        pickle=True,
+        redis=redis,
+    )
     assert "s3cret" not in repr(found)
 
 
