@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import deque
+
 from ..contract import Entry, OnEvent, Refused, Verdict
 from ..options import Options
 from ..store.states import encode_value
@@ -34,6 +37,11 @@ class Additions:
         self._here = here
         self._on_event = on_event
         self._known = Known()
+        #: Seen key -> number of the addition that is to store it and has no answer yet.
+        self._unacknowledged: dict[bytes, int] = {}
+        #: Of requests that were seen because of such an addition: *works* then, and its number.
+        #: Both ascend: what is found later concerns all pages that what was found before does.
+        self._relied_on: deque[tuple[int, int]] = deque()
         self.undecided = 0
         self.works = 0
         #: Fingerprint -> how many start requests with it were added that need not be unique.
@@ -46,6 +54,8 @@ class Additions:
             kind, seen_key = AdditionKind.UNIQUE, seen_key_of(entry.fingerprint)
             if seen_key in self._known:
                 self.works += 1
+                if seen_key in self._unacknowledged:
+                    self._rely_on(self._unacknowledged[seen_key])
                 return Verdict.SEEN
         entry.complete()
         if entry.payload is not None and len(entry.payload) > MOST_BYTES:
@@ -71,8 +81,33 @@ class Additions:
             self._known.add(seen_key)
         self.works += 1
         self.undecided += 1
-        self._stream.add(Addition(kind, seen_key, slot, level, inverted, row, entry))
+        addition = Addition(kind, seen_key, slot, level, inverted, row, entry)
+        self._stream.add(addition)
+        if entry.unique:
+            self._unacknowledged[seen_key] = addition.number
         return Verdict.UNDECIDED
+
+    def _rely_on(self, number: int) -> None:
+        relied_on = self._relied_on
+        while relied_on and relied_on[-1][1] >= number:
+            relied_on.pop()
+        relied_on.append((self.works, number))
+
+    def rests_after(self, origin: tuple[int, int]) -> int:
+        """After which addition those begin that the end of a leased request rests on.
+
+        A request that is seen here may not be stored yet, if the server has no memory for it.
+
+        :param origin: *works*, and the number of the last addition, when the lease was given out.
+        """
+        relied_on = self._relied_on
+        if not relied_on:
+            return origin[1]
+        last_answered = self._stream.last_answered
+        while relied_on and relied_on[0][1] <= last_answered:
+            relied_on.popleft()
+        first = bisect_right(relied_on, origin[0], key=lambda found: found[0])
+        return min(origin[1], relied_on[first][1] - 1) if first < len(relied_on) else origin[1]
 
     def put_back(self, entry: Entry) -> None:
         """Have a request wait again that the server does not have."""
@@ -105,6 +140,8 @@ class Additions:
         if entry is None:
             return
         self.undecided -= 1
+        if self._unacknowledged.get(addition.seen_key) == addition.number:
+            del self._unacknowledged[addition.seen_key]
         if not is_accepted:
             self._on_event(Refused(entry, Verdict.SEEN if entry.unique else Verdict.STARTED))
         elif entry.payload is None:

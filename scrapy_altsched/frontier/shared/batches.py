@@ -75,7 +75,8 @@ class Addition:
 class Ending:
     """The end of a lease, until the server has answered.
 
-    It rests on what was added while its request was worked on: additions number *after* + 1 to
+    It rests on what was added while its request was worked on, and on what made a request that it
+    led to a duplicate, if the server had not acknowledged that: additions number *after* + 1 to
     *upto*, some of which are its own.
 
     :ivar entry: the request, if somebody wants to hear that the lease had been lost.

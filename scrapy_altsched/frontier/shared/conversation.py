@@ -245,7 +245,7 @@ class Conversation:
         self._leases.lose(lease.key)
         if kind is not End.RELEASED and self._suspects.held_against:
             self._suspects.clear(lease.entry.fingerprint)
-        after: int = lease.origin[1]
+        after = self._additions.rests_after(lease.origin)
         upto = self._stream.last_addition
         self._stream.end(Ending(lease.key, kind, after, upto, reason, lease.entry))
         self.pressure.changes += 1

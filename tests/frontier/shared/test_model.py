@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
+from scrapy_altsched.frontier import Entry, Lease, Verdict
 from scrapy_altsched.frontier.shared import stream
+from scrapy_altsched.frontier.shared.additions import Additions
 from scrapy_altsched.frontier.shared.conversation import Conversation
 from scrapy_altsched.frontier.shared.stream import Stream
 
@@ -150,3 +152,50 @@ def test_an_ending_waits_for_what_it_rests_on(
     # Pages have so few links here that all of them would be in one batch.
     monkeypatch.setattr(stream, "_PROBE", 1)
     assert fails(Server(connect), "full kill return")
+
+
+def test_a_page_does_not_end_before_a_link_is_stored_that_was_seen_here_only(
+    connect: Connect,
+) -> None:
+    server = Server(connect)
+    crawl = Crawl(server, 0, frozenset())
+    worker = crawl.workers[0]
+    frontier = worker.frontier
+
+    def exchange() -> None:
+        frontier.commit()
+        for _ in range(3):
+            worker.clock.advance(1.0)
+            frontier.take_replies()
+            frontier._server._sender.send()
+            if worker.wire.batch is not None:
+                worker._exchange(worker.wire.batch)
+
+    for name in (b"first", b"second"):
+        frontier.add(Entry(name, "host", 0, payload=b"p", yielded=True))
+    frontier.lease()
+    exchange()
+    first = frontier.lease()
+    assert isinstance(first, Lease)
+    server.set_full(True)
+    assert frontier.add(Entry(b"link", "host", 0, payload=b"p")) is Verdict.UNDECIDED
+    exchange()
+    second = frontier.lease()
+    assert isinstance(second, Lease)
+    assert frontier.add(Entry(b"link", "host", 0, payload=b"p")) is Verdict.SEEN
+    frontier.finish(second)
+    exchange()
+    assert server.counts(crawl.keys)["done"] == 0
+    server.set_full(False)
+    exchange()
+    exchange()
+    counts = server.counts(crawl.keys)
+    assert (counts["accepted"], counts["done"]) == (3, 1)
+
+
+@pytest.mark.parametrize("mix", ["full stop", "full kill return"])
+def test_an_ending_waits_for_what_was_seen_here_only(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch, mix: str
+) -> None:
+    monkeypatch.setattr(Additions, "rests_after", lambda _, origin: origin[1])
+    assert fails(Server(connect), mix)
