@@ -11,7 +11,6 @@ import redis
 
 from scrapy_altsched.frontier import Entry, Lease, Verdict
 from scrapy_altsched.frontier.shared import stream
-from scrapy_altsched.frontier.shared.additions import Additions
 from scrapy_altsched.frontier.shared.conversation import Conversation
 from scrapy_altsched.frontier.shared.stream import Stream
 
@@ -191,11 +190,3 @@ def test_a_page_does_not_end_before_a_link_is_stored_that_was_seen_here_only(
     exchange()
     counts = server.counts(crawl.keys)
     assert (counts["accepted"], counts["done"]) == (3, 1)
-
-
-@pytest.mark.parametrize("mix", ["full stop", "full kill return"])
-def test_an_ending_waits_for_what_was_seen_here_only(
-    connect: Connect, monkeypatch: pytest.MonkeyPatch, mix: str
-) -> None:
-    monkeypatch.setattr(Additions, "rests_after", lambda _, origin: origin[1])
-    assert fails(Server(connect), mix)
