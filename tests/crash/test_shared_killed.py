@@ -106,6 +106,7 @@ def test_a_server_restarted_five_times_with_an_older_log(
             server.restore(copy)
             if kills_worker:
                 victim.launch()
+                victim.wait_until_open()
         workers.wait()
         assert "has lost its latest changes" in "".join(worker.logs for worker in workers)
         assert_complete(workers, site, server)
