@@ -11,6 +11,7 @@ from scrapy.utils.misc import load_object
 
 from .errors import JobdirError
 from .frontier.store.jobdir import ensure_directory
+from .plugins import make_safe
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
@@ -33,7 +34,11 @@ _COMMAND = SETTINGS_PRIORITIES["command"]
 
 
 class Addon:
-    """Sets scheduler, dupefilter and feed storage, unless the project sets its own."""
+    """Sets scheduler, dupefilter and feed storage, unless the project sets its own.
+
+    Plugins that the project has turned on, and that a kill would harm, are replaced by those of
+    ours that are derived from them.
+    """
 
     def __repr__(self) -> str:
         return "<scrapy_altsched.Addon>"
@@ -58,6 +63,7 @@ class Addon:
             if (storages.getpriority(scheme) or 0) > _ADDON:
                 self._report_override(f"FEED_STORAGES[{scheme!r}]", storages[scheme], path)
             storages.set(scheme, path, priority="addon")
+        make_safe(settings)
         if settings["JOBDIR"]:
             # Absolute for all components: the spider may change the working directory.
             jobdir = Path(settings["JOBDIR"]).absolute()

@@ -34,6 +34,7 @@ from .start_watch import StartWatch
 
 if TYPE_CHECKING:
     from scrapy import Spider
+    from scrapy.extensions.httpcache import FilesystemCacheStorage
     from scrapy.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -349,6 +350,11 @@ def fingerprinter_of(crawler: Crawler) -> RequestFingerprinterProtocol:
         return crawler.request_fingerprinter or RequestFingerprinter()
     except (AttributeError, RuntimeError):
         return RequestFingerprinter()
+
+
+def cache_entry(storage: FilesystemCacheStorage, spider: Spider, request: Request) -> Path:
+    """The directory of *request*'s entry in Scrapy's HTTP cache in files."""
+    return Path(storage._get_request_path(spider, request))
 
 
 def _find(crawler: Crawler) -> Any:

@@ -29,6 +29,7 @@ from .feeds import JobFeeds, check_files, find_files, warn_of_unsafe_feeds
 from .frontier import Components, Frontier, OnEvent, Options
 from .frontier.shared.options import SharedOptions
 from .maintenance.opening import open_frontier
+from .plugins import warn_of_unsafe_plugins
 from .requests.codec import PickleCodec
 from .requests.entries import Codec, Entries
 from .requests.fingerprint import NOTE, describe, shorten
@@ -173,6 +174,7 @@ class Scheduler(BaseScheduler):
         keeps_items = jobdir is not None or shared is not None
         if keeps_items:
             warn_of_unsafe_feeds(settings, spider)
+            warn_of_unsafe_plugins(settings, spider)
             if identity.is_refused is not None and type(self.df) is not BaseDupeFilter:
                 reports.log_foreign_filter(self.df)
         tally = Tally()

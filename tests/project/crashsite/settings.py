@@ -9,6 +9,7 @@ EXTENSIONS = {
     "crashsite.faults.Faults": 3,
     "crashsite.killpoints.KillPoint": 4,
     "crashsite.threads.DyingThread": 5,
+    "crashsite.torn.Tear": 6,
 }
 TELNETCONSOLE_ENABLED = False
 LOG_LEVEL = "INFO"

@@ -57,12 +57,23 @@ class FilesSpider(PagesSpider):
     """Has the files that a page links to downloaded with its item."""
 
     name = "files"
+    field = "file_urls"
+    ending = ".bin"
 
     def parse(self, response):
         links = response.css("a::attr(href)").getall()
-        files = [response.urljoin(link) for link in links if link.endswith(".bin")]
-        yield {"url": response.url, "file_urls": files}
-        yield from response.follow_all(link for link in links if not link.endswith(".bin"))
+        files = [response.urljoin(link) for link in links if link.endswith(self.ending)]
+        yield {"url": response.url, self.field: files}
+        yield from response.follow_all(link for link in links if not link.endswith(self.ending))
+
+
+class ImagesSpider(FilesSpider):
+    """Has the images that a page links to downloaded with its item."""
+
+    name = "images"
+    field = "image_urls"
+    ending = ".png"
+    custom_settings = {"IMAGES_THUMBS": {"small": (30, 30)}}
 
 
 class RefilledSpider(Spider):

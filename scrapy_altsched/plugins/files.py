@@ -1,0 +1,93 @@
+"""Scrapy's pipelines for files and images, with a local store that a kill leaves whole."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from io import BytesIO
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from scrapy.pipelines import files, images
+from scrapy.pipelines.files import FilesStoreProtocol, FSFilesStore, StatInfo
+from scrapy.pipelines.media import MediaPipeline
+
+from ..worker import PARAMETER
+
+if TYPE_CHECKING:
+    from scrapy import Request
+    from twisted.internet.defer import Deferred
+
+    SpiderInfo = MediaPipeline.SpiderInfo
+
+
+class LocalFilesStore(FSFilesStore):
+    """Writes each file under another name first, and renames it when it is whole.
+
+    A kill in between leaves a file ``.<digest>.partial``, which the next run of the job writes
+    over, as the item comes again.
+    """
+
+    def persist_file(
+        self,
+        path: str | PathLike[str],
+        buf: BytesIO,
+        info: SpiderInfo,
+        meta: dict[str, Any] | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        folder, _, name = str(path).rpartition("/")
+        # Another worker may store the same file meanwhile.
+        writer = f"{getattr(info.spider, PARAMETER, '')}/{name}".encode()
+        partial = f"{folder}/.{blake2b(writer, digest_size=8).hexdigest()}.partial".lstrip("/")
+        super().persist_file(partial, buf, info, meta, headers)
+        self._locate(partial).replace(self._locate(path))
+
+    def stat_file(self, path: str | PathLike[str], info: SpiderInfo) -> StatInfo:
+        """Checksum and time of a file; nothing of an empty one, as Scrapy stores none.
+
+        Such a file was cut short by a kill, before this class was in use.
+        """
+        return super().stat_file(path, info) if self.has(path) else {}
+
+    def has(self, path: str | PathLike[str]) -> bool:
+        """Whether a file that is not empty is there."""
+        place = self._locate(path)
+        return place.is_file() and place.stat().st_size > 0
+
+    def _locate(self, path: str | PathLike[str]) -> Path:
+        return Path(self.basedir, *str(path).split("/"))
+
+
+_LOCAL: dict[str, type[FilesStoreProtocol]] = {"": LocalFilesStore, "file": LocalFilesStore}
+
+
+class FilesPipeline(files.FilesPipeline):
+    """Scrapy's, for ``ITEM_PIPELINES``; it has that name since Scrapy derives settings from it."""
+
+    STORE_SCHEMES: ClassVar[dict[str, type[FilesStoreProtocol]]] = {
+        **files.FilesPipeline.STORE_SCHEMES,
+        **_LOCAL,
+    }
+
+
+class ImagesPipeline(images.ImagesPipeline):
+    """Scrapy's, for ``ITEM_PIPELINES``; it has that name since Scrapy derives settings from it."""
+
+    STORE_SCHEMES: ClassVar[dict[str, type[FilesStoreProtocol]]] = {
+        **images.ImagesPipeline.STORE_SCHEMES,
+        **_LOCAL,
+    }
+
+    def media_to_download(
+        self, request: Request, info: SpiderInfo, *, item: Any = None
+    ) -> Deferred[Any] | None:
+        """``None``, which has an image downloaded, also if a thumbnail is missing.
+
+        Scrapy stores these after the image, and a kill may come in between.
+        """
+        if isinstance(self.store, LocalFilesStore):
+            for name in self.thumbs:
+                if not self.store.has(self.thumb_path(request, name, info=info, item=item)):
+                    return None
+        return super().media_to_download(request, info, item=item)
