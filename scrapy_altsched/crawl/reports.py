@@ -273,6 +273,37 @@ class Reports:
         """The server of a shared crawl is not as it should be."""
         self._log(logging.WARNING, "%(warning)s", warning=warning)
 
+    def log_memory_full(self, waiting: int) -> None:
+        """The server of a shared crawl has no memory for new requests."""
+        self._log(
+            logging.WARNING,
+            "The server of the shared crawl has no memory for new requests: %(waiting)d %(changes)s"
+            " and those that follow wait here, and are sent again every few seconds; what is stored"
+            " is crawled meanwhile. Raise the server's maxmemory (redis-cli CONFIG SET maxmemory"
+            " ...), or delete what is not needed, such as a shared crawl: scrapy altsched drop KEY",
+            waiting=waiting,
+            changes=inflect(waiting, "change"),
+        )
+
+    def log_stalled(self, seconds: float, why: str) -> None:
+        """Nothing is done for long, though there is something to do; no reason: it goes on."""
+        if why:
+            self._stats.inc_value("altsched/shared/stalled")
+            self._log(
+                logging.ERROR,
+                "This worker has made no progress for %(seconds).0f s: %(why)s. Look at the crawl"
+                " with: %(check)s",
+                seconds=seconds,
+                why=why,
+                check=self._check,
+            )
+        else:
+            self._log(
+                logging.INFO,
+                "This worker makes progress again, after %(seconds).0f s",
+                seconds=seconds,
+            )
+
     def log_history_lost(self) -> None:
         """The server has lost its latest changes."""
         self._log(

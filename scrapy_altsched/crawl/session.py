@@ -32,9 +32,11 @@ from ..frontier.contract import (
     Isolated,
     LeaseLost,
     LeaseUnrecorded,
+    MemoryFull,
     Reason,
     Refused,
     SeenRemoved,
+    Stalled,
     Unreadable,
     Waiting,
 )
@@ -455,6 +457,10 @@ class Session:
             close_unfinished(self._engine, self._spider, FRONTIER_LOST)
         elif isinstance(event, FrontierFailed):
             close_failed(self._engine, self._spider, event.error)
+        elif isinstance(event, MemoryFull):
+            self._reports.log_memory_full(event.waiting)
+        elif isinstance(event, Stalled):
+            self._reports.log_stalled(event.seconds, event.why)
         elif isinstance(event, CameLate):
             self._reports.log_came_late()
         else:

@@ -56,6 +56,8 @@ local function put_back_some(from, most)
     end
 end
 
+-- A full server refuses nothing after a removal, and this is one.
+redis.call('HDEL', TAKEN, '')
 for _, id in ipairs(stored) do
     redis.call('HDEL', TAKEN, id)
 end

@@ -240,6 +240,28 @@ class FrontierFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryFull:
+    """The server has no memory for what is added: it is sent again, and all else goes on.
+
+    :ivar waiting: how many changes wait for it.
+    """
+
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stalled:
+    """There is something to do, and for long nothing was done, here or by others.
+
+    :ivar seconds: for how long.
+    :ivar why: the reason, as a sentence without its full stop; empty: it goes on now.
+    """
+
+    seconds: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class CameLate:
     """The crawl had finished before this worker came to it."""
 
@@ -258,6 +280,8 @@ Event = (
     | SeenRemoved
     | FrontierLost
     | FrontierFailed
+    | MemoryFull
+    | Stalled
     | CameLate
 )
 #: Called from within calls to the frontier only.

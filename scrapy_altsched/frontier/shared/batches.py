@@ -114,6 +114,8 @@ class Status(enum.Enum):
     LOST = b"LOST"
     #: The crawl had finished before this worker came.
     FINISHED = b"FINISHED"
+    #: The crawl would be a new one, and the server has no memory for it.
+    FULL = b"FULL"
     #: The server's data is of another version.
     PROTOCOL = b"PROTOCOL"
 

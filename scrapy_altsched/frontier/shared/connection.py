@@ -233,6 +233,11 @@ def explain(error: Exception, client: redis.Redis, *, later: bool = False) -> Al
             f"{server} is a replica, or read-only for another reason: nothing can be changed there."
             " Set REDIS_URL or REDIS_HOST to its master."
         )
+    if isinstance(error, redis.exceptions.OutOfMemoryError):
+        return SharedError(
+            f"{server} has no memory left: raise its maxmemory (redis-cli CONFIG SET maxmemory"
+            " ...), or delete what is not needed, such as a shared crawl: scrapy altsched drop KEY"
+        )
     if isinstance(error, redis.BusyLoadingError):
         return SharedError(
             f"{server} is still loading its data; start the crawl again in a moment."

@@ -23,6 +23,7 @@ from ..contract import (
     JobInfo,
     Lease,
     LeaseLost,
+    MemoryFull,
     OnEvent,
     Pressure,
     SeenRemoved,
@@ -36,6 +37,7 @@ from .leases import Leases
 from .memory_only import MemoryOnly
 from .record import Record
 from .sending import Link, Sender
+from .stall import Stall
 from .stream import EncodedBatch, Stream
 
 #: Changes with which a batch is sent at once, and seconds for which fewer wait for company.
@@ -45,6 +47,13 @@ _LINGER = 0.02
 _MOST_UNANSWERED = 10_000
 #: Leases are renewed as often as this in the time after which they expire.
 _RENEWALS = 4
+#: Seconds after which what the server had no memory for is sent again, at first and at most.
+_AGAIN_FIRST = 0.1
+_AGAIN_MOST = 5.0
+#: Seconds for which a server must have had memory before it is said once more that it has none.
+_FULL_EVERY = 60.0
+#: Seconds without an answer after which a server counts as silent.
+_SILENCE = 30.0
 
 
 class Conversation:
@@ -106,6 +115,12 @@ class Conversation:
         self._is_leaving = False
         #: Whether an answer was waited for in vain, and none has come since.
         self._is_given_up = False
+        #: When what the server had no memory for is sent again, and seconds between two attempts.
+        self._again_at, self._again_every = 0.0, _AGAIN_FIRST
+        #: Whether it was said that the server has no memory, and since when it has some again.
+        self._is_said_full, self._roomy_since = False, 0.0
+        self._heard_at = clock.monotonic()
+        self.stall = Stall(clock, self._progress, self._why_stalled, on_event)
         self.is_cut_off = False
         self.failure: FrontierFailedError | None = None
 
@@ -156,6 +171,7 @@ class Conversation:
             self._record.note_tokens([self._stream.token], self._stream.crawl)
             self._record.restart_leases(())
             self._is_beginning = False
+            self.stall.start()
         elif reply.status is Status.FINISHED:
             # What its feeds hold must not be overwritten with nothing.
             self.job = replace(self.job, resumed=True)
@@ -200,6 +216,12 @@ class Conversation:
                     " it had leased is crawled again by the others."
                 )
         self._check()
+        if self._stream.is_full and (changes := self._stream.unanswered):
+            raise StoreError(
+                f"The Redis server's memory is full: {changes}"
+                f" {inflect(changes, 'change is', 'changes are')} not saved, and their pages are"
+                " crawled again. Raise its maxmemory, then start this worker again."
+            )
 
     def note_start_end(self) -> None:
         """``Spider.start()`` has brought all that it will."""
@@ -216,6 +238,7 @@ class Conversation:
     def close(self) -> None:
         """Say nothing any more."""
         self.is_cut_off = True
+        self.stall.stop()
         self._sender.close()
 
     # What is said
@@ -223,6 +246,8 @@ class Conversation:
     def note_change(self) -> None:
         """Something is to be sent, soon or, if there is enough of it, now."""
         self.pressure.unanswered = self._stream.unanswered
+        if self._stream.is_full and not self._stream.waiting:
+            return  # it is sent with what is tried again
         self._sender.plan(0.0 if self._stream.waiting >= _ENOUGH else _LINGER)
 
     def hasten(self) -> None:
@@ -272,7 +297,7 @@ class Conversation:
         self.pressure.unanswered = self._stream.unanswered
 
     def wait_for_answers(self, timeout: float) -> None:
-        """Wait until everything is answered.
+        """Wait until everything is answered, but for what the server has no memory for.
 
         :param timeout: seconds.
         :raises StoreError: it was not.
@@ -280,6 +305,8 @@ class Conversation:
         """
         deadline = self._deadline(timeout)
         while self._stream.unanswered and not self.is_over:
+            if self._stream.is_full and not self._stream.waiting:
+                return
             self._sender.send()
             left = deadline - self._clock.monotonic()
             if not self.take_replies(max(0.0, left)) and left <= 0:
@@ -299,7 +326,35 @@ class Conversation:
         if self.failure is not None:
             raise self.failure
 
+    def _progress(self) -> tuple[int, ...]:
+        return self.reply.version, self.commits, self._leases.given
+
+    def _why_stalled(self) -> str:
+        reply, stream = self.reply, self._stream
+        if self.is_over or self._leases.given:
+            return ""
+        if stream.is_in_flight and self._clock.monotonic() - self._heard_at > _SILENCE:
+            return "the server does not answer"
+        if stream.is_full:
+            waiting = stream.unanswered
+            return (
+                f"the server's memory is full, and {waiting}"
+                f" {inflect(waiting, 'change of this worker waits', 'changes of this worker wait')}"
+                " for it"
+            )
+        if not self.is_waiting:
+            return ""
+        if reply.pending:
+            requests = inflect(reply.pending, "pending request")
+            return f"of {reply.pending} {requests} the server leases none to this worker"
+        if reply.leased:
+            requests = inflect(reply.leased, "request")
+            return f"all that is left ({reply.leased} {requests}) is leased by other workers"
+        return ""
+
     def _build(self) -> EncodedBatch:
+        if self._stream.is_full and self._clock.monotonic() >= self._again_at:
+            self._stream.try_again()
         leases = self._leases
         want = 0
         if self._wants_leases():
@@ -360,6 +415,8 @@ class Conversation:
                 self._on_event(FrontierLost())
             return
         self._measure()
+        if self._stream.is_full:
+            self._sender.plan(max(0.0, self._again_at - self._clock.monotonic()))
         if self._leases.is_announcing:
             self.hasten()
         elif self._stream.waiting:
@@ -378,7 +435,9 @@ class Conversation:
         was_announcing = self._leases.is_announcing
         self._is_given_up = False
         self.reply = reply
+        self._heard_at = self._clock.monotonic()
         outcome = self._stream.acknowledge(reply)
+        self._note_memory(is_refused=bool(reply.full), is_taken=bool(outcome.accepted))
         had_here = len(self._here.pending)
         for addition in outcome.accepted:
             self._additions.settle(addition, is_accepted=True)
@@ -410,6 +469,25 @@ class Conversation:
         # What was added meanwhile is not stored yet, and nobody may take it to be.
         if self._is_unreported and self._stream.unanswered == self._stream.held:
             self._note_committed()
+
+    def _note_memory(self, *, is_refused: bool, is_taken: bool) -> None:
+        now = self._clock.monotonic()
+        if is_refused:
+            self._again_at = now + self._again_every
+            self._again_every = min(self._again_every * 2, _AGAIN_MOST)
+            self._roomy_since = now
+            if not self._is_said_full:
+                self._is_said_full = True
+                self._on_event(MemoryFull(self._stream.unanswered))
+        elif is_taken:
+            self._again_every = _AGAIN_FIRST
+        if (
+            self._is_said_full
+            and not self._stream.is_full
+            and now - self._roomy_since > _FULL_EVERY
+        ):
+            # A server that is nearly full has memory for some in between.
+            self._is_said_full = False
 
     def _note_lost(self, reply: Reply, over: Iterable[Ending]) -> None:
         if not reply.void:

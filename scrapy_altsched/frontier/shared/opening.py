@@ -211,12 +211,15 @@ class _Crawl:
             suspected=record.evidence.in_flight,
             restarts=restarts,
         )
+        failures: list[AltschedError] = []
+
+        def note_failure(error: redis.RedisError) -> None:
+            failure = explain(error, self._client, later=True)
+            failures[:] = [failure]
+            worker.wake(lambda: worker.fail(failure))
+
         link = Exchange(
-            self._client,
-            lambda: worker.wake(lambda: frontier.take_replies()),
-            lambda error: worker.wake(
-                lambda: worker.fail(explain(error, self._client, later=True))
-            ),
+            self._client, lambda: worker.wake(lambda: frontier.take_replies()), note_failure
         )
         frontier = SharedFrontier(
             self._options,
@@ -232,9 +235,16 @@ class _Crawl:
         try:
             reply = frontier.join(_OPEN_WITHIN)
             if reply is None:
+                why = f" {failures[0]}" if failures else ""
                 raise SharedError(
                     f"This worker could not join the shared crawl {self._name} within"
-                    f" {_OPEN_WITHIN:g} s. Start it again when the server answers."
+                    f" {_OPEN_WITHIN:g} s. Start it again when the server answers.{why}"
+                )
+            if reply.status is Status.FULL:
+                raise SharedError(
+                    f"The shared crawl {self._name} cannot begin, as the server's memory is full:"
+                    " raise its maxmemory (redis-cli CONFIG SET maxmemory ...), or delete what is"
+                    " not needed, such as another shared crawl: scrapy altsched drop KEY"
                 )
             if reply.status in (Status.LOST, Status.PROTOCOL):
                 raise SharedError(

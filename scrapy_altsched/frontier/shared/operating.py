@@ -34,6 +34,15 @@ _READ_AT_ONCE, _REQUEUE_AT_ONCE = 500, 500
 _LOOKED_AT = 32
 _TOKEN_BYTES = 16
 
+# A full server takes no command inside of MULTI, but scripts that only read and delete; a replica
+# those that only read.
+_LOOK = """return {
+    redis.call('HMGET', KEYS[1], 'state', 'accepted', 'leased', 'done', 'dead'),
+    redis.call('ZCARD', KEYS[2]), redis.call('ZCARD', KEYS[3]) }"""
+_DROP = """local workers = redis.call('HKEYS', KEYS[1])
+redis.call('UNLINK', unpack(KEYS, 2))
+return workers"""
+
 
 @dataclass(frozen=True, slots=True)
 class CrawlState:
@@ -78,11 +87,8 @@ class SharedCrawl:
         keys = self.keys
         with explain_errors(self._client):
             crawl, about = self._look_up("about")
-            with self._client.pipeline() as together:
-                together.hmget(keys.meta, ("state", "accepted", "leased", "done", "dead"))
-                together.zcard(keys.pending)
-                together.zcard(keys.deadlines)
-                (state, *numbers), pending, workers = together.execute()
+            found: Any = self._client.eval(_LOOK, 3, keys.meta, keys.pending, keys.deadlines)
+            (state, *numbers), pending, workers = found
             accepted, leased, done, dead = map(int, numbers)
             some = random.Random(crawl).sample(list(keys.buckets(crawl)), _LOOKED_AT)
             with self._client.pipeline(transaction=False) as together:
@@ -131,11 +137,8 @@ class SharedCrawl:
         keys = self.keys
         with explain_errors(self._client):
             crawl, accepted = self._look_up("accepted", of_any_version=True)
-            with self._client.pipeline() as together:
-                together.hkeys(keys.workers)
-                # All that the rest rests on goes at once: a new crawl may begin right after that.
-                together.unlink(*keys.fixed)
-                workers: list[Any] = together.execute()[0]
+            # All that the rest rests on goes at once: a new crawl may begin right after that.
+            workers: Any = self._client.eval(_DROP, 1 + len(keys.fixed), keys.workers, *keys.fixed)
             unlink(self._client, map(keys.leases, workers))
             unlink(self._client, keys.buckets(crawl))
         return int(accepted or 0)

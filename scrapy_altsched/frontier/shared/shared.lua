@@ -123,8 +123,10 @@ end
 local is_full = false
 local probe = redis.pcall('HSET', META, 'crawl', crawl)
 if type(probe) == 'table' and probe.err then
-    if is_new or not probe.err:find('OOM', 1, true) then
+    if not probe.err:find('OOM', 1, true) then
         return redis.error_reply(probe.err)
+    elseif is_new and not restarts then
+        return cmsgpack.pack({ 'FULL' })
     end
     is_full = true
     redis.call('HDEL', META, '')

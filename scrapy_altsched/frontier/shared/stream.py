@@ -103,7 +103,10 @@ class Stream:
         #: How many of them, from the first on, may be sent.
         self._free = 0
         self._sent: tuple[list[Addition], list[Ending]] | None = None
-        self._is_full = False
+        #: Whether the server had no memory for additions, and whether they wait until
+        #: :meth:`try_again`, with endings that rest on them.
+        self.is_full = self._is_resting = False
+        self._resting: list[Ending] = []
 
     @property
     def is_in_flight(self) -> bool:
@@ -113,14 +116,16 @@ class Stream:
     @property
     def waiting(self) -> int:
         """How many changes could be sent now."""
-        return len(self._additions) + self._free + len(self._judged)
+        additions = 0 if self._is_resting else len(self._additions)
+        return additions + self._free + len(self._judged)
 
     @property
     def unanswered(self) -> int:
         """How many changes have no answer yet, those that must not be sent yet included."""
         sent = len(self._sent[0]) + len(self._sent[1]) if self._sent else 0
         judged = len(self._judged) + len(self._judged_sent)
-        return len(self._additions) + len(self._endings) + sent + judged
+        endings = len(self._endings) + len(self._resting)
+        return len(self._additions) + endings + sent + judged
 
     @property
     def held(self) -> int:
@@ -148,6 +153,13 @@ class Stream:
     def free_endings(self) -> None:
         """Let all endings be sent."""
         self._free = len(self._endings)
+
+    def try_again(self) -> None:
+        """Let additions be sent for which the server had no memory, some of them at first."""
+        self._is_resting = False
+        self._endings.extendleft(reversed(self._resting))
+        self._free += len(self._resting)
+        self._resting = []
 
     def judge(self, fingerprint: bytes, suspicion: bytes) -> None:
         """Send what is held against a request from now on; empty: nothing."""
@@ -246,7 +258,9 @@ class Stream:
         return EncodedBatch(keys, blob)
 
     def _take_additions(self) -> list[Addition]:
-        most = _PROBE if self._is_full else _MOST
+        if self._is_resting:
+            return []
+        most = _PROBE if self.is_full else _MOST
         size = count = 0
         for addition in self._additions[:most]:
             size += len(addition.row)
@@ -265,9 +279,16 @@ class Stream:
             ending = self._endings.popleft()
             self._free -= 1
             (kept if self._rests_on_unsent(ending) else taken).append(ending)
-        self._endings.extendleft(reversed(kept))
-        self._free += len(kept)
+        self._keep(kept)
         return taken
+
+    def _keep(self, endings: list[Ending]) -> None:
+        """Send endings later: with the next batch, or when what they rest on may be sent."""
+        if self._is_resting:
+            self._resting += endings
+        else:
+            self._endings.extendleft(reversed(endings))
+            self._free += len(endings)
 
     def _rests_on_unsent(self, ending: Ending) -> bool:
         unsent = self._additions
@@ -284,12 +305,12 @@ class Stream:
         self._judged_sent.clear()
         self.crawl = reply.crawl
         refused, full, skipped = set(reply.refused), set(reply.full), set(reply.skipped)
-        self._is_full = bool(full)
+        if additions:
+            self.is_full = self._is_resting = bool(full)
         again = [addition for addition in additions if addition.number in full]
         self._additions[:0] = again
         later = [ending for ending in endings if ending.key in skipped]
-        self._endings.extendleft(reversed(later))
-        self._free += len(later)
+        self._keep(later)
         decided = [addition for addition in additions if addition.number not in full]
         return Acknowledgement(
             [addition for addition in decided if addition.number not in refused],
@@ -309,6 +330,7 @@ class Stream:
             self._additions[:0] = self._sent[0]
         self._sent = None
         self._endings.clear()
+        self._resting = []
         self._free = 0
         self._judged = {**self._judged_sent, **self._judged}
         self._judged_sent = {}
