@@ -3,7 +3,8 @@
 -- Every key carries the tag {crawl:partition}, so that all are in one slot of a cluster, and every
 -- key that a call touches is declared in KEYS.  The names, after "altsched:{crawl:partition}:" :
 --
---   meta       hash    what is known of the crawl, its counters, and the version of all of this
+--   meta       hash    what is known of the crawl, its counters, and the version of all of this;
+--                      "held:" + token -> how many requests that worker has leased
 --   pending    zset    score 0; member: slot (8 bytes) + order key + row, taken by ZRANGEBYLEX
 --   ready      zset    slot -> load, of slots that have pending requests
 --   busy       hash    slot -> load, of slots that have leased requests
@@ -41,7 +42,7 @@ local UNIQUE, ANY, MARK, FORGET = 1, 2, 3, 4
 local DONE, DIED, RELEASED = 1, 2, 3
 local FREE, SUSPECT, BLAMED = 0, 1, 2
 local A_DEATH, SUSPECT_AT = 4, 12
-local WAITS = 'waits'
+local WAITS, HELD = 'waits', 'held:'
 
 local batch = cmsgpack.unpack(ARGV[1])
 local protocol, crawl, token, number = batch[1], batch[2], batch[3], batch[4]
@@ -65,7 +66,7 @@ end
 -- Who is asking: nothing is written until it is known that all of the batch applies.
 
 local meta = redis.call('HMGET', META, 'crawl', 'state', 'accepted', 'done', 'dead', 'leased',
-    'version', 'sequence', 'tick', 'epoch', 'created', 'about', 'previous', 'protocol')
+    'version', 'sequence', 'tick', 'epoch', 'created', 'about', 'previous', 'protocol', HELD .. token)
 local is_new, previous = not meta[1], meta[13] or ''
 if not is_new and meta[14] ~= protocol then
     return cmsgpack.pack({ 'PROTOCOL' })
@@ -132,7 +133,7 @@ if type(probe) == 'table' and probe.err then
     redis.call('HDEL', META, '')
 end
 if restarts then
-    redis.call('UNLINK', PENDING, READY, BUSY, WORKERS, DEADLINES, FEEDING, DEAD, SUSPECTS, HEARD)
+    redis.call('UNLINK', META, PENDING, READY, BUSY, WORKERS, DEADLINES, FEEDING, DEAD, SUSPECTS, HEARD)
 end
 
 local changed = is_new or reopened == 1
@@ -247,6 +248,23 @@ end
 
 take_back_judgement(token)
 
+-- Leases whose key went missing are no longer leased, and are in no state then.
+local function drop_missing(whose, held, from)
+    held = tonumber(held or 0)
+    if held > 0 and redis.call('HLEN', from) == 0 and redis.call('ZSCORE', DEADLINES, whose) then
+        leased = leased - held
+        changed = true
+    end
+end
+
+-- How many another worker holds is not known any more once some of its leases have gone elsewhere.
+local function drop_missing_of(whose, from)
+    drop_missing(whose, redis.call('HGET', META, HELD .. whose), from)
+    redis.call('HDEL', META, HELD .. whose)
+end
+
+drop_missing(token, not is_new and meta[15], LEASES)
+
 -- Workers come, and most do not come back.  One that does after all that time is told GAP.
 
 if number == 1 then
@@ -276,6 +294,7 @@ if adopt then
     for i = 1, #old, 2 do
         local from = KEYS[old[i + 1]]
         take_back_judgement(old[i])
+        drop_missing_of(old[i], from)
         if kept then
             put_back_all(from, nil, is_held)
         else
@@ -404,6 +423,7 @@ if overdue then
     local from, deadline = KEYS[overdue[2]], redis.call('ZSCORE', DEADLINES, overdue[1])
     if deadline and tonumber(deadline) < now then
         local put = {}
+        drop_missing_of(overdue[1], from)
         put_back_all(from, EXPIRE_AT_ONCE, nil, put)
         local its_record = redis.call('HGET', WORKERS, overdue[1])
         if its_record and #its_record > 8 then
@@ -584,7 +604,10 @@ redis.call('HSET', META, 'crawl', crawl, 'state', state, 'accepted', digits(acce
     'done', digits(done), 'dead', digits(dead), 'leased', digits(leased),
     'version', digits(version), 'sequence', digits(sequence), 'tick', digits(tick),
     'epoch', digits(epoch), 'created', digits(created), 'about', about,
-    'previous', previous, 'protocol', protocol)
+    'previous', previous, 'protocol', protocol, HELD .. token, digits(redis.call('HLEN', LEASES)))
+if leaving then
+    redis.call('HDEL', META, HELD .. token)
+end
 
 local reply = { 'OK', crawl, { accepted, pending, leased, done, dead, feeders, version, epoch, reopened },
     seen, full, void, skipped, keys, {}, state, late or '', number == 1 and about or '', suspicions, watched }

@@ -1,16 +1,19 @@
-"""Workers that do not come forward: a full server, and one that is silent."""
+"""Workers that do not come forward: a full server, one that is silent, leases that are gone."""
 
 from __future__ import annotations
+
+import time
 
 import pytest
 import redis
 
 from scrapy_altsched.errors import StoreError
 from scrapy_altsched.frontier.contract import Event, MemoryFull, Stalled
+from scrapy_altsched.frontier.shared.keys import Keys
 
 from ...frontiers import page
 from ...servers import RedisServer
-from .joining import PATIENCE, Joined, join
+from .joining import KEY, PATIENCE, Joined, join
 
 
 def wait(*workers: Joined, seconds: int) -> None:
@@ -104,3 +107,46 @@ def test_a_worker_with_nothing_to_do_is_not_stalled(server: RedisServer) -> None
     wait(worker, seconds=80)
     assert of(worker, Stalled) == []
     worker.close()
+
+
+def test_leases_that_went_missing_are_unaccounted_for(
+    server: RedisServer, client: redis.Redis
+) -> None:
+    first, second = join(server, prefetch=2), join(server, prefetch=2)
+    first.add(*(page(str(number)) for number in range(6)))
+    lost = [first.take(), first.take()]
+    first.settle()
+    [key] = client.keys(Keys(KEY).leases(b"*"))
+    missing = client.hlen(key)
+    client.delete(key)
+    for lease in lost:
+        first.frontier.finish(lease)
+    first.frontier.note_start_end()
+    first.commit()
+    done = second.work_off()
+    assert len(done) == 6 - missing
+    assert second.frontier.counts().unaccounted == missing
+    first.close()
+    second.close()
+
+
+def test_leases_of_a_dead_worker_that_went_missing(
+    server: RedisServer, client: redis.Redis
+) -> None:
+    dead = join(server, prefetch=1, lease_timeout=0.2)
+    dead.add(*(page(str(number)) for number in range(4)))
+    dead.take()
+    dead.settle()
+    token = dead.frontier._stream.token
+    missing = client.hlen(Keys(KEY).leases(token))
+    assert missing
+    client.delete(Keys(KEY).leases(token))
+    dead.frontier.abandon()
+    other = join(server)
+    deadline = time.monotonic() + PATIENCE
+    while client.zscore(Keys(KEY).deadlines, token) is not None:
+        assert time.monotonic() < deadline
+        other.answer()
+    assert len(other.work_off()) + missing == 4
+    assert other.frontier.counts().unaccounted == missing
+    other.close()
