@@ -192,7 +192,6 @@ class Scheduler(BaseScheduler):
             entries=Entries(
                 self._codec_of(config, spider, jobdir),
                 engine,
-                reports.log_unserializable,
                 tally,
                 by_slot=config.order.policy == "slots",
             ),

@@ -213,6 +213,10 @@ class LaterFrontier:
         self.check_owner()
         self._ask(lambda: self._inner.finish(lease))
 
+    def hold(self, lease: Lease) -> None:
+        self.check_owner()
+        self._ask(lambda: self._inner.hold(lease))
+
     def release(self, lease: Lease) -> None:
         self.check_owner()
         self._ask(lambda: self._inner.release(lease), lambda _: self._tell_of_more())

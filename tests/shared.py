@@ -139,9 +139,9 @@ class SettledShared:
         return self._additions.was_seen
 
     def forget(self, fingerprint: bytes) -> bool:
-        self._frontier.forget(fingerprint)
+        was_known = self._frontier.forget(fingerprint)
         self._settle()
-        return self._additions.was_seen
+        return was_known or self._additions.was_seen
 
     def finish(self, lease: Lease) -> None:
         self._frontier.finish(lease)

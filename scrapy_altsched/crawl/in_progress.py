@@ -6,12 +6,12 @@ which has to be polled.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import filterfalse
 from typing import TYPE_CHECKING
 
 from ..engine import Engine
-from ..frontier import Lease
+from ..frontier import Entry, Frontier, Lease
+from .descendants import Descendants
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -21,12 +21,14 @@ class InProgress:
     """The requests that were handed out and are not known to be done, and their leases.
 
     :param engine: knows which ones are in progress.
-    :param finish: called with each lease whose request has left the engine.
+    :param frontier: told of each lease whose request has left the engine.
+    :ivar descendants: which of them have led to requests that live in memory only.
     """
 
-    def __init__(self, engine: Engine, finish: Callable[[Lease], None]) -> None:
+    def __init__(self, engine: Engine, frontier: Frontier) -> None:
         self._engine = engine
-        self._finish = finish
+        self.descendants = Descendants(frontier)
+        self._finish = frontier.finish
         self._leases: dict[Request, Lease] = {}
         #: Further leases of a request, if the same object was scheduled more than once.
         self._more_leases: dict[Request, list[Lease]] = {}
@@ -39,6 +41,19 @@ class InProgress:
             self._more_leases.setdefault(request, []).append(lease)
         else:
             self._leases[request] = lease
+
+    def note_memory_only(self, entry: Entry) -> None:
+        """Note that a request is accepted that lives in memory only, and what brings it again.
+
+        What every run makes by itself is not leased, and brings it again without being held.
+        """
+        self._finish = self.descendants.finish
+        parent = self._engine.find_parent()
+        if parent is None:
+            if not entry.yielded:
+                self.descendants.orphans.add(entry)
+        elif parent in self._leases:
+            self.descendants.add(entry, self._leases[parent])
 
     def lease_of(self, request: Request) -> Lease | None:
         """The lease of a request that was handed out; ``None``: it was not."""

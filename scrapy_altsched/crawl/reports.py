@@ -135,7 +135,8 @@ class Reports:
             self._log(
                 logging.WARNING,
                 "%(count)d %(requests)s that could not be serialized ended with an earlier run of"
-                " this job and will not be crawled, unless found again on the same page.",
+                " this job. The pages and start requests that led to them are crawled again, to"
+                " find them.",
                 count=lost_in_memory,
                 requests=inflect(lost_in_memory, "request"),
             )
@@ -384,12 +385,14 @@ class Reports:
         outcome: Outcome,
         dead_letters: DeadLetters,
         *,
+        orphans: int,
         damage: str | None,
         store_damaged: bool = False,
         is_lost: bool = False,
     ) -> None:
         """The crawl ended and everything is saved.
 
+        :param orphans: how many requests end with the process that nothing brings again.
         :param damage: what a repair of the store could not keep.
         :param store_damaged: whether the crawl ended because the store has to be repaired.
         :param is_lost: whether the shared crawl is gone from the server.
@@ -425,10 +428,13 @@ class Reports:
         if counts.memory_only:
             self._log(
                 logging.WARNING,
-                "%(count)d pending %(requests)s could not be serialized and will not be crawled,"
-                " unless found again on the same page.",
+                "%(count)d %(requests)s could not be serialized and %(end)s with this process. The"
+                " pages and start requests that led to them stay pending, and find them again"
+                "%(but)s.",
+                but=f", but for {orphans} that came from elsewhere: lost" if orphans else "",
                 count=counts.memory_only,
-                requests=inflect(counts.memory_only, "request"),
+                requests=inflect(counts.memory_only, "pending request"),
+                end=inflect(counts.memory_only, "ends", "end"),
             )
         self.log_damage(counts, damage)
 

@@ -40,7 +40,7 @@ from ..frontier.contract import (
     Unreadable,
     Waiting,
 )
-from ..frontier.store.records import CANNOT_BE_RESTORED
+from ..frontier.store.records import CANNOT_BE_RESTORED, ORPHANS
 from ..maintenance.requeue import dead_requests
 from ..requests.entries import Entries, RequestEntry
 from ..requests.fingerprint import NOTE
@@ -152,7 +152,8 @@ class Session:
             self._crawler.signals.connect(self._note_response, response_received)
             self._crawler.signals.connect(self._stay_open, spider_idle)
             self._engine.call_when_closing(frontier.note_closing)
-        self._in_progress = InProgress(self._engine, frontier.finish)
+        self._in_progress = InProgress(self._engine, frontier)
+        self._entries.on_unserializable = self._note_unserializable
         self._at_open = frontier.counts()
         self._dead_letters = DeadLetters(dead_requests(frontier), self._entries.url_of)
         self._start = self._engine.watch_start(
@@ -253,6 +254,7 @@ class Session:
             counts,
             outcome,
             self._dead_letters,
+            orphans=len(self._in_progress.descendants.orphans),
             damage=damage,
             store_damaged=reason == STORE_DAMAGED,
             is_lost=reason == FRONTIER_LOST,
@@ -320,6 +322,10 @@ class Session:
         else:
             self._skipped_starts += 1
             self._tally["altsched/start/skipped"] += 1
+
+    def _note_unserializable(self, entry: Entry, error: CodecError) -> None:
+        self._reports.log_unserializable(entry.request, error)
+        self._in_progress.note_memory_only(entry)
 
     def next_request(self) -> Request | None:
         """The next request, or ``None``: nothing is pending, or nothing is ready yet."""
@@ -435,6 +441,7 @@ class Session:
         elif isinstance(event, Refused):
             request: Request = event.entry.request
             self._entries.note_refusal(event.entry)
+            self._in_progress.descendants.discard(event.entry)
             self._note_refusal(request, event.verdict, event.entry.yielded)
             self._update_stats()
             self._crawler.signals.send_catch_log(
@@ -474,6 +481,7 @@ class Session:
                 url = self._entries.decode(entry.payload).url
         name = url or f"with fingerprint {entry.fingerprint.hex()}"
         if isinstance(event, DeadLettered):
+            self._in_progress.descendants.discard(entry)
             self._dead_letters.note(entry.fingerprint, entry.payload or b"", event.reason)
             self._reports.log_dead_lettered(name, event.reason)
         elif isinstance(event, Isolated):
@@ -511,6 +519,7 @@ class Session:
         return {
             NOTE: self._fingerprint_note,
             EVERY_RUN_NOTE: self._every_run.note,
+            ORPHANS: str(len(self._in_progress.descendants.orphans)).encode(),
             **self._checkpoint.notes(),
             **self.feeds.notes(),
         }

@@ -300,15 +300,17 @@ class Lease:
         were added by this process.
     :ivar origin: where a release puts it back; the frontier's own.
     :ivar in_hand: whether its response was received.
+    :ivar held: whether :meth:`Frontier.hold` was told of it.
     """
 
-    __slots__ = ("entry", "in_hand", "key", "origin")
+    __slots__ = ("entry", "held", "in_hand", "key", "origin")
 
     def __init__(self, key: bytes, entry: Entry, origin: Any) -> None:
         self.key = key
         self.entry = entry
         self.origin = origin
         self.in_hand = False
+        self.held = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -462,6 +464,13 @@ class Frontier(SeenSet, Protocol):
 
     def finish(self, lease: Lease) -> None:
         """The leased request is done."""
+
+    def hold(self, lease: Lease) -> None:
+        """Nothing works on the leased request any more, but it is not done before others are.
+
+        It stays leased until :meth:`finish`, and is pending again after the process's death, but it
+        is not suspected of that, and nothing waits for its end.
+        """
 
     def release(self, lease: Lease) -> None:
         """Give a leased request back, as it was: it is pending again, at its old place."""

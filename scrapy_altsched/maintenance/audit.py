@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import StoreDamagedError
 from ..frontier.queue.order import Order
-from ..frontier.store.records import DAMAGE, Counters
+from ..frontier.store.records import DAMAGE, ORPHANS, Counters, describe_orphans
 from ..frontier.store.rows import Rows
 from ..frontier.store.states import PENDING, UNQUEUED, State
 from ..inflection import inflect
@@ -123,6 +123,9 @@ class _Audit:
                 self._add("losses", text, Remedy.ACCEPT_LOSS)
                 self._was_repaired = True
             self._counters = self._rows.counters()
+            orphans = describe_orphans(self._counters, self._rows.note(ORPHANS))
+            if orphans is not None:
+                self._add("losses", orphans, Remedy.ACCEPT_LOSS)
             if self._rows.identity() is None:
                 self._add("identities", "The store has no identity.")
 

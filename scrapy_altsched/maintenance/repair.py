@@ -24,6 +24,7 @@ from ..frontier.store.journal import Journal
 from ..frontier.store.records import (
     CANNOT_BE_RESTORED,
     DAMAGE,
+    ORPHANS,
     Batch,
     Counters,
     add_damage,
@@ -101,7 +102,7 @@ def accept_loss(path: Path, owner: str) -> int:
         pending = sum(count for _, count, _ in journal.slots())
         accounted = counters.count_unqueued() + pending
         counts = replace(counters, accepted=accounted)
-        batch = Batch(counts, notes={DAMAGE: b""})
+        batch = Batch(counts, notes={DAMAGE: b"", ORPHANS: b"0"})
         for key, why, value in journal.dead():
             if why.startswith(CANNOT_BE_RESTORED):
                 batch.stored[DEAD].append((key, DEAD.join(f"given up, since {why}", value)))

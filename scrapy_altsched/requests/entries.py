@@ -39,11 +39,14 @@ class Codec(Protocol):
         """Whether *request* is all that :meth:`decode` would make of *payload*."""
 
 
+def ignore(_: Entry, __: CodecError) -> None:
+    """For requests that are encoded before a crawl is open."""
+
+
 class Entries:
     """Turns requests of a crawl into entries, and entries into requests.
 
     :param codec: makes bytes of requests; ``None``: they do not survive the process.
-    :param on_unserializable: called with each request that cannot be encoded, and why.
     :param tally: name of a stat -> by how much to increase it: what is enqueued and dequeued.
     :param by_slot: whether requests wait in the queues of their download slots.
     """
@@ -52,14 +55,14 @@ class Entries:
         self,
         codec: Codec | None,
         engine: Engine,
-        on_unserializable: Callable[[Request, CodecError], None],
         tally: MutableMapping[str, int],
         *,
         by_slot: bool,
     ) -> None:
         self._codec = codec
         self._engine = engine
-        self._on_unserializable = on_unserializable
+        #: Called with each entry whose request cannot be encoded, and why.
+        self.on_unserializable: Callable[[Entry, CodecError], object] = ignore
         self._tally = tally
         self._by_slot = by_slot
 
@@ -75,7 +78,7 @@ class Entries:
             try:
                 entry.payload = codec.encode(request)
             except CodecError as error:
-                self._on_unserializable(request, error)
+                self.on_unserializable(entry, error)
         self._count(entry, 1)
 
     def note_refusal(self, entry: Entry) -> None:

@@ -430,6 +430,26 @@ def test_memory_only_requests_are_counted_until_they_are_done(frontier: LocalFro
     assert frontier.mark_seen(b"a")
 
 
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_held_request_stays_leased_until_it_is_finished(
+    frontier: LocalFrontier, stored: bool
+) -> None:
+    add(frontier, page("a", stored=stored), page("b"))
+    for lease in take_all(frontier):
+        if lease.entry.fingerprint == b"a":
+            held = lease
+            frontier.hold(lease)
+        else:
+            frontier.finish(lease)
+    frontier.commit()
+    counts = frontier.counts()
+    assert (counts.pending, counts.leased, counts.done) == (0, 1, 1)
+    frontier.finish(held)
+    frontier.commit()
+    counts = frontier.counts()
+    assert (counts.leased, counts.done, counts.memory_only, counts.unaccounted) == (0, 2, 0, 0)
+
+
 # counts, commit, close
 
 
@@ -500,6 +520,7 @@ VERBS: dict[str, Callable[[LocalFrontier, Lease], object]] = {
     "mark_seen": lambda frontier, _: frontier.mark_seen(b"b"),
     "lease": lambda frontier, _: lease_from(frontier),
     "finish": lambda frontier, lease: frontier.finish(lease),
+    "hold": lambda frontier, lease: frontier.hold(lease),
     "release": lambda frontier, lease: frontier.release(lease),
     "dead_letter": lambda frontier, lease: frontier.dead_letter(lease, "why"),
     "forget": lambda frontier, _: frontier.forget(b"a"),

@@ -242,6 +242,48 @@ def test_one_that_is_over_is_not_suspected_though_that_was_not_committed(
     assert [*frontier._suspects.held_against] == [b"b", b"c"]
 
 
+@pytest.mark.parametrize("commits", [True, False])
+def test_one_that_is_held_is_not_suspected(disk: DiskKind, options: Options, commits: bool) -> None:
+    """Its page was worked on to the end: it only waits for what it has led to."""
+    frontier = open_frontier(disk.path, OWNER, options)
+    frontier.add(page("a"))
+    frontier.add(page("b"))
+    frontier.commit()
+    held = take(frontier)
+    frontier.note_response(held)
+    frontier.hold(held)
+    other = take(frontier)
+    if commits:
+        # The log of leases begins again.
+        frontier.finish(other)
+        frontier.commit()
+    frontier = reopened(disk, options, frontier)
+    assert suspicions_of(frontier) == (0, 0)
+    assert work_off(frontier) == (["a"] if commits else ["a", "b"])
+
+
+def test_a_suspect_that_is_held_is_none_any_more(disk: DiskKind, options: Options) -> None:
+    frontier = resumed(disk, options, in_hand="a", others="b")
+    leases = list(take_all(frontier))
+    for lease in leases:
+        (frontier.hold if name_of(lease) == "a" else frontier.finish)(lease)
+    frontier.commit()
+    frontier = reopened(disk, options, frontier)
+    assert suspicions_of(frontier) == (0, 0)
+    assert work_off(frontier) == ["a"]
+
+
+def test_one_that_is_held_keeps_no_other_from_being_alone(disk: DiskKind, options: Options) -> None:
+    frontier = blamed(disk, options, "x")
+    held = take(frontier)
+    frontier.hold(held)
+    alone = take(frontier)
+    assert name_of(alone) == "!"
+    frontier.add(page("child", stored=False))
+    frontier.hold(alone)
+    assert name_of(take(frontier)) == "child"
+
+
 def test_a_log_that_began_anew_knows_who_is_in_hand(disk: DiskKind, options: Options) -> None:
     frontier = open_frontier(disk.path, OWNER, options)
     for name in "abc":

@@ -104,6 +104,7 @@ class LocalFrontier:
         self.pressure = kept.pressure
         self._live = kept.live
         self._leases: dict[bytes, Lease] = {}
+        self._held: dict[bytes, Lease] = {}
         #: Entries of which it could not be read whether they were seen.
         self._undecided: list[Entry] = []
         self._pending = 0
@@ -114,7 +115,7 @@ class LocalFrontier:
             kept,
             kept.memory_requests,
             unwritten=kept.unwritten,
-            out=(self._leases, suspects.withheld, kept.ended),
+            out=(self._leases, self._held, suspects.withheld, kept.ended),
         )
         self._slots = Slots(self._live.next_slot)
         for slot, count in kept.slots():
@@ -235,6 +236,13 @@ class LocalFrontier:
         self._end(lease)
         self._live.done += 1
 
+    def hold(self, lease: Lease) -> None:
+        self._end_work(lease)
+        if self._suspects.held_against:
+            self._clear(lease.entry.fingerprint)
+        lease.held = True
+        self._held[lease.key] = lease
+
     def dead_letter(self, lease: Lease, reason: str) -> None:
         self._end(lease, reason)
         self._live.dead += 1
@@ -265,7 +273,7 @@ class LocalFrontier:
         return Counts(
             live.accepted,
             self._pending,
-            len(self._leases),
+            len(self._leases) + len(self._held),
             live.done,
             live.dead,
             live.memory_only,
@@ -402,23 +410,32 @@ class LocalFrontier:
             self._on_event(LeaseUnrecorded())
         return lease
 
-    def _drop_lease(self, lease: Lease) -> Slot:
+    def _end_work(self, lease: Lease) -> None:
         if self._forks != _forks:
             self.check_owner()
         del self._leases[lease.key]
         self._kept.leases.note_over(lease.entry.fingerprint)
         if self._suspects.matters and self._suspects.note_end(lease):
             self.pressure.urgent = True
+
+    def _drop_lease(self, lease: Lease) -> Slot:
+        if lease.held:
+            del self._held[lease.key]
+        else:
+            self._end_work(lease)
         slot: Slot = lease.origin
         self._slots.end_lease(slot)
         return slot
 
+    def _clear(self, fingerprint: bytes) -> None:
+        if self._suspects.clear(fingerprint):
+            self._kept.clear(fingerprint)
+
     def _end(self, lease: Lease, reason: str | None = None) -> None:
         slot = self._drop_lease(lease)
         entry = lease.entry
-        suspects = self._suspects
-        if suspects.held_against and suspects.clear(entry.fingerprint):
-            self._kept.clear(entry.fingerprint)
+        if self._suspects.held_against:
+            self._clear(entry.fingerprint)
         if entry.payload is None:
             self._live.memory_only -= 1
         self._kept.end(lease.key, slot, entry, reason)

@@ -16,7 +16,15 @@ from ..contract import Entry, JobInfo
 from ..options import Options
 from ..queue.slots import Slot
 from ..store.journal import Journal
-from ..store.records import DAMAGE, Batch, Counters, Suspicion
+from ..store.records import (
+    DAMAGE,
+    ORPHANS,
+    Batch,
+    Counters,
+    Suspicion,
+    add_damage,
+    describe_orphans,
+)
 from ..store.runs import Run, begin
 from ..suspects import find_suspects
 from .batches import Draft
@@ -101,6 +109,10 @@ class Persistence:
         self._run = Run(counters.run, self._options.components)
         batch.notes.update(begin(self._run, journal))
         damage = batch.notes.get(DAMAGE) or journal.note(DAMAGE) or b""
+        orphans = describe_orphans(saved, journal.note(ORPHANS))
+        if orphans is not None:
+            batch.notes[DAMAGE] = damage = add_damage(damage, orphans)
+        batch.notes[ORPHANS] = b"0"
         batch.suspects += suspects.items()
         batch.notes["order"] = str(self._options.order).encode()
         journal.write(batch, wait=True)

@@ -62,8 +62,8 @@ class Window:
     :param store: where the rest is.
     :param cap: how many requests of stored queues to keep in memory, in all.
     :param unwritten: keys of requests that are not stored, for good or yet.
-    :param out: containers of keys that may be stored but are in no queue: leased, withheld, or over
-        since the last commit.
+    :param out: containers of keys that may be stored but are in no queue: leased, held, withheld,
+        or over since the last commit.
     :param most_bytes: how many bytes of payload to keep in memory.
     """
 
@@ -72,7 +72,7 @@ class Window:
         store: ReadsPending,
         cap: int,
         unwritten: Container[bytes],
-        out: tuple[Container[bytes], Container[bytes], Container[bytes]],
+        out: tuple[Container[bytes], Container[bytes], Container[bytes], Container[bytes]],
         most_bytes: int = _MOST_BYTES,
     ) -> None:
         self._store = store
@@ -204,12 +204,12 @@ class Window:
             rows = self._store.read_pending(slot.prefix, start, limit, most_bytes)
             # All in memory is past the bound: what is stored is among the rows, or comes later.
             keys = [key for key in slot.keys if not self._drop_stored(key)]
-            leased, withheld, ended = self._out
+            leased, held, withheld, ended = self._out
             size = 0
             for key, value in rows:
                 size += len(value)
                 # A write that failed may have stored what counts as unwritten.
-                if key in leased or key in withheld or key in ended:
+                if key in leased or key in held or key in withheld or key in ended:
                     continue
                 if key in entries:
                     continue

@@ -44,6 +44,11 @@ class Additions:
         self._relied_on: deque[tuple[int, int]] = deque()
         self.undecided = 0
         self.works = 0
+        #: Requests in memory only -> the seen key that is sent with the first commit after their
+        #: end: if this worker dies before, they are found again, and must not be known.
+        self._unmarked: dict[Entry, bytes] = {}
+        #: Seen keys of those that have ended since the last commit.
+        self._ended: list[bytes] = []
         #: Fingerprint -> how many start requests with it were added that need not be unique.
         self._claimed: dict[bytes, int] = {}
 
@@ -74,7 +79,8 @@ class Additions:
             self._here.add(level, inverted, entry)
             return Verdict.ADDED
         else:
-            kind = AdditionKind.MARK
+            kind = AdditionKind.CHECK
+            self._unmarked[entry] = seen_key
         if entry.unique:
             # Whatever the server says of this one, an equal one is seen: the page that brings this
             # one does not end before it is stored.
@@ -109,6 +115,23 @@ class Additions:
         first = bisect_right(relied_on, origin[0], key=lambda found: found[0])
         return min(origin[1], relied_on[first][1] - 1) if first < len(relied_on) else origin[1]
 
+    @property
+    def held(self) -> int:
+        """How many seen keys are sent with the next commit."""
+        return len(self._ended)
+
+    def end_here(self, entry: Entry) -> None:
+        """A request that was in memory only is over: its seen key is to be known."""
+        seen_key = self._unmarked.pop(entry, None)
+        if seen_key is not None:
+            self._ended.append(seen_key)
+
+    def free_ended(self) -> None:
+        """Let the seen keys be sent of all that is over: a commit has saved what it led to."""
+        for seen_key in self._ended:
+            self._stream.add(Addition(AdditionKind.MARK, seen_key))
+        self._ended.clear()
+
     def put_back(self, entry: Entry) -> None:
         """Have a request wait again that the server does not have."""
         level, inverted = self._order.level(entry.priority, entry.start)
@@ -128,6 +151,9 @@ class Additions:
         seen_key = seen_key_of(fingerprint)
         was_known = seen_key in self._known
         self._known.discard(seen_key)
+        for entry in [entry for entry, key in self._unmarked.items() if key == seen_key]:
+            del self._unmarked[entry]
+        self._ended = [key for key in self._ended if key != seen_key]
         self._stream.add(Addition(AdditionKind.FORGET, seen_key))
         return was_known
 
@@ -143,6 +169,7 @@ class Additions:
         if self._unacknowledged.get(addition.seen_key) == addition.number:
             del self._unacknowledged[addition.seen_key]
         if not is_accepted:
+            self._unmarked.pop(entry, None)
             self._on_event(Refused(entry, Verdict.SEEN if entry.unique else Verdict.STARTED))
         elif entry.payload is None:
             self._here.accepted += 1

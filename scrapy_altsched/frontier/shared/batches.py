@@ -30,6 +30,8 @@ class AdditionKind(enum.IntEnum):
     MARK = 3
     #: A seen key to be removed.
     FORGET = 4
+    #: Whether a seen key is known, of a request that stays on its worker.
+    CHECK = 5
 
 
 class End(enum.IntEnum):

@@ -201,7 +201,7 @@ class Conversation:
         :raises FrontierFailedError: it cannot.
         """
         deadline = self._deadline(timeout)
-        self._stream.free_endings()
+        self._free_endings()
         is_gone = False
         while not is_gone and not self.is_over:
             if not self._stream.is_in_flight:
@@ -286,14 +286,18 @@ class Conversation:
 
     def commit(self) -> None:
         """Let what has ended be told."""
-        self._stream.free_endings()
+        self._free_endings()
         self.pressure.urgent = False
         self._measure()
         if self._stream.waiting:
             self.note_change()
 
+    def _free_endings(self) -> None:
+        self._additions.free_ended()
+        self._stream.free_endings()
+
     def _measure(self) -> None:
-        self.pressure.changes = self._stream.held
+        self.pressure.changes = self._stream.held + self._additions.held
         self.pressure.unanswered = self._stream.unanswered
 
     def wait_for_answers(self, timeout: float) -> None:
@@ -528,6 +532,7 @@ class Conversation:
             self._record.restart_leases(
                 (lease.entry.fingerprint, is_alone(lease), lease.in_hand)
                 for lease in self._leases.given_out()
+                if not lease.held
             )
         self._on_event(Committed(self.commits))
 

@@ -194,8 +194,13 @@ class SharedFrontier:
         if lease.key:
             self._end(lease, End.DONE)
         else:
-            self._end_here(lease)
+            self._finish_here(lease)
             self._here.done += 1
+
+    def hold(self, lease: Lease) -> None:
+        self.check_owner()
+        self._end_work(lease)
+        lease.held = True
 
     def release(self, lease: Lease) -> None:
         if lease.key:
@@ -208,7 +213,7 @@ class SharedFrontier:
         if lease.key:
             self._end(lease, End.DIED, reason.encode("utf-8", "surrogatepass"))
         else:
-            self._end_here(lease)
+            self._finish_here(lease)
             self._here.dead += 1
 
     def _give_up(self, lease: Lease, reason: str) -> None:
@@ -227,7 +232,16 @@ class SharedFrontier:
         self._here.leased -= 1
         self._server.note_change()
 
+    def _finish_here(self, lease: Lease) -> None:
+        self._end_here(lease)
+        self._additions.end_here(lease.entry)
+        self.pressure.changes += 1
+
     def _note_end(self, lease: Lease) -> None:
+        if not lease.held:
+            self._end_work(lease)
+
+    def _end_work(self, lease: Lease) -> None:
         if self._leases.end(lease):
             self.pressure.urgent = True
 
@@ -278,7 +292,8 @@ class SharedFrontier:
 
     def has_changes(self, notes: Mapping[str, bytes] = _NO_NOTES) -> bool:
         self.check_owner()
-        return self._stream.unanswered > 0 or self._record.has_changed(notes)
+        has_ended = self._stream.unanswered > 0 or self._additions.held > 0
+        return has_ended or self._record.has_changed(notes)
 
     def commit(self, notes: Mapping[str, bytes] = _NO_NOTES, *, wait: bool = False) -> Progress:
         self.check_owner()

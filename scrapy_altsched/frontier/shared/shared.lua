@@ -38,7 +38,7 @@ local SUPERSEDED = 9007199254740991 -- 2^53 - 1
 local EXPIRE_AT_ONCE, FORGET_AT_ONCE = 100, 100
 local REMEMBERED = 604800000 -- ms: far longer than any lease lasts
 
-local UNIQUE, ANY, MARK, FORGET = 1, 2, 3, 4
+local UNIQUE, ANY, MARK, FORGET, CHECK = 1, 2, 3, 4, 5
 local DONE, DIED, RELEASED = 1, 2, 3
 local FREE, SUSPECT, BLAMED = 0, 1, 2
 local A_DEATH, SUSPECT_AT = 4, 12
@@ -335,6 +335,10 @@ for i = 1, #adds, 8 do
             seen[#seen + 1] = n
         else
             epoch = epoch + 1
+        end
+    elseif kind == CHECK then
+        if redis.call('HEXISTS', bucket, field) == 1 then
+            seen[#seen + 1] = n
         end
     else
         local is_accepted = true

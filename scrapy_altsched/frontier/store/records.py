@@ -8,18 +8,38 @@ import struct
 from dataclasses import asdict, astuple, dataclass, field
 from typing import Any
 
+from ...inflection import inflect
 from .states import STATES, UNQUEUED, State
 
 #: How the reason of a dead letter begins that could not be restored.
 CANNOT_BE_RESTORED = "it cannot be restored: "
 #: Name of the note that says what the job may lack, and why; empty if nothing.
 DAMAGE = "damage"
+#: Name of the note that says how many requests in memory only no page and no start() brings again.
+#: Earlier versions wrote none, and pages were done before what they had led to.
+ORPHANS = "orphans"
 
 
 def add_damage(noted: bytes | None, sentence: str) -> bytes:
     """The note :data:`DAMAGE` with *sentence* at its end, if it does not say so yet."""
     text = (noted or b"").decode()
     return (text if sentence in text else f"{text} {sentence}".strip()).encode()
+
+
+def describe_orphans(counters: Counters, noted: bytes | None) -> str | None:
+    """What is lost with the process that lived in memory only, in a sentence.
+
+    :param noted: the note :data:`ORPHANS`.
+    :return: ``None``: nothing.
+    """
+    lost = counters.memory_only if noted is None else int(noted)
+    if not lost:
+        return None
+    return (
+        f"{lost} {inflect(lost, 'request')} that could not be serialized, and that no page and no"
+        f" start() brings again, {inflect(lost, 'ends', 'end')} with the process that found"
+        f" {inflect(lost, 'it', 'them')}."
+    )
 
 
 _COUNT = struct.Struct(">Q")

@@ -8,8 +8,11 @@ import signal
 
 from scrapy import Request, Spider, signals
 from scrapy.exceptions import DontCloseSpider
-from scrapy.utils.defer import maybe_deferred_to_future
+from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from twisted.internet.defer import Deferred
+
+from scrapy_altsched.engine import Engine, current_scheduler
+from scrapy_altsched.event_loop import sleep
 
 
 class PagesSpider(Spider):
@@ -190,6 +193,51 @@ class MemoryOnlySpider(Spider):
             yield Request(f"{self.url}/b", callback=lambda response: {"url": response.url})
         if response.url.endswith("/c"):
             yield Request(f"{self.url}/b")
+
+
+class LambdasSpider(Spider):
+    """Ten lists of twenty pages, each of which leads to one more: all by lambdas."""
+
+    name = "lambdas"
+
+    async def start(self):
+        yield Request(f"{self.url}/", self.parse)
+
+    def parse(self, response):
+        for number in range(10):
+            yield Request(f"{self.url}/list/{number}", self.parse_list)
+
+    def parse_list(self, response):
+        for number in range(20):
+            yield response.follow(f"{response.url}/{number}", lambda page: self.parse_page(page))
+
+    def parse_page(self, response):
+        yield {"url": response.url}
+        yield response.follow(f"{response.url}/more", lambda page: iter([{"url": page.url}]))
+
+
+class OrphanSpider(Spider):
+    """A timer brings a request that cannot be serialized, and then the run ends.
+
+    :ivar end: "kill" or "close"; empty: there is no timer.
+    """
+
+    name = "orphan"
+
+    async def start(self):
+        yield Request(f"{self.url}/")
+
+    def parse(self, response):
+        if self.end:
+            deferred_from_coro(self.feed())
+
+    async def feed(self):
+        await sleep(0)
+        self.crawler.engine.crawl(Request(f"{self.url}/fed", callback=lambda _: None))
+        current_scheduler(self.crawler).checkpoint()
+        if self.end == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        Engine(self.crawler).close_spider(self, "enough")
 
 
 class OrderSpider(Spider):
