@@ -21,7 +21,14 @@ from .frontier import Components, Frontier, Options
 from .frontier.options import SYSTEM_CLOCK
 from .inflection import inflect
 from .maintenance.opening import open_frontier
-from .requests.fingerprint import NOTE, apply_rules, describe, makes_scrapys_own, shorten
+from .requests.fingerprint import (
+    NOTE,
+    apply_rules,
+    are_sha1,
+    describe,
+    makes_scrapys_own,
+    shorten,
+)
 from .requests.identity import PageIdentity, no_page
 from .requests.recent import RecentURLs, page_of
 from .settings import Config
@@ -86,17 +93,16 @@ class DupeFilter(BaseDupeFilter):
         self._make = apply_rules(self.fingerprinter, rules, stats).fingerprint
         #: What makes the fingerprints, for the job's note about it.
         self.fingerprint_note = describe(self.fingerprinter, rules)
+        is_ours = type(self).fingerprint is DupeFilter.fingerprint
         is_by_url = (
-            type(self).fingerprint is DupeFilter.fingerprint
-            and self.is_exact
-            and not rules
-            and makes_scrapys_own(self.fingerprinter)
+            is_ours and self.is_exact and not rules and makes_scrapys_own(self.fingerprinter)
         )
         #: Which page a request is, for a scheduler that shares its frontier.
         self.identity = PageIdentity(
             self.fingerprint,
             RecentURLs(page_of if is_by_url else no_page),
             None if self.is_exact else self.request_seen,
+            are_sha1=is_ours and are_sha1(self.fingerprint_note),
         )
 
     @property

@@ -32,7 +32,7 @@ from .maintenance.opening import open_frontier
 from .plugins import warn_of_unsafe_plugins
 from .requests.codec import PickleCodec
 from .requests.entries import Codec, Entries
-from .requests.fingerprint import NOTE, describe, shorten
+from .requests.fingerprint import NOTE, are_sha1, describe, shorten
 from .requests.identity import PageIdentity
 from .settings import Config
 from .stock.job import StockJob
@@ -210,11 +210,13 @@ class Scheduler(BaseScheduler):
             self.df.use_rules(config.rules_of(spider))
             return self.df.identity, self.df.fingerprint_note
         fingerprinter = fingerprinter_of(self.crawler)
+        note = describe(fingerprinter, Rules())
         identity = PageIdentity(
             lambda request: shorten(fingerprinter.fingerprint(request)),
             is_refused=self.df.request_seen,
+            are_sha1=are_sha1(note),
         )
-        return identity, describe(fingerprinter, Rules())
+        return identity, note
 
     def _codec_of(self, config: Config, spider: Spider, jobdir: str | None) -> Codec | None:
         if config.shared:
@@ -235,6 +237,7 @@ class Scheduler(BaseScheduler):
         worker = Worker(
             spider=setup.spider.name,
             fingerprints=setup.fingerprint_note,
+            are_sha1=setup.identity.are_sha1,
             jobdir=setup.jobdir,
             check=lambda: check_files(setup.feed_files, self.crawler.settings, setup.spider),
             wake=thread_caller(),

@@ -29,7 +29,7 @@ from ..settings import Config, read_redis
 from ..stock.job import QUEUE, SEEN
 from ..stock.restoring import Restorer
 from .job import make_console
-from .spider import add_spider_arguments, create_spider, fingerprints_of
+from .spider import add_spider_arguments, create_spider, identity_of
 
 if TYPE_CHECKING:
     import argparse
@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     from ..stock.redis_job import QUEUE_KEY, SEEN_KEY, RedisJob
 
     source = {"REDIS_URL": arguments.from_redis, "REDIS_PARAMS": values["REDIS_PARAMS"]}
-    make, note = fingerprints_of(spider)
+    identity, note = identity_of(spider)
     job = RedisJob(
         connect(source),
         (settings["SCHEDULER_QUEUE_KEY"] or QUEUE_KEY) % {"spider": spider.name},
@@ -100,18 +100,18 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
         restorer=Restorer(
             spider,
             encode=_encoder_of(config, spider),
-            fingerprint=make,
+            fingerprint=identity.of,
             slot_key=_slot_of,
             is_filtered=True,
         ),
-        fingerprint=make,
+        fingerprint=identity.of,
         notes={NOTE: note},
         takes_seen=not arguments.without_seen,
     )
     if jobdir:
         imported, place = _into_jobdir(job, Path(jobdir), spider, config)
     else:
-        imported, place = _into_shared(job, spider, config, note)
+        imported, place = _into_shared(job, spider, config, note, are_sha1=identity.are_sha1)
     _show(make_console(), job, imported, place, wants_seen=not arguments.without_seen)
     if jobdir:
         option = quote(f"JOBDIR={jobdir}")
@@ -181,7 +181,7 @@ def _into_jobdir(
 
 
 def _into_shared(
-    job: RedisJob, spider: Spider, config: Config, note: bytes
+    job: RedisJob, spider: Spider, config: Config, note: bytes, *, are_sha1: bool
 ) -> tuple[Imported, str]:
     """Import into a shared crawl, which may be running."""
     from ..frontier.shared.opening import Worker, open_shared
@@ -192,6 +192,7 @@ def _into_shared(
     worker = Worker(
         spider=spider.name,
         fingerprints=note,
+        are_sha1=are_sha1,
         jobdir=None,
         check=lambda: None,
         wake=_ignore,

@@ -19,7 +19,7 @@ from ..maintenance.refingerprint import Refingerprinted, refingerprint
 from ..requests.codec import decode_request
 from ..requests.fingerprint import NOTE
 from .job import add_jobdir, identify
-from .spider import add_spider_arguments, create_spider, fingerprints_of
+from .spider import add_spider_arguments, create_spider, identity_of
 
 if TYPE_CHECKING:
     from .project import Project
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     """
     owner = identify(arguments.jobdir).owner
     spider = create_spider(project, owner, arguments.arguments)
-    make, note = fingerprints_of(spider)
+    identity, note = identity_of(spider)
     journal = Journal(arguments.jobdir, owner)
     try:
         refuse_worker(
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
             task = progress.add_task("Making fingerprints", total=2 * total)
             outcome = refingerprint(
                 journal,
-                lambda payload: make(decode_request(payload, spider)),
+                lambda payload: identity.of(decode_request(payload, spider)),
                 {NOTE: note},
                 lambda: progress.advance(task),
             )

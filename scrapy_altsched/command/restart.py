@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..requests.fingerprint import are_sha1
 from .job import make_console
 from .server import add_key, find_crawl
 
@@ -27,7 +28,7 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
 
     :raises AltschedError: there is no such crawl, or the server cannot be used.
     """
-    find_crawl(project, arguments.key).restart()
+    find_crawl(project, arguments.key).restart(are_sha1)
     make_console().print(
         f"The shared crawl {arguments.key!r} starts again from nothing with the next worker."
     )

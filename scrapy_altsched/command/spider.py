@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from scrapy.exceptions import UsageError
@@ -12,12 +11,13 @@ from ..canonical import Rules
 from ..dupefilter import DupeFilter
 from ..engine import fingerprinter_of
 from ..requests.fingerprint import describe, shorten
+from ..requests.identity import PageIdentity
 from ..settings import Config
 
 if TYPE_CHECKING:
     import argparse
 
-    from scrapy import Request, Spider
+    from scrapy import Spider
 
     from .project import Project
 
@@ -60,8 +60,8 @@ def _read(pairs: list[str]) -> dict[str, str]:
     return found
 
 
-def fingerprints_of(spider: Spider) -> tuple[Callable[[Request], bytes], bytes]:
-    """The function that makes the fingerprints of a spider's crawl, and the note about it.
+def identity_of(spider: Spider) -> tuple[PageIdentity, bytes]:
+    """What makes the fingerprints of a spider's crawl, and the note about it.
 
     :raises ConfigError: a rule, or a setting, cannot be used.
     """
@@ -70,10 +70,8 @@ def fingerprints_of(spider: Spider) -> tuple[Callable[[Request], bytes], bytes]:
     if getattr(filter_class, "request_seen", None) is DupeFilter.request_seen:
         dupefilter = filter_class.from_crawler(crawler)
         dupefilter.use_rules(Config.from_settings(crawler.settings, disk=None).rules_of(spider))
-        return dupefilter.fingerprint, dupefilter.fingerprint_note
+        return dupefilter.identity, dupefilter.fingerprint_note
     # Another package's filter has a seen set of its own: these only name requests in the store.
     fingerprinter = fingerprinter_of(crawler)
-    return (
-        lambda request: shorten(fingerprinter.fingerprint(request)),
-        describe(fingerprinter, Rules()),
-    )
+    identity = PageIdentity(lambda request: shorten(fingerprinter.fingerprint(request)))
+    return identity, describe(fingerprinter, Rules())

@@ -332,6 +332,13 @@ def _headers(request: Request, names: Sequence[str]) -> dict[str, list[str]]:
 
 #: Name of the frontier's note about that.
 NOTE = "fingerprints"
+#: Those that make nothing but SHA-1 hashes, also where rules or requests change what is hashed.
+_SHA1_CLASSES = frozenset(
+    {
+        global_object_name(ScrapyFingerprinter),
+        "scrapy_altsched.stock.fingerprints.ScrapyRedisFingerprinter",
+    }
+)
 
 
 def describe(fingerprinter: RequestFingerprinterProtocol, rules: Rules) -> bytes:
@@ -339,6 +346,11 @@ def describe(fingerprinter: RequestFingerprinterProtocol, rules: Rules) -> bytes
     kind = type(fingerprinter)
     name = global_object_name(ScrapyFingerprinter if kind is RequestFingerprinter else kind)
     return json.dumps({"class": name, "rules": rules.digest}).encode()
+
+
+def are_sha1(note: bytes | str) -> bool:
+    """Whether the fingerprints that *note* describes are known to be SHA-1 hashes."""
+    return json.loads(note)["class"] in _SHA1_CLASSES
 
 
 def differences(stored: bytes | None, current: bytes) -> list[str]:

@@ -23,6 +23,7 @@ class PageIdentity:
     :param recent: what was seen a moment ago, where the URL alone tells pages apart.
     :param is_refused: whether another package's filter, which keeps its own record, refuses a
         request; ``None``: the frontier keeps the record.
+    :param are_sha1: whether all fingerprints are SHA-1 hashes.
     :ivar page_of: request -> the URL, if that alone identifies it; ``None``: it does not.
     :ivar is_recent: whether such a URL was seen a moment ago.
     :ivar remember: records that such a URL was seen.
@@ -33,9 +34,12 @@ class PageIdentity:
         fingerprint: Callable[[Request], bytes],
         recent: RecentURLs | None = None,
         is_refused: Callable[[Request], bool] | None = None,
+        *,
+        are_sha1: bool = False,
     ) -> None:
         self.recent = recent or RecentURLs(no_page)
         self.is_refused = is_refused
+        self.are_sha1 = are_sha1
         self.page_of = self.recent.page_of
         self.is_recent = self.recent.has
         self.remember = self.recent.add

@@ -17,7 +17,7 @@ from scrapy_altsched.frontier.shared.keys import Keys
 from ..command.test_command import altsched
 from ..crawls import PROJECT, PYTHONPATH, Crawl
 from ..servers import RedisServer
-from ..sites import Page, Site
+from ..sites import Page, Site, random_graph
 
 SITE = {"/0": Page(["/1", "/2"]), "/1": Page(["/2"]), "/2": Page()}
 #: A server at which nothing listens.
@@ -241,6 +241,34 @@ def test_what_is_missing_of_a_shared_crawl_was_in_its_keys(
         client.hincrby(Keys("pages").meta, "accepted", 2)
     crawl.run(**of(server))
     assert "2 are neither done, pending nor dead: its keys were damaged, or" in crawl.log
+
+
+# Fingerprints of a project's own
+
+
+@pytest.mark.parametrize("kind", ["Sized", "Hashed"])
+@pytest.mark.parametrize(
+    "size", [20, *(pytest.param(size, marks=pytest.mark.slow) for size in (4, 10, 32, 64))]
+)
+def test_fingerprints_of_a_projects_own_are_told_apart(
+    tmp_path: Path, server: RedisServer, kind: str, size: int
+) -> None:
+    graph = random_graph(60, 3, 4)
+    settings = {
+        "REQUEST_FINGERPRINTER_CLASS": f"crashsite.fingerprinters.{kind}",
+        "FINGERPRINT_BYTES": size,
+    }
+    hits = []
+    for name, where in (("local", {}), ("shared", of(server))):
+        (tmp_path / name).mkdir()
+        with Site(graph) as site:
+            crawl = Crawl(tmp_path / name, "pages", f"{site.url}/0")
+            crawl.run(**settings, **where)
+            assert "is finished" in crawl.log
+            assert len(crawl.item_paths()) == site.hits.total()
+        hits.append(site.hits)
+    assert hits[1] == hits[0]
+    assert len(hits[0]) > 40
 
 
 # The life of a crawl

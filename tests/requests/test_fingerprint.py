@@ -30,7 +30,7 @@ from scrapy.utils.request import RequestFingerprinter as ScrapyFingerprinter
 from scrapy.utils.request import fingerprint as scrapy_fingerprint
 from scrapy.utils.test import get_crawler
 
-from scrapy_altsched import DupeFilter, RequestFingerprinter
+from scrapy_altsched import DupeFilter, RequestFingerprinter, ScrapyRedisFingerprinter
 from scrapy_altsched.canonical import Rules
 from scrapy_altsched.errors import ConfigError
 from scrapy_altsched.requests import fingerprint as module
@@ -803,3 +803,27 @@ def test_rules_are_not_asked_for_a_url_that_they_cannot_change(
     assert fingerprinter.fingerprint(Request("https://example.com/a")) == tracked
     with pytest.raises(AssertionError):
         fingerprinter.fingerprint(Request("https://example.com/a?b=1"))
+
+
+class OwnFingerprints(DupeFilter):
+    def fingerprint(self, request: Request) -> bytes:
+        return request.url.encode()[-20:]
+
+
+@pytest.mark.parametrize(
+    ("fingerprinter", "dupefilter", "expected"),
+    [
+        (ScrapyFingerprinter(), DupeFilter, True),
+        (RequestFingerprinter(), DupeFilter, True),
+        (ScrapyRedisFingerprinter(), DupeFilter, True),
+        (Observer(), DupeFilter, False),
+        (ScrapyFingerprinter(), OwnFingerprints, False),
+    ],
+)
+def test_fingerprints_that_are_sha1_are_known(
+    fingerprinter: Any, dupefilter: type[DupeFilter], expected: bool
+) -> None:
+    for rules in (Rules(), Rules.load(SESSIONS)):
+        found = dupefilter(fingerprinter=fingerprinter)
+        found.use_rules(rules)
+        assert found.identity.are_sha1 is expected

@@ -9,7 +9,7 @@ from ..contract import Entry, OnEvent, Refused, Verdict
 from ..options import Options
 from ..store.states import encode_value
 from .batches import Addition, AdditionKind
-from .keys import claim_key_of, seen_key_of, slot_id_of
+from .keys import SeenKeyOf, claim_key_of, slot_id_of
 from .known import Known
 from .memory_only import MemoryOnly
 from .stream import Stream
@@ -24,18 +24,25 @@ class Additions:
 
     :param here: where requests go that cannot be sent.
     :param on_event: told of requests that were refused.
+    :param seen_key_of: what is kept of a fingerprint, by all workers of the crawl.
     :ivar undecided: how many requests the server has not decided on.
     :ivar works: how often anything was added, or found to be known: what a leased request rests on.
     """
 
     def __init__(
-        self, options: Options, stream: Stream, here: MemoryOnly, on_event: OnEvent
+        self,
+        options: Options,
+        stream: Stream,
+        here: MemoryOnly,
+        on_event: OnEvent,
+        seen_key_of: SeenKeyOf,
     ) -> None:
         self._order = options.order
         self._skips_started = options.skip_started
         self._stream = stream
         self._here = here
         self._on_event = on_event
+        self._seen_key_of = seen_key_of
         self._known = Known()
         #: Seen key -> number of the addition that is to store it and has no answer yet.
         self._unacknowledged: dict[bytes, int] = {}
@@ -56,7 +63,7 @@ class Additions:
         """Add a request; the verdict, as far as it is known here."""
         kind, seen_key = AdditionKind.ANY, b""
         if entry.unique:
-            kind, seen_key = AdditionKind.UNIQUE, seen_key_of(entry.fingerprint)
+            kind, seen_key = AdditionKind.UNIQUE, self._seen_key_of(entry.fingerprint)
             if seen_key in self._known:
                 self.works += 1
                 if seen_key in self._unacknowledged:
@@ -139,7 +146,7 @@ class Additions:
 
     def mark_seen(self, fingerprint: bytes) -> bool:
         """Mark a fingerprint as seen; whether it is known to be."""
-        seen_key = seen_key_of(fingerprint)
+        seen_key = self._seen_key_of(fingerprint)
         if seen_key in self._known:
             return True
         self._known.add(seen_key)
@@ -148,7 +155,7 @@ class Additions:
 
     def forget(self, fingerprint: bytes) -> bool:
         """Have a fingerprint be no longer seen; whether it was known to be."""
-        seen_key = seen_key_of(fingerprint)
+        seen_key = self._seen_key_of(fingerprint)
         was_known = seen_key in self._known
         self._known.discard(seen_key)
         for entry in [entry for entry, key in self._unmarked.items() if key == seen_key]:

@@ -34,6 +34,7 @@ from ..suspects import Suspects
 from .additions import Additions
 from .batches import End, Reply
 from .conversation import Conversation
+from .keys import SeenKeyOf, seen_key_of
 from .leases import Leases
 from .memory_only import MemoryOnly
 from .record import Record
@@ -63,6 +64,7 @@ class SharedFrontier:
     :param waits: whether the crawl is to stay open as long as this worker lives.
     :param lease_timeout: seconds after which leases of a worker that is not heard of go back.
     :param on_event: told of what nobody asked for, from within calls and :meth:`take_replies`.
+    :param seen_key_of: what the crawl keeps of a fingerprint.
     :param read_dead: reads the dead letters of the crawl, waiting for the server.
     """
 
@@ -77,6 +79,7 @@ class SharedFrontier:
         lease_timeout: float = 60.0,
         waits: bool = False,
         on_event: OnEvent = ignore_events,
+        seen_key_of: SeenKeyOf = seen_key_of,
         read_dead: ReadDead = tuple,
     ) -> None:
         self._pid = os.getpid()
@@ -94,7 +97,7 @@ class SharedFrontier:
             on_event=on_event,
         )
         self._leases = Leases(self._here, self._suspects, record.leases, self._give_up, on_event)
-        self._additions = Additions(options, stream, self._here, on_event)
+        self._additions = Additions(options, stream, self._here, on_event, seen_key_of)
         self._server = Conversation(
             options.clock,
             stream,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import blake2b
 
 #: Bytes of a fingerprint that are kept: two of 100 million pages share one with a
 #: probability of 4e-9.
 SEEN_KEY_BYTES = 10
 _SHA1_BYTES = 20
+#: Fingerprint -> what is kept of it.
+SeenKeyOf = Callable[[bytes], bytes]
 _SLOT_BYTES = 8
 _ID_BYTES = 3
 
@@ -27,10 +29,18 @@ _FIXED = {
 
 
 def seen_key_of(fingerprint: bytes) -> bytes:
-    """What is kept of a fingerprint: the beginning of a SHA1, a digest of any other."""
+    """What is kept of a fingerprint: a digest, as its bytes may all begin alike."""
+    return blake2b(fingerprint, digest_size=SEEN_KEY_BYTES).digest()
+
+
+def seen_key_of_sha1(fingerprint: bytes) -> bytes:
+    """What is kept of a fingerprint that is a SHA-1 hash: its beginning.
+
+    Crawls that an older version began keep this of all fingerprints with as many bytes.
+    """
     if len(fingerprint) == _SHA1_BYTES:
         return fingerprint[:SEEN_KEY_BYTES]
-    return blake2b(fingerprint, digest_size=SEEN_KEY_BYTES).digest()
+    return seen_key_of(fingerprint)
 
 
 def claim_key_of(fingerprint: bytes, occurrence: int) -> bytes:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from shlex import quote
 from typing import Any
 
 import redis
@@ -19,8 +20,8 @@ from .batches import PROTOCOL, Status
 from .connection import address_of, connect, explain, explain_errors
 from .exchange import Exchange
 from .frontier import SharedFrontier
-from .keys import Keys
-from .operating import other_version, read_dead, unlink
+from .keys import Keys, seen_key_of, seen_key_of_sha1
+from .operating import HASHED, other_version, read_dead, unlink
 from .options import SharedOptions
 from .record import JobRecord, NoRecord, Record
 from .server import check_permissions, examine
@@ -37,6 +38,7 @@ class Worker:
 
     :ivar spider: the spider's name.
     :ivar fingerprints: what makes its fingerprints, as a note about them says.
+    :ivar are_sha1: whether all of them are SHA-1 hashes, of which the beginning tells pages apart.
     :ivar jobdir: its job directory, absolute; ``None``: it keeps nothing on its own.
     :ivar check: called when the job directory is this process's, before it joins.
     :ivar wake: has something called on the crawl's thread, from another one.
@@ -46,6 +48,7 @@ class Worker:
 
     spider: str
     fingerprints: bytes
+    are_sha1: bool
     jobdir: str | None
     check: Callable[[], None]
     wake: Callable[[Callable[[], object]], object]
@@ -93,8 +96,9 @@ class _Crawl:
         self._about = {
             "spider": worker.spider,
             "order": str(options.order),
-            "fingerprints": worker.fingerprints.decode(),
+            "fingerprints": worker.fingerprints.decode() + ("" if worker.are_sha1 else HASHED),
         }
+        self._cuts_fingerprints = worker.are_sha1
         #: Its id; empty: there is none yet.
         self._id = b""
         self._is_finished = False
@@ -161,7 +165,16 @@ class _Crawl:
                 " SCHEDULER_DISK_QUEUE and SCHEDULER_START_DISK_QUEUE; their defaults are not the"
                 " same in all versions of Scrapy."
             )
-        if theirs["fingerprints"] != ours["fingerprints"]:
+        if theirs["fingerprints"] + HASHED == ours["fingerprints"]:
+            self._cuts_fingerprints = True
+            self._worker.warn(
+                f"The shared crawl {name} was begun by a version of scrapy_altsched that keeps no"
+                " more than the first 10 of a fingerprint's 20 bytes, and goes on so. If those of"
+                " this project's own fingerprinter or filter can begin alike, pages are missing:"
+                f" stop the workers, run: scrapy altsched drop {quote(self._shared.key)}, and crawl"
+                " again."
+            )
+        elif theirs["fingerprints"] != ours["fingerprints"]:
             raise ConfigError(
                 f"The shared crawl {name} was begun with other fingerprints"
                 f" ({theirs['fingerprints']}) than this worker's ({ours['fingerprints']}): it would"
@@ -230,6 +243,7 @@ class _Crawl:
             lease_timeout=shared.lease_timeout,
             waits=shared.idle == "wait",
             on_event=on_event,
+            seen_key_of=seen_key_of_sha1 if self._cuts_fingerprints else seen_key_of,
             read_dead=self._read_dead,
         )
         try:

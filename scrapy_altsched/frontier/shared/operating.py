@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from shlex import quote
@@ -33,6 +33,8 @@ _READ_AT_ONCE, _REQUEUE_AT_ONCE = 500, 500
 #: Buckets of seen URLs that are looked at.
 _LOOKED_AT = 32
 _TOKEN_BYTES = 16
+#: At the end of a note about fingerprints: of each, a digest is kept, and not its beginning.
+HASHED = " (hashed)"
 
 # A full server takes no command inside of MULTI, but scripts that only read and delete; a replica
 # those that only read.
@@ -103,9 +105,11 @@ class SharedCrawl:
             large_buckets=encodings.count(b"hashtable"),
         )
 
-    def restart(self) -> None:
+    def restart(self, are_sha1: Callable[[str], bool]) -> None:
         """Have it start again from nothing, with the next worker that comes.
 
+        :param are_sha1: whether fingerprints are SHA-1 hashes, by the note about them; of others an
+            older version may have kept too little, which ends here.
         :raises ConfigError: a setting has to be changed, here or on the server.
         :raises SharedError: there is no such crawl, it is not finished, or the server cannot be
             reached.
@@ -114,8 +118,16 @@ class SharedCrawl:
             crawl, state, about = self._look_up("state", "about")
             reply = None
             if state == b"finished":
+                known = json.loads(about)
+                note: str = known["fingerprints"]
+                if not note.endswith(HASHED) and not are_sha1(note):
+                    known["fingerprints"] = note + HASHED
                 stream = Stream(
-                    self.keys, lambda: os.urandom(_TOKEN_BYTES), about, 1, restarts=True
+                    self.keys,
+                    lambda: os.urandom(_TOKEN_BYTES),
+                    json.dumps(known).encode(),
+                    1,
+                    restarts=True,
                 )
                 batch = stream.build(want=0, feeding=False, observed=-1, leaving=True)
                 reply = Script(self._client).run(batch)

@@ -91,6 +91,7 @@ def join(
     *,
     spider: str = OWNER,
     fingerprints: bytes = b"rules",
+    are_sha1: bool = True,
     options: Options | None = None,
     warn: Callable[[str], object] = str,
     redis_settings: dict[str, Any] | None = None,
@@ -104,6 +105,7 @@ def join(
     worker = Worker(
         spider=spider,
         fingerprints=fingerprints,
+        are_sha1=are_sha1,
         jobdir=None if jobdir is None else str(jobdir),
         check=lambda: None,
         wake=lambda call: None,

@@ -20,7 +20,7 @@ from scrapy_altsched.maintenance.opening import open_frontier
 
 from ...frontiers import OWNER, page, take
 from ...servers import RedisServer
-from .joining import KEY, crawl_whole, dump, join
+from .joining import KEY, Joined, crawl_whole, dump, join
 
 META = Keys(KEY).meta
 
@@ -105,7 +105,7 @@ def test_data_of_another_version_is_refused(server: RedisServer, client: redis.R
     before = dump(client)
     with pytest.raises(ConfigError, match="written by another version of scrapy_altsched"):
         join(server)
-    for verb in (SharedCrawl.restart, SharedCrawl.look, lambda it: it.requeue([b"a"])):
+    for verb in (lambda it: it.restart(bool), SharedCrawl.look, lambda it: it.requeue([b"a"])):
         with pytest.raises(ConfigError, match="written by another version of scrapy_altsched"):
             verb(SharedCrawl(client, KEY))
     assert dump(client) == before
@@ -148,6 +148,42 @@ def test_a_user_with_the_keys_of_shared_crawls_is_enough(own_directory: Path) ->
         worker = join(server, redis_settings={"REDIS_PORT": server.port, "REDIS_PARAMS": params})
         worker.add(page("a"))
         assert worker.work_off() == ["a"]
+
+
+# Fingerprints
+
+
+def first_of(worker: Joined) -> list[str]:
+    """The pages crawled of two whose fingerprints of 20 bytes begin alike."""
+    worker.add(page("the beginning......1"), page("the beginning......2"))
+    done = worker.work_off()
+    worker.close(finished=True)
+    return done
+
+
+def test_fingerprints_that_may_begin_alike_are_told_apart(server: RedisServer) -> None:
+    assert len(first_of(join(server, are_sha1=False))) == 2
+
+
+def test_a_worker_that_cuts_fingerprints_does_not_join_one_that_does_not(
+    server: RedisServer, client: redis.Redis
+) -> None:
+    join(server, are_sha1=False).close()
+    before = dump(client)
+    with pytest.raises(ConfigError, match=r"other fingerprints \(rules \(hashed\)\) than this"):
+        join(server, are_sha1=True)
+    assert dump(client) == before
+
+
+def test_a_crawl_of_an_older_version_keeps_what_it_has_seen(server: RedisServer) -> None:
+    older = join(server, are_sha1=True)
+    older.add(page("the beginning......0"))
+    older.close()
+    warnings: list[str] = []
+    worker = join(server, are_sha1=False, warn=warnings.append)
+    [warning] = [text for text in warnings if "fingerprint" in text]
+    assert "scrapy altsched drop crawl" in warning
+    assert first_of(worker) == ["the beginning......0"]
 
 
 # Job directories

@@ -42,7 +42,7 @@ def dead_keys(crawl: SharedCrawl) -> list[bytes]:
 def test_a_crawl_that_is_not_there(crawl: SharedCrawl, client: redis.Redis, verb: str) -> None:
     client.set("other", "data")
     before = dump(client)
-    arguments = [[b"key"]] if verb == "requeue" else []
+    arguments = {"requeue": [[b"key"]], "restart": [bool]}.get(verb, [])
     with pytest.raises(SharedError, match="There is no shared crawl 'crawl' on the Redis server"):
         list(getattr(crawl, verb)(*arguments) or ())
     assert dump(client) == before
@@ -53,7 +53,7 @@ def test_a_server_that_is_not_there(own_directory, verb: str) -> None:
     with RedisServer(own_directory) as server:
         crawl = SharedCrawl(server.client(), KEY)
     with pytest.raises(SharedError, match="cannot be reached, as nothing listens there"):
-        getattr(crawl, verb)()
+        getattr(crawl, verb)(*([bool] if verb == "restart" else []))
 
 
 # Restart
@@ -63,7 +63,7 @@ def test_a_finished_crawl_starts_again_from_nothing(
     crawl: SharedCrawl, server: RedisServer, client: redis.Redis
 ) -> None:
     crawl_whole(server, "a", "b")
-    crawl.restart()
+    crawl.restart(lambda _: True)
     state = crawl.look()
     assert (state.finished, state.counts, state.workers) == (False, Counts(), 0)
     assert [key for key in client.scan_iter() if b":seen:" in key] == []
@@ -78,7 +78,7 @@ def test_a_crawl_that_runs_is_not_restarted(
     with pytest.raises(
         SharedError, match=r"is not finished, and goes on when .* altsched drop cra"
     ):
-        crawl.restart()
+        crawl.restart(lambda _: True)
     assert dump(client) == before
 
 
@@ -91,12 +91,26 @@ def test_a_late_worker_of_the_crawl_before_ends(
     other = join(server)
     assert other.work_off() == []
     other.close()
-    crawl.restart()
+    crawl.restart(lambda _: True)
     old.frontier.add(page("a"))
     old.settle()
     assert CameLate() in old.events
     assert old.frontier.is_over
     assert crawl.look().counts == Counts()
+
+
+def test_a_crawl_of_an_older_version_keeps_more_of_fingerprints_after_a_restart(
+    crawl: SharedCrawl, server: RedisServer
+) -> None:
+    names = [f"the beginning......{number}" for number in range(2)]
+    crawl_whole(server, names[0])
+    crawl.restart(lambda note: note != "rules")
+    warnings: list[str] = []
+    crawl_whole(server, *names, are_sha1=False, warn=warnings.append)
+    assert not [text for text in warnings if "fingerprint" in text]
+    # Another restart leaves it so.
+    crawl.restart(lambda note: note != "rules")
+    crawl_whole(server, *names, are_sha1=False)
 
 
 # Drop
