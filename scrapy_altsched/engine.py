@@ -327,7 +327,7 @@ class Engine:
 
 
 def keep_spider_state(crawler: Crawler) -> None:
-    """Keep Scrapy's SpiderState from writing its file if the job in JOBDIR was not opened.
+    """Keep Scrapy's SpiderState from writing its file if no job in JOBDIR is this crawl's.
 
     The file would look newer than what was committed, or be truncated: the extension opens it for
     writing before it notices that there is no state.
@@ -336,14 +336,15 @@ def keep_spider_state(crawler: Crawler) -> None:
         crawler.signals.disconnect(extension.spider_closed, signals.spider_closed)
 
 
-def place_spider_state(crawler: Crawler, jobdir: str) -> None:
+def place_spider_state(crawler: Crawler, jobdir: str, place: str | None = None) -> None:
     """Let Scrapy's SpiderState find its file even if the working directory changes.
 
     :param jobdir: the absolute path of JOBDIR.
+    :param place: a path to that directory that stays right if it is moved, too.
     """
     for extension in _spider_states(crawler):
         if extension.jobdir and str(Path(extension.jobdir).absolute()) == jobdir:
-            extension.jobdir = jobdir
+            extension.jobdir = place or jobdir
 
 
 def _spider_states(crawler: Crawler) -> list[SpiderState]:

@@ -26,6 +26,7 @@ import importlib
 import json
 import os
 import platform
+import re
 import select
 import shutil
 import signal
@@ -210,7 +211,16 @@ def _step(thread: int, call: int, arguments: list[int]) -> Step | None:
     if name == "openat" and not arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
         return None
     text = _memory(thread, arguments[0] if call in _BY_PATH else arguments[1], 4096)
-    return Step(name, os.fsdecode(text.split(b"\0")[0]), thread)
+    return Step(name, _follow(thread, os.fsdecode(text.split(b"\0")[0])), thread)
+
+
+def _follow(thread: int, path: str) -> str:
+    """The path, if it goes through a directory that the process holds open."""
+    held = re.match(r"/proc/self/fd/\d+", path)
+    if held is None:
+        return path
+    place = Path(held[0].replace("self", str(thread)))
+    return f"{place.readlink()}{path[held.end() :]}"
 
 
 def _memory(thread: int, address: int, size: int) -> bytes:

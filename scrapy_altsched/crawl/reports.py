@@ -6,7 +6,7 @@ import logging
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from ..errors import StoreDamagedError
+from ..errors import JobdirLostError, StoreDamagedError
 from ..inflection import inflect
 from ..requests.fingerprint import differences
 from .command_line import resume_command
@@ -483,6 +483,16 @@ class Reports:
     def log_unsaved(self, changes: int, error: AltschedError) -> None:
         """The crawl ended and its last changes could not be saved."""
         self._stats.set_value("altsched/unsaved", changes)
+        if isinstance(error, JobdirLostError):
+            # Whether the rest is safe, and where, it says itself.
+            self._log(
+                logging.CRITICAL,
+                "The end of this crawl could not be saved (%(changes)d %(noun)s): %(error)s",
+                error=error,
+                changes=changes,
+                noun=inflect(changes, "change"),
+            )
+            return
         self._log(
             logging.CRITICAL,
             "The end of this crawl could not be saved: %(error)s What was committed before is safe;"

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from scrapy.exceptions import DontCloseSpider
 from scrapy.signals import request_dropped, response_received, spider_idle
 
-from ..engine import Engine, place_spider_state
-from ..errors import AltschedError, CodecError
+from ..engine import Engine, keep_spider_state, place_spider_state
+from ..errors import AltschedError, CodecError, JobdirLostError
 from ..feeds import JobFeeds
 from ..frontier import Clock, Counts, Entry, Event, Frontier, Lease, OnEvent, Verdict
 from ..frontier.contract import (
@@ -145,7 +145,9 @@ class Session:
         config, job, jobdir = self._config, frontier.job, setup.jobdir
         if jobdir is not None:
             place_spider_state(self._crawler, jobdir)
-            self._checkpoint = SpiderStateCheckpoint(jobdir, self._spider, setup.clock.monotonic)
+            self._checkpoint = SpiderStateCheckpoint(
+                jobdir, self._spider, setup.clock.monotonic, place=job.place
+            )
             self._checkpoint.restore(frontier.note(STATE), frontier.note(FILE))
         self._is_durable = job.durable
         if job.durable:
@@ -206,6 +208,8 @@ class Session:
         try:
             self._close(reason)
         except AltschedError as error:
+            if isinstance(error, JobdirLostError):
+                keep_spider_state(self._crawler)
             self._reports.log_unsaved(frontier.pressure.unsaved, error)
         finally:
             if self.feeds is not None:
@@ -244,7 +248,10 @@ class Session:
                 counts, self._dead_letters.unrestorable, complete=complete
             )
             # What handlers of spider_closed do still belongs to this run.
-            frontier.close(finished=outcome.is_finished, hold=self._engine.is_started)
+            hold = self._engine.is_started
+            frontier.close(finished=outcome.is_finished, hold=hold)
+            if hold:
+                self._hold_spider_state()
         finally:
             self._committer.stop()
             frontier.abandon()
@@ -266,6 +273,12 @@ class Session:
         if is_own and self._refused_starts and had_nothing and not is_blocked:
             was_finished = not frontier.job.resumed
             self._reports.log_nothing_to_do(self._refused_starts, was_finished=was_finished)
+
+    def _hold_spider_state(self) -> None:
+        """Have ``spider.state`` written where the job is, even if that is moved from now on."""
+        job = self.frontier.job
+        if job.path is not None:
+            place_spider_state(self._crawler, str(job.path.parent), str(job.place))
 
     # The path of every request
 

@@ -344,6 +344,7 @@ class JobInfo:
     :ivar durable: whether what was committed survives the process's death.
     :ivar shared: the name of the shared crawl that this is a worker of, or ``None``.
     :ivar path: the directory of its store, or ``None``.
+    :ivar place: a path to its job directory that stays right if that is moved, or ``None``.
     :ivar rolled_back: by how many commits the store has lost the end of its log.
     :ivar lost_in_memory: requests that lived in memory only and ended with an earlier run.
     :ivar damage: what the job may lack, and why, in a sentence; ``None``: nothing that is known.
@@ -357,6 +358,7 @@ class JobInfo:
     durable: bool = False
     shared: str | None = None
     path: Path | None = None
+    place: Path | None = None
     rolled_back: int = 0
     lost_in_memory: int = 0
     damage: str | None = None

@@ -43,12 +43,19 @@ class SpiderStateCheckpoint:
 
     :param jobdir: the directory that Scrapy's extension keeps its file in.
     :param now: the time in seconds, monotonic.
+    :param place: another path to that directory.
     """
 
     def __init__(
-        self, jobdir: str, spider: Spider, now: Callable[[], float] = time.monotonic
+        self,
+        jobdir: str,
+        spider: Spider,
+        now: Callable[[], float] = time.monotonic,
+        *,
+        place: Path | None = None,
     ) -> None:
-        self._path = Path(jobdir, "spider.state")
+        self._shown = Path(jobdir, "spider.state")
+        self._path = Path(place or jobdir, "spider.state")
         self._spider = spider
         self._now = now
         self._warned = False
@@ -73,8 +80,9 @@ class SpiderStateCheckpoint:
             write_whole(self._path, state)
         except OSError as error:
             raise JobdirError(
-                f"{self._path} cannot be written ({error}), so the spider's state cannot be"
-                " restored. Check that its disk has space and that this user may write to it."
+                f"{self._shown} cannot be written ({error.strerror or error}), so the spider's"
+                " state cannot be restored. Check that its disk has space and that this user may"
+                " write to it."
             ) from error
 
     def notes(self) -> dict[str, bytes]:

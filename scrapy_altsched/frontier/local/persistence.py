@@ -129,6 +129,7 @@ class Persistence:
             died_finished=died_finished,
             durable=True,
             path=journal.path,
+            place=journal.jobdir.place,
             rolled_back=journal.rolled_back,
             lost_in_memory=saved.memory_only,
             damage=damage.decode() or None,

@@ -205,6 +205,7 @@ class JobRecord:
             durable=True,
             shared=key,
             path=journal.path,
+            place=journal.jobdir.place,
             rolled_back=journal.rolled_back,
         )
 

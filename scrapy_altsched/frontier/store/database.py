@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -76,7 +77,11 @@ def _leave_alone_in_child() -> None:
     threads: it would write to its parent's files, and then wait for those threads for ever.
     """
     for database in _databases:
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(database))
+        _never_free(database)
+
+
+def _never_free(value: object) -> None:
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
 
 
 call_in_child(_leave_alone_in_child)
@@ -104,6 +109,7 @@ class Database:
         self.absent: frozenset[str] = frozenset()
         self.reading = translated("Reading", path)
         self._writing = translated("Writing to", path)
+        self._shown: Path | None = None
         # A write that would wait for a flush is refused, so that the reactor is never blocked.
         self._prompt = WriteOptions()
         self._prompt.no_slowdown = True
@@ -130,8 +136,9 @@ class Database:
         """
         from rocksdict import Rdict
 
-        shown = place if place != self.path else None
+        shown = self._shown = place if place != self.path else None
         self.reading = translated("Reading", self.path, shown)
+        self._writing = translated("Writing to", self.path, shown)
         options = options_for(recovery)
         options.create_if_missing(create)
         with translated("Opening", self.path, shown):
@@ -158,11 +165,28 @@ class Database:
             return
         rdict, self._rdict = self._rdict, None
         # Each of these keeps the database's own lock until it is gone.
+        self._forget()
+        with translated("Closing", self.path, self._shown):
+            rdict.close()
+
+    def abandon(self) -> None:
+        """Leave everything as if the process had died now; it counts as closed.
+
+        A close flushes, and deletes every file in the place that the database does not know.  So
+        what RocksDB gave us is not freed before the process ends.
+        """
+        if self._rdict is None:
+            return
+        with suppress(Exception):  # rocksdict raises nothing narrower
+            self._rdict.cancel_all_background(True)
+        _never_free((self._rdict, {**self.families}, {**self.handles}, {**self._cursors}))
+        self._rdict = None
+        self._forget()
+
+    def _forget(self) -> None:
         self._cursors.clear()
         self.families.clear()
         self.handles.clear()
-        with translated("Closing", self.path):
-            rdict.close()
 
     # Reading
 
@@ -279,7 +303,7 @@ class Database:
 
         :raises StoreError: it failed.
         """
-        with translated("Syncing", self.path):
+        with translated("Syncing", self.path, self._shown):
             self._opened.flush_wal(True)
 
     def flush(self) -> None:

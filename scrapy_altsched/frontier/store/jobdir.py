@@ -24,6 +24,7 @@ from ...errors import (
     UnsupportedSystemError,
 )
 from ..forks import close_in_child
+from .directory import Directory, find, identify
 from .holder import Holder
 
 try:
@@ -117,6 +118,7 @@ class Jobdir:
 
     :param path: the directory (setting ``JOBDIR``); made if it is not there.
     :param owner: the spider's name.
+    :ivar place: a path to it that stays right if it is moved: see :class:`~.directory.Directory`.
     :raises UnsupportedSystemError: this operating system cannot lock it.
     :raises JobdirLockedError: a running crawl holds it.
     :raises JobdirMismatchError: another spider's, or written by a newer version.
@@ -137,15 +139,22 @@ class Jobdir:
         ensure_directory(self.path)
         self._note: int | None = None
         self._lock: int | None = None
-        close_in_child(self.release)
+        #: What the lock file says of this process.
+        self._holder = Holder.current().encode()
         self._check_identity(read_identity(self.path))
-        self._lock = self._take_lock()
         try:
+            self._directory = Directory(self.path)
+        except OSError as error:
+            raise not_writable(self.path, error) from error
+        self.place = self._directory.place
+        close_in_child(self.release)
+        try:
+            self._lock = self._take_lock()
             self.identity = read_identity(self.path)
             self._check_identity(self.identity)
-            repaired = self.path / REPAIRED
+            repaired = self.place / REPAIRED
             if find(repaired) is not None and find(self.store) is None:
-                repaired.rename(self.store)
+                repaired.rename(self.place / _STORE)
             #: The last commit of earlier runs; ``None``: it is not known.
             self.last_commit = LastCommit.read(self.path)
         except BaseException:
@@ -156,7 +165,8 @@ class Jobdir:
         path = self.path / _LOCK
         try:
             # Not truncated: until the lock is ours, the file is somebody else's.
-            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+            lock = os.open(self.place / _LOCK, flags, 0o644)
         except OSError as error:
             raise not_writable(path, error) from error
         try:
@@ -169,7 +179,7 @@ class Jobdir:
             raise JobdirLockedError(_describe_lock(path, holder)) from error
         try:
             os.ftruncate(lock, 0)
-            os.pwrite(lock, Holder.current().encode(), 0)
+            os.pwrite(lock, self._holder, 0)
         except OSError as error:
             os.close(lock)
             raise not_writable(path, error) from error
@@ -204,13 +214,27 @@ class Jobdir:
                 f" {self.owner!r}. Set another JOBDIR for this spider."
             )
 
+    def is_held(self) -> bool:
+        """Whether what is in the directory is still the job that this process has locked.
+
+        A copy that is put into it brings a lock file of its own.
+
+        :raises StoreError: that cannot be told.
+        """
+        assert self._lock is not None
+        found = find(self.path / _LOCK)
+        if found is None:  # deleted by hand: whether the rest is there shows elsewhere
+            return True
+        is_same = identify(found) == identify(os.fstat(self._lock))
+        return is_same and os.pread(self._lock, 1024, 0) == self._holder
+
     def write_identity(self, identity: Identity) -> None:
         """Put ``altsched.json`` in place, whole or not at all.
 
         :raises JobdirError: it cannot be written.
         """
         try:
-            write_whole(self.path / _IDENTITY, identity.encode())
+            write_whole(self.place / _IDENTITY, identity.encode())
         except OSError as error:
             raise not_writable(self.path / _IDENTITY, error) from error
         self.identity = identity
@@ -225,14 +249,16 @@ class Jobdir:
         with suppress(OSError):
             if self._note is None:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
-                self._note = os.open(self.path / _LAST_COMMIT, flags, 0o644)
+                self._note = os.open(self.place / _LAST_COMMIT, flags, 0o644)
             os.pwrite(self._note, commit.encode(), 0)
 
     def note_end(self, run: int) -> None:
         """Note that the process of *run*, which finished the job, has ended as it should."""
         assert self.identity is not None
-        with suppress(OSError):  # as if it had died: the safe side
-            write_whole(self.path / _ENDED, f"{self.identity.store_id} {run}\n".encode())
+        with suppress(OSError, StoreError):  # as if it had died: the safe side
+            if self.is_held():
+                content = f"{self.identity.store_id} {run}\n".encode()
+                write_whole(self.place / _ENDED, content)
 
     def has_ended(self, run: int) -> bool:
         """Whether :meth:`note_end` was called for *run* of this job."""
@@ -248,7 +274,7 @@ class Jobdir:
 
         :raises StoreError: a file of a megabyte cannot be written.
         """
-        path = self.path / _PROBE
+        path = self.place / _PROBE
         try:
             with path.open("wb") as file:
                 file.write(bytes(_ROOM))
@@ -270,6 +296,7 @@ class Jobdir:
         for descriptor in (note, lock):
             if descriptor is not None:
                 os.close(descriptor)
+        self._directory.close()
 
 
 def _describe_lock(path: Path, holder: Holder | None) -> str:
@@ -328,22 +355,6 @@ def find_store(jobdir: Path) -> Path:
         f"JOBDIR {jobdir} names a job, but its store {jobdir / _STORE} is not there. Restore it"
         " from a copy, or delete the JOBDIR to start the crawl over."
     )
-
-
-def find(path: Path) -> os.stat_result | None:
-    """The status of *path*; ``None``: nothing is there.
-
-    :raises StoreError: that cannot be told, e.g. after an I/O error: it may be there.
-    """
-    try:
-        return path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise StoreError(
-            f"{path} cannot be reached: {error.strerror or error}. Check that its disk works and"
-            " that this user may read it."
-        ) from error
 
 
 def ensure_directory(path: Path) -> None:

@@ -11,11 +11,13 @@ import os
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from shlex import quote
 
 from ...disk import force_name
 from ...errors import JobdirLostError, StoreDamagedError, StoreError
 from .database import remedy
-from .jobdir import Identity, Jobdir, LastCommit, find, not_writable
+from .directory import Directory, find
+from .jobdir import Identity, Jobdir, LastCommit, not_writable
 from .lease_log import LeaseLog
 from .migrations import migrate
 from .records import Batch
@@ -51,14 +53,20 @@ class Journal(Store):
         try:
             if find(self.path) is None:
                 self._create(fill)
+            self._directory = self._hold_directory()
+        except BaseException:
+            self.jobdir.release()
+            raise
+        try:
             damage = self._open()
+            self.check_directory()
             self._look_back(damage)
             assert self.jobdir.identity is not None
             #: Of the run that is open, or of the last one, until it is restarted.
-            self.leases = LeaseLog(self.jobdir.path, self.jobdir.identity.store_id)
+            self.leases = LeaseLog(self.jobdir.place, self.jobdir.identity.store_id)
         except BaseException:
             with suppress(StoreError):  # what came first is what the user must hear of
-                self.database.close()
+                self._close_store()
             self.jobdir.release()
             raise
 
@@ -66,16 +74,17 @@ class Journal(Store):
 
     def _create(self, fill: Callable[[Store], None] | None) -> None:
         """Make the store beside its place and move it there, so that it is whole or absent."""
-        partial = self.path.with_name(self.path.name + ".partial")
-        store = Store(partial)
+        place = self.jobdir.place / self.path.name
+        partial = place.with_name(place.name + ".partial")
+        store = Store(self.path)
         try:
             shutil.rmtree(partial, ignore_errors=True)
-            store.create(Identity.new(self.jobdir.owner))
+            store.create(Identity.new(self.jobdir.owner), partial)
             if fill is not None:
                 fill(store)
             store.flush()
             store.close()
-            partial.rename(self.path)
+            partial.rename(place)
             force_name(self.path)
         except BaseException as error:
             with suppress(StoreError):  # nothing is to be left of what could not be filled
@@ -84,6 +93,12 @@ class Journal(Store):
             if isinstance(error, OSError):
                 raise not_writable(self.path, error) from error
             raise
+
+    def _hold_directory(self) -> Directory:
+        try:
+            return Directory(self.path, self.jobdir.place / self.path.name)
+        except OSError as error:
+            raise not_writable(self.path, error) from error
 
     def _open(self) -> StoreDamagedError | None:
         """Open the store if it is this job's; what was wrong with its log, if anything was."""
@@ -97,10 +112,8 @@ class Journal(Store):
                 f"The store {self.path} is not the one that JOBDIR {self.jobdir.path} was made"
                 " with. Restore the JOBDIR as a whole from one copy."
             )
-        self.database.open(
-            self.path, recovery=Recovery.STRICT if damage is None else Recovery.UP_TO_DAMAGE
-        )
-        self._directory = self._find_directory()
+        recovery = Recovery.STRICT if damage is None else Recovery.UP_TO_DAMAGE
+        self.database.open(self._directory.place, recovery=recovery)
         self.commit_number = self.stored_commit()
         identity = migrate(self, identity)
         if self.jobdir.identity != identity:
@@ -134,7 +147,7 @@ class Journal(Store):
 
     def _read_identity(self, recovery: Recovery) -> bytes | None:
         try:
-            self.database.open(self.path, READ_ONLY, recovery, families=("meta",))
+            self.database.open(self._directory.place, READ_ONLY, recovery, families=("meta",))
             return self.identity()
         finally:
             self.database.close()
@@ -199,28 +212,47 @@ class Journal(Store):
         :param hold: whether the directory stays this process's, until it is released.
         """
         try:
-            super().close()
+            self._close_store()
         finally:
             self.leases.close()
             if not hold:
                 self.jobdir.release()
 
+    def _close_store(self) -> None:
+        if not self.database.is_open:
+            self._directory.close()
+            return
+        try:
+            self.check_directory()
+        except (JobdirLostError, StoreError):
+            self.database.abandon()
+            self._directory.keep()
+        else:
+            try:
+                super().close()
+            finally:
+                self._directory.close()
+
     def check_directory(self) -> None:
-        """Check that the store's directory is still the one that was opened.
+        """Check that the store, and the job around it, are still those that were opened.
 
         :raises JobdirLostError: it is not: writes would go nowhere.
         :raises StoreError: that cannot be told.
         """
-        if self._find_directory() != self._directory:
-            raise JobdirLostError(
-                f"The store {self.path} was deleted or replaced while the crawl was running:"
-                " nothing can be saved any more. Stop the crawl and restore the JOBDIR."
+        if self._directory.is_in_place() and self.jobdir.is_held():
+            return
+        moved = self._directory.find_moved()
+        raise JobdirLostError(
+            f"JOBDIR {self.jobdir.path} was deleted or replaced while the crawl was running:"
+            " nothing can be saved any more. "
+            + (
+                "What was committed before is lost with it, unless the directory was only moved:"
+                " restore it from a copy, or start the crawl over."
+                if moved is None
+                else f"What was committed before is safe in {moved.parent}: move it back, or run"
+                f" the crawl with -s JOBDIR={quote(str(moved.parent))} to resume it."
             )
-
-    def _find_directory(self) -> tuple[int, int] | None:
-        """What tells the store's directory from any that is put in its place."""
-        status = find(self.path)
-        return None if status is None else (status.st_dev, status.st_ino)
+        )
 
     # Writing
 

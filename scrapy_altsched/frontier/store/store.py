@@ -33,14 +33,15 @@ class Store(Rows):
         super().__init__(path)
         self.commit_number = 0
 
-    def create(self, identity: Identity) -> None:
+    def create(self, identity: Identity, place: Path | None = None) -> None:
         """Make the store, where there is nothing, and open it.
 
+        :param place: another place to make it in.
         :raises StoreError: it cannot be made.
         """
         database = self.database
         try:
-            database.open(self.path, create=True)
+            database.open(place or self.path, create=True)
             rows = database.new_batch()
             rows.put(b"identity", identity.encode(), database.handles["meta"])
             database.write(rows, wait=True)

@@ -1,0 +1,91 @@
+"""A directory that is held open, so that another one in its place is never taken for it.
+
+RocksDB, and Python, name a file by its path each time they open, rename or delete one, flushes and
+compactions in the background included.  Once another job's directory has the path, that writes into
+the other job.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from ...errors import StoreError
+from ..forks import close_in_child
+
+#: https://man7.org/linux/man-pages/man5/proc_pid_fd.5.html
+_DESCRIPTORS = Path("/proc/self/fd")
+
+
+class Directory:
+    """A directory that this process holds open, until :meth:`close`.
+
+    :param path: where it is now, absolute.
+    :param through: another path to it, by which it is opened.
+    :ivar place: a path to it.  On Linux it still leads there when the directory was moved, or was
+        replaced by another one; elsewhere it is *path*.
+    :raises OSError: it cannot be opened.
+    """
+
+    def __init__(self, path: Path, through: Path | None = None) -> None:
+        self.path = path
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+        self._descriptor: int | None = os.open(through or path, flags)
+        self._identity = identify(os.fstat(self._descriptor))
+        place = _DESCRIPTORS / str(self._descriptor)
+        self.place = place if self._is(place) else path
+        close_in_child(self.close)
+
+    def is_in_place(self) -> bool:
+        """Whether its path still names it.
+
+        :raises StoreError: that cannot be told.
+        """
+        status = find(self.path)
+        return status is not None and identify(status) == self._identity
+
+    def find_moved(self) -> Path | None:
+        """Where it was moved to; ``None``: it was not, or that cannot be told."""
+        if self.place != self.path:
+            with suppress(OSError):
+                moved = self.place.readlink()
+                if moved != self.path and self._is(moved):
+                    return moved
+        return None
+
+    def keep(self) -> None:
+        """Hold it until the process ends, whatever is closed: what cannot be closed needs it."""
+        self._descriptor = None
+
+    def close(self) -> None:
+        """Let go of it.  May be called twice."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def _is(self, path: Path) -> bool:
+        with suppress(OSError):
+            return identify(path.stat()) == self._identity
+        return False
+
+
+def identify(status: os.stat_result) -> tuple[int, int]:
+    """What tells a file or directory from any that is put in its place."""
+    return status.st_dev, status.st_ino
+
+
+def find(path: Path) -> os.stat_result | None:
+    """The status of *path*; ``None``: nothing is there.
+
+    :raises StoreError: that cannot be told, e.g. after an I/O error: it may be there.
+    """
+    try:
+        return path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise StoreError(
+            f"{path} cannot be reached: {error.strerror or error}. Check that its disk works and"
+            " that this user may read it."
+        ) from error
