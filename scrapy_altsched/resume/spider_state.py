@@ -15,6 +15,7 @@ import logging
 import pickle
 import time
 from collections.abc import Callable
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,8 @@ logger = logging.getLogger(__name__)
 STATE = "spider.state"
 FILE = "spider.state.file"
 
+#: What is noted of a file that is not there.
+_NO_FILE = b"null"
 #: The share of the time that may go into saving a state.
 _SHARE = 0.02
 #: Bytes of a state that is saved with each commit: that takes less than a millisecond.
@@ -66,15 +69,20 @@ class SpiderStateCheckpoint:
         self._cost = 0.0
         #: When the notes were handed out for a commit, if that has not written them yet.
         self._handed_out_at: float | None = None
+        #: The file's checksum, and its time when that was computed.
+        self._checksum = _NO_FILE.decode()
+        self._time = _NO_FILE
 
     def restore(self, state: bytes | None, file: bytes | None) -> None:
         """Put the committed *state* into Scrapy's file, unless that is newer.
 
-        It is newer if it is readable and not the *file* that was there at the commit.
+        It is newer if it is readable and not the *file* that was there at the commit.  Its content
+        tells, not its time: a copy of the directory may have other times.
 
         :raises JobdirError: the file cannot be written.
         """
-        if state is None or (self._is_readable() and file != self._describe_file()):
+        is_known = file in (self._describe_file(), self._describe_time())
+        if state is None or (self._is_readable() and not is_known):
             return
         try:
             write_whole(self._path, state)
@@ -154,11 +162,22 @@ class SpiderStateCheckpoint:
             )
 
     def _describe_file(self) -> bytes:
-        """The file's modification time (ns) and size (bytes), to detect later writes."""
+        """A checksum of the file, read again only when its time or size has changed."""
+        time = self._describe_time()
+        if time != self._time:
+            try:
+                self._checksum = blake2b(self._path.read_bytes(), digest_size=16).hexdigest()
+            except OSError:
+                return _NO_FILE
+            self._time = time
+        return self._checksum.encode()
+
+    def _describe_time(self) -> bytes:
+        """The file's modification time (ns) and size (bytes): what earlier versions noted of it."""
         try:
             status = self._path.stat()
         except OSError:
-            return b"null"
+            return _NO_FILE
         return json.dumps([status.st_mtime_ns, status.st_size]).encode()
 
     def _is_readable(self) -> bool:

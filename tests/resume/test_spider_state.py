@@ -6,7 +6,9 @@ import json
 import logging
 import os
 import pickle
+import shutil
 import signal
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from scrapy_altsched.resume.spider_state import FILE, STATE, SpiderStateCheckpoi
 from ..clocks import ManualClock
 from ..crawls import ONE_BY_ONE, PROJECT, STOCK, Crawl
 from ..engines import OURS, StandIn
-from ..sites import Site, random_graph
+from ..sites import Gates, Site, random_graph, wait_for_pages
 
 
 class Run:
@@ -86,6 +88,56 @@ def test_crashes_in_a_row_are_made_good(tmp_path: Path) -> None:
         assert run.state.get("pages", 0) == pages
         run.state["pages"] = pages + 1
         notes = run.commit()
+
+
+@pytest.mark.parametrize("time", [0, 2**62])
+def test_a_copy_with_other_times_is_not_taken_for_newer(tmp_path: Path, time: int) -> None:
+    first = Run(tmp_path)
+    first.state["pages"] = 3
+    first.close()
+    second = Run(tmp_path, first.commit())
+    second.state["pages"] = 4
+    notes = second.commit()
+    os.utime(state_file(tmp_path), ns=(time, time))
+    assert Run(tmp_path, notes).state == {"pages": 4}
+
+
+def test_a_job_of_a_version_that_noted_the_files_time_goes_on(tmp_path: Path) -> None:
+    first = Run(tmp_path)
+    first.state["pages"] = 3
+    first.close()
+    status = state_file(tmp_path).stat()
+    notes = {
+        STATE: pickle.dumps({"pages": 4}, 4),
+        FILE: json.dumps([status.st_mtime_ns, status.st_size]).encode(),
+    }
+    assert Run(tmp_path, notes).state == {"pages": 4}
+    first.state["pages"] = 5
+    first.close()
+    os.utime(state_file(tmp_path), ns=(0, 0))
+    assert Run(tmp_path, notes).state == {"pages": 5}
+
+
+def test_a_killed_crawl_copied_without_times_goes_on_with_its_state(tmp_path: Path) -> None:
+    gates = Gates(random_graph(60, 2, 1), 10, 40)
+    with Site(gates) as site:
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        process = crawl.start(CONCURRENT_REQUESTS=2)
+        wait_for_pages(site, 11, process)
+        process.send_signal(signal.SIGINT)
+        crawl.wait_for_log(process, "shutting down gracefully")
+        gates.open()
+        process.communicate(timeout=60)
+        # A page is asked for when all that those before it led to is committed.
+        process = crawl.start(ALTSCHED_COMMIT_EVERY=1, **ONE_BY_ONE)
+        wait_for_pages(site, 41, process)
+        crawl.kill(process)
+        gates.open()
+        copy = tmp_path / "copy"
+        shutil.copytree(crawl.jobdir, copy, copy_function=shutil.copy)
+        crawl.jobdir = copy
+        assert crawl.run() == 0
+        assert pickle.loads(state_file(copy).read_bytes())["pages"] >= 60
 
 
 def test_a_file_that_was_written_after_the_commit_is_left_alone(tmp_path: Path) -> None:
@@ -172,8 +224,8 @@ def test_notes_are_the_state_and_what_the_file_looked_like(tmp_path: Path) -> No
     assert json.loads(notes[FILE]) is None
     run.close()
     notes = run.commit()
-    status = state_file(tmp_path).stat()
-    assert json.loads(notes[FILE]) == [status.st_mtime_ns, status.st_size]
+    content = state_file(tmp_path).read_bytes()
+    assert notes[FILE] == blake2b(content, digest_size=16).hexdigest().encode()
     assert notes[STATE] == state_file(tmp_path).read_bytes()
 
 
