@@ -307,12 +307,19 @@ class Scheduler(BaseScheduler):
     # While it is open
 
     def enqueue_request(self, request: Request) -> bool:
-        """Accept *request*, unless it is a duplicate; whether it was accepted."""
+        """Accept *request*, unless it is a duplicate; whether it was accepted.
+
+        Nothing is any more once the scheduler has closed: an asynchronous ``start()`` goes on.
+        """
+        if self._session is None and self._ended is not None:
+            return False
         assert self._session is not None, "the scheduler is not open"
         return self._session.enqueue(request)
 
     def next_request(self) -> Request | None:
         """The next request, or ``None``: nothing is pending, or nothing is ready yet."""
+        if self._session is None and self._ended is not None:
+            return None
         assert self._session is not None, "the scheduler is not open"
         return self._session.next_request()
 

@@ -26,6 +26,19 @@ def assert_complete(crawl: Crawl, site: Site, paths: set[str]) -> None:
     assert paths <= set(crawl.item_paths())
 
 
+def test_a_crawl_is_closed_in_an_orderly_way_while_its_start_goes_on(tmp_path: Path) -> None:
+    with Site(lambda path, before: Page()) as site:
+        crawl = Crawl(tmp_path, "endless", site.url)
+        for _ in range(2):
+            assert crawl.run(CLOSESPIDER_PAGECOUNT=10) == 0
+            assert "Error" not in crawl.log.replace("HttpError", "")
+            assert "Spider closed (closespider_pagecount)" in crawl.log
+            assert "is not finished" in crawl.log
+        # No page was accepted and then not crawled, nor crawled twice.
+        assert sorted(site.hits) == sorted(crawl.item_paths())
+        assert set(site.hits.values()) == {1}
+
+
 @pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_crawl_in_an_orderly_way(tmp_path: Path, signal_number: int) -> None:
     # Until the signal is there no more pages are answered: the crawl would be at its end.

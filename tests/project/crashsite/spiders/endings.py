@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import multiprocessing
 import os
 import signal
@@ -101,3 +103,23 @@ class TroubledSpider(PagesSpider):
                 verb()
             except ForkedError:
                 print("refused", flush=True)
+
+
+class EndlessSpider(PagesSpider):
+    """Goes on with its start requests, one after the other, while others close slowly."""
+
+    name = "endless"
+
+    @classmethod
+    def from_crawler(cls, crawler, *args, **kwargs):
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        crawler.signals.connect(spider.linger, signals.spider_closed)
+        return spider
+
+    async def linger(self):
+        await asyncio.sleep(0.3)
+
+    async def start(self):
+        for number in itertools.count():
+            await asyncio.sleep(0.01)
+            yield Request(f"{self.url}/{number}")
