@@ -152,7 +152,8 @@ class DupeFilter(BaseDupeFilter):
             )
         if path is not None and self._frontier.job.run > 1:
             stored = self._frontier.note(NOTE)
-            warn_of_other_fingerprints(stored, self.fingerprint_note, path, spider)
+            settings = None if self._crawler is None else self._crawler.settings
+            warn_of_other_fingerprints(stored, self.fingerprint_note, path, spider, settings)
         if self._frontier.pending:
             logger.warning(
                 "%(count)d pending %(requests)s in JOBDIR %(jobdir)s will not be crawled: set"

@@ -9,6 +9,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scrapy.settings import SETTINGS_PRIORITIES
+
+if TYPE_CHECKING:
+    from scrapy.settings import BaseSettings
 
 #: Replaces what must not be in a log.
 _MASK = "***"
@@ -18,13 +24,27 @@ _SCRAPY_MODULES = ("scrapy", "scrapy.cmdline")
 
 #: Names of what must not be in a log.  "key" only as a word of its own: not "keyword", "monkey".
 _is_secret = re.compile(
-    r"passw|passphrase|passcode|pwd|secret|token|credential|apikey|(?<![a-z])(pass|key)(?![a-z])"
-    r"|(access|auth|private)[_-]?key",
+    r"passw|passphrase|passcode|pwd|secret|token|credential|apikey"
+    r"|(?<![a-z])(pass|key|auth|sig)(?![a-z])|(access|auth|private)[_-]?key"
+    r"|authoriz|authent|(http|basic|o)auth|bearer|jwt|session|signature"
+    r"|cookie(?!s_(enabled|debug))",  # which are settings
     re.IGNORECASE,
 ).search
 #: ``-a name=value``, ``-aname=value``, ``--name=value``, ``name=value``.
 _assignment = re.compile(r"(?P<name>(?:--?set=|-[as](?=\w))?[^\s=/?:]+)=(?P<value>.*)", re.DOTALL)
-_user_info = re.compile(r"(?<=://)[^/?#\s\"']*(?=@)")
+#: A password may hold a slash that should have been quoted; a port of a site looks like that, too.
+_user_info = re.compile(
+    r"(?<=://)([^/?#\s\"']*|(?<!http://)(?<!https://)[^/?#\s\"'@:]*:[^\s\"']*"
+    r"|[^/?#\s\"'@:]*:(?!\d+[/?#])[^\s\"']*)(?=@)"
+)
+#: In JSON, or in a dict of Python: ``"name": "value"``.
+_pair = re.compile(
+    r"(?P<start>(?P<quote>[\"'])(?P<name>[\w.-]+)(?P=quote)\s*:\s*)"
+    r"(?P<end>[\"'])(?:\\.|(?!(?P=end)).)*(?P=end)",
+    re.DOTALL,
+)
+#: As in a header.
+_bearer = re.compile(r"(?<=\bbearer )\s*[\w.~+/=-]{8,}", re.IGNORECASE)
 _query_value = re.compile(r"(?<=[?&])(?P<name>[^=&#\s]+)=(?P<value>[^&#\s\"']*)")
 
 
@@ -35,10 +55,12 @@ class CommandLine:
     :ivar words: as a shell splits it.
     :ivar scrapy_command: the command of Scrapy's that it runs, as "crawl"; ``None``: it runs
         something else.
+    :ivar is_scrapyd: whether Scrapyd has started it, with what it needs in its environment.
     """
 
     words: tuple[str, ...]
     scrapy_command: str | None = None
+    is_scrapyd: bool = False
 
     @classmethod
     def current(cls) -> CommandLine | None:
@@ -59,6 +81,8 @@ class CommandLine:
         name = next((word for word in arguments if not word.startswith("-")), None)
         if kind == "c":
             return None
+        if kind == "m" and target.partition(".")[0] == "scrapyd":
+            return cls(tuple(argv), is_scrapyd=True)
         if kind == "m":
             return cls(tuple(argv), name if target in _SCRAPY_MODULES else None)
         if Path(target).name == "scrapy":
@@ -80,6 +104,9 @@ def resume_command(jobdir: str | None) -> str:
     command = CommandLine.current()
     if command is None and jobdir is None:
         return "Resume it by starting one of its workers again."
+    if command is not None and command.is_scrapyd:
+        how = "Resume it by scheduling the same spider again with Scrapyd, with the same arguments"
+        return f"{how}." if jobdir is None else f"{how} and setting=JOBDIR={jobdir}"
     if command is None:
         return f"Resume it by running the same crawl again, with JOBDIR = {jobdir!r}."
     how = "with" if command.scrapy_command is not None else "by running the same command again"
@@ -87,6 +114,14 @@ def resume_command(jobdir: str | None) -> str:
     if command.has_secrets:
         sentence += f"  (replace {_MASK} with the secret, which is not logged)"
     return sentence
+
+
+def given_options(settings: BaseSettings, names: Sequence[str]) -> Iterator[str]:
+    """The options that give another command the settings that this one got by its own options."""
+    priority = SETTINGS_PRIORITIES["cmdline"]
+    for name in names:
+        if settings.getpriority(name) == priority:
+            yield f"-s {shlex.quote(_mask_word(f'{name}={settings[name]}'))}"
 
 
 def _find_target(argv: Sequence[str]) -> tuple[str, str, int] | None:
@@ -143,7 +178,15 @@ def _mask_word(word: str) -> str:
     assignment = _assignment.fullmatch(word)
     if assignment is not None and _is_secret(assignment["name"]):
         return f"{assignment['name']}={_MASK}"
-    word = _user_info.sub(_MASK, word)
+    word = _bearer.sub(_MASK, _user_info.sub(_MASK, word))
+    word = _pair.sub(
+        lambda pair: (
+            f"{pair['start']}{pair['end']}{_MASK}{pair['end']}"
+            if _is_secret(pair["name"])
+            else pair[0]
+        ),
+        word,
+    )
     return _query_value.sub(
         lambda part: f"{part['name']}={_MASK}" if _is_secret(part["name"]) else part[0], word
     )

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 from ..errors import JobdirLostError, StoreDamagedError
 from ..inflection import inflect
 from ..requests.fingerprint import differences
-from .command_line import resume_command
+from .command_line import given_options, resume_command
 from .outcome import DeadLetters, Outcome
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
     from scrapy.dupefilters import BaseDupeFilter
+    from scrapy.settings import BaseSettings
     from scrapy.statscollectors import StatsCollector
 
     from ..errors import AltschedError
@@ -70,6 +71,10 @@ _SEEN = {
     "or": ", or yield start requests with dont_filter=True.",
 }
 _STARTED = {"why": "accepted by earlier runs, which crawled everything there was", "or": "."}
+
+
+#: Settings that decide which fingerprint a request has.
+_MAKE_FINGERPRINTS = ("ALTSCHED_URL_RULES", "REQUEST_FINGERPRINTER_CLASS", "DUPEFILTER_CLASS")
 
 
 def name_of(component: object) -> str:
@@ -347,14 +352,21 @@ class Reports:
         )
 
     def log_isolated(self, name: str, deaths: int) -> None:
-        """A request is leased alone."""
+        """A request is leased alone.
+
+        :param deaths: of the process, while it was alone before.
+        """
+        times = inflect(deaths, "once", f"{deaths} times")
         self._log(
             logging.INFO,
-            "The request %(name)s is crawled alone, since the process died %(deaths)d %(times)s"
-            " while it was in flight. All others wait until it is done.",
+            "The request %(name)s is crawled alone, since the process died %(when)s. All others"
+            " wait until it is done.",
             name=name,
-            deaths=deaths,
-            times=inflect(deaths, "time"),
+            when=(
+                f"{times} while it alone was in flight"
+                if deaths
+                else "more than once while it was one of those in flight"
+            ),
         )
 
     def log_accompanied(self, name: str, why: str) -> None:
@@ -512,21 +524,31 @@ class Reports:
 
 
 def warn_of_other_fingerprints(
-    stored: bytes | None, current: bytes, jobdir: str, spider: Spider | None
+    stored: bytes | None,
+    current: bytes,
+    jobdir: str,
+    spider: Spider | None,
+    settings: BaseSettings | None,
 ) -> None:
     """Warn if the fingerprints of a job were not made as they are made now.
 
     :param stored: what the job's note says about it.
+    :param settings: of this crawl; those that its command line gave are needed again.
     """
     found = differences(stored, current)
     if not found:
         return
+    given = () if settings is None else given_options(settings, _MAKE_FINGERPRINTS)
     logger.warning(
         "The fingerprints in JOBDIR %(jobdir)s were made with %(differences)s: pending and done"
         " requests are not recognized when they are found again, and may be crawled twice. To"
         " recompute those of pending requests, stop this crawl and run: scrapy altsched"
-        " refingerprint %(jobdir)s",
-        {"jobdir": jobdir, "differences": " and ".join(found)},
+        " refingerprint %(command)s",
+        {
+            "jobdir": jobdir,
+            "differences": " and ".join(found),
+            "command": " ".join([quote(jobdir), *given]),
+        },
         extra={"spider": spider},
     )
 

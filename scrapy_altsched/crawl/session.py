@@ -189,7 +189,9 @@ class Session:
         self._committer.start()
         if job.run > 1 and jobdir is not None:
             stored = frontier.note(NOTE)
-            warn_of_other_fingerprints(stored, self._fingerprint_note, jobdir, self._spider)
+            warn_of_other_fingerprints(
+                stored, self._fingerprint_note, jobdir, self._spider, self._crawler.settings
+            )
         self._reports.log_opening(job, self._at_open)
         self.feeds = JobFeeds(
             self._crawler, self._spider, frontier.note, resumed=job.resumed, sync=config.sync

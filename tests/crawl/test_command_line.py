@@ -169,6 +169,26 @@ def test_which_of_scrapys_commands_it_is(argv: list[str], name: str | None) -> N
         ("s3://me:hunter2@bucket/a@b.jl:jsonlines", "s3://***@bucket/a@b.jl:jsonlines"),
         ('FEEDS={"ftp://me:hun@ter2@host/x": {}}', 'FEEDS={"ftp://***@host/x": {}}'),
         ("url=http://host/?q=1&api_key=hunter2&p=2", "url=http://host/?q=1&api_key=***&p=2"),
+        ("auth=hunter2", "auth=***"),
+        ("-aAuthorization=Basic hunter2", "-aAuthorization=***"),
+        ("cookies=sid=hunter2; a=b", "cookies=***"),
+        ("session=hunter2", "session=***"),
+        ("sessionid=hunter2", "sessionid=***"),
+        ("jwt=hunter2", "jwt=***"),
+        ("bearer=hunter2", "bearer=***"),
+        ("header=Bearer hunter2.hunter2", "header=Bearer ***"),
+        ("url=http://host/?sv=1&sig=hunter2&p=2", "url=http://host/?sv=1&sig=***&p=2"),
+        ("url=http://host/?X-Amz-Signature=hunter2", "url=http://host/?X-Amz-Signature=***"),
+        ("ftp://me:hun/ter2@host/x.jl", "ftp://***@host/x.jl"),
+        ("ftp://me:7/hunter2@host/x.jl", "ftp://***@host/x.jl"),
+        ("url=https://me:hun/ter2#?@host/", "url=https://***@host/"),
+        ('HEADERS={"Cookie": "a=hunter2"}', 'HEADERS={"Cookie": "***"}'),
+        ('HEADERS={"A": "x", "X-Auth": "hunter2"}', 'HEADERS={"A": "x", "X-Auth": "***"}'),
+        ("url=https://host:8000/@me", "url=https://host:8000/@me"),
+        ("url=https://host/@me", "url=https://host/@me"),
+        ("COOKIES_ENABLED=False", "COOKIES_ENABLED=False"),
+        ("AUTOTHROTTLE_ENABLED=True", "AUTOTHROTTLE_ENABLED=True"),
+        ("signal=1", "signal=1"),
         ("keyword=shoes", "keyword=shoes"),
         ("monkey=1", "monkey=1"),
         ("author=me@host.example", "author=me@host.example"),
@@ -182,6 +202,53 @@ def test_no_secret_is_shown(word: str, shown: str) -> None:
     assert CommandLine(("scrapy", "crawl", shown)).words[2] in str(command).replace("'", "")
     assert "hunter2" not in str(command)
     assert "ter2" not in str(command)
+
+
+def test_the_command_that_recomputes_fingerprints_has_the_rules_of_the_crawl(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "my spider.py").write_text(SPIDER)
+    (tmp_path / "scrapy.cfg").write_text((PROJECT / "scrapy.cfg").read_text())
+    rules = 'ALTSCHED_URL_RULES=[{"preset": "tracking"}]'
+    with Site(random_graph(25, 3, 3)) as site:
+        command = ["scrapy", "crawl", "pages", *ARGUMENTS, "-a", f"url={site.url}/0"]
+        paste(command, tmp_path)
+        log = paste([*command, "-s", rules], tmp_path)
+        found = re.search(r"stop this crawl and run: (.+)", log)
+        assert found is not None, log
+        paste(found[1], tmp_path)
+        assert "stop this crawl and run" not in paste([*command, "-s", rules], tmp_path)
+
+
+def test_a_crawl_of_scrapyd_is_resumed_by_scheduling_it_again(tmp_path: Path) -> None:
+    package = tmp_path / "scrapyd"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "runner.py").write_text(
+        "import os; os.environ['SCRAPY_PROJECT']; from scrapy.cmdline import execute; execute()"
+    )
+    command = [sys.executable, "-m", "scrapyd.runner", "crawl", "pages", "-s", "JOBDIR=my job"]
+    with Site(random_graph(25, 3, 3)) as site:
+        run = subprocess.run(
+            [*command, "-s", "CLOSESPIDER_PAGECOUNT=5", "-a", f"url={site.url}/0"],
+            cwd=tmp_path,
+            env={
+                **os.environ,
+                "SCRAPY_PROJECT": "crashsite",
+                "SCRAPY_SETTINGS_MODULE": "crashsite.settings",
+                "PYTHONPATH": os.pathsep.join((str(tmp_path), PYTHONPATH)),
+            },
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+    assert run.returncode == 0, run.stderr
+    jobdir = tmp_path / "my job"
+    assert (
+        "Resume it by scheduling the same spider again with Scrapyd, with the same arguments and"
+        f" setting=JOBDIR={jobdir}" in run.stderr
+    )
+    assert "-m scrapyd.runner" not in run.stderr
 
 
 def test_a_value_that_follows_its_option_is_no_secret_either() -> None:
