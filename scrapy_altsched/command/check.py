@@ -19,10 +19,17 @@ from scrapy.exceptions import UsageError
 
 from ..crawl.exit_code import CODES
 from ..crawl.outcome import DeadLetters, Outcome, judge
-from ..errors import JobdirError, JobdirMismatchError, StoreDamagedError
+from ..errors import JobdirError, StoreDamagedError
 from ..frontier import Counts
 from ..frontier.shared.record import crawl_of
-from ..frontier.store.jobdir import FORMAT, Identity, LastCommit, find_store, read_identity
+from ..frontier.store.jobdir import (
+    FORMAT,
+    Identity,
+    LastCommit,
+    find_store,
+    read_identity,
+    refuse_newer,
+)
 from ..frontier.store.records import Counters
 from ..frontier.store.states import UNQUEUED
 from ..frontier.store.view import View
@@ -81,11 +88,7 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
         return CODES[outcome] if arguments.finished else 0
     jobdir = Path(arguments.jobdir)
     identity = _identify(jobdir, arguments.spider)
-    if identity.format > FORMAT:
-        raise JobdirMismatchError(
-            f"{jobdir} was written by a newer scrapy_altsched (format {identity.format}; this one"
-            f" reads up to {FORMAT}). Upgrade scrapy_altsched to check this job."
-        )
+    refuse_newer(jobdir, identity)
     problems = _check(out, jobdir, identity, project)
     if arguments.repair and _helps(problems, Remedy.REPAIR, Remedy.RESUME):
         _show_repair(out, repair(jobdir, identity.owner, is_whole, locate))

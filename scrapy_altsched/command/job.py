@@ -12,7 +12,7 @@ from rich.console import Console
 from scrapy.exceptions import UsageError
 
 from ..errors import CodecError, JobdirError
-from ..frontier.store.jobdir import Identity, read_identity
+from ..frontier.store.jobdir import Identity, read_identity, refuse_newer
 from ..frontier.store.records import CANNOT_BE_RESTORED
 from ..requests.codec import decode_fields, decode_request
 from .project import Project
@@ -60,10 +60,11 @@ def require_job(arguments: argparse.Namespace) -> None:
 def identify(jobdir: Path) -> Identity:
     """Whose job is in *jobdir*.
 
-    :raises JobdirError: it holds no job, or cannot be read.
+    :raises JobdirError: it holds no job, or one of a newer format, or cannot be read.
     """
     identity = read_identity(jobdir) if jobdir.is_dir() else None
     if identity is not None:
+        refuse_newer(jobdir, identity)
         return identity
     if not jobdir.exists():
         problem = "it does not exist"

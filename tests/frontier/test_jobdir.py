@@ -21,6 +21,7 @@ from scrapy_altsched.errors import (
     JobdirLostError,
     JobdirMismatchError,
     StoreDamagedError,
+    StoreError,
 )
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.store.holder import Holder
@@ -275,9 +276,73 @@ def test_a_path_with_a_file_in_the_way_is_refused(tmp_path: Path, below: str) ->
     file.write_text("somebody's")
     with pytest.raises(JobdirError) as caught:
         open_frontier(file / below, OWNER)
-    assert str(file) in str(caught.value)
+    assert f"{file} is a file, not a directory" in str(caught.value)
     assert "Set JOBDIR to a directory that this user can write to" in str(caught.value)
     assert listing(tmp_path) == {"file": (file.stat().st_mtime_ns, b"somebody's")}
+
+
+HOLDER = """
+import sys
+from rocksdict import Options, Rdict
+names = Rdict.list_cf(sys.argv[1])
+held = Rdict(sys.argv[1], Options(raw_mode=True), {name: Options(raw_mode=True) for name in names})
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_store_that_another_program_has_open_is_not_said_to_have_no_space(jobdir: Path) -> None:
+    command = [sys.executable, "-c", HOLDER, jobdir / "frontier"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(StoreError, match="Another process has the store open") as caught:
+            open_frontier(jobdir, OWNER)
+        assert "space" not in str(caught.value)
+        holder.communicate("")
+    assert_opens(jobdir, 2)
+
+
+FEW_FILES = """
+import os, resource, sys
+from scrapy_altsched.errors import AltschedError
+from scrapy_altsched.maintenance.opening import open_frontier
+open_frontier(sys.argv[1], "spider").close()
+most = len(os.listdir("/proc/self/fd"))
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+for left in range(20):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most + left, hard))
+    try:
+        open_frontier(sys.argv[1], "spider").close()
+    except AltschedError as error:
+        print(" ".join(str(error).split()))
+    else:
+        break
+"""
+
+
+def test_too_many_open_files_are_not_said_to_be_a_lack_of_space(jobdir: Path) -> None:
+    command = [sys.executable, "-c", FEW_FILES, jobdir]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    messages = run.stdout.splitlines()
+    assert len(messages) > 3
+    assert {"raise the limit (`ulimit -n`)" in message for message in messages} == {True}, messages
+    assert "space" not in run.stdout
+
+
+def test_a_backup_of_hard_links_has_lost_nothing(
+    jobdir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    backup = jobdir.with_name("backup")
+    shutil.copytree(jobdir, backup, copy_function=os.link)
+    frontier = open_frontier(jobdir, OWNER)
+    for name in "cdef":
+        frontier.add(page(name))
+        frontier.commit()
+    frontier.close()
+    assert_opens(backup, 2)
+    assert "has lost" not in caplog.text
 
 
 def test_a_directory_in_the_place_of_the_lock_is_refused(jobdir: Path) -> None:

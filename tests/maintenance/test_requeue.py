@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,9 @@ from scrapy import Request, Spider
 from scrapy_altsched.command.job import locate
 from scrapy_altsched.frontier import Entry, Options, Order, Verdict
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
+from scrapy_altsched.frontier.store.jobdir import FORMAT
 from scrapy_altsched.frontier.store.journal import Journal
+from scrapy_altsched.maintenance.opening import open_frontier
 from scrapy_altsched.maintenance.requeue import dead_requests, requeue
 from scrapy_altsched.requests.codec import encode_request
 
@@ -35,6 +38,17 @@ from ..sites import Page, Site
 
 INNOCENTS = [f"/{number}" for number in range(1, 16)]
 POISON = "/poison"
+
+
+@pytest.mark.parametrize("options", [(), ("--all",)])
+def test_a_job_of_a_newer_format_is_not_read(tmp_path: Path, options: tuple[str, ...]) -> None:
+    open_frontier(tmp_path, OWNER).close()
+    identity = json.loads((tmp_path / "altsched.json").read_text())
+    (tmp_path / "altsched.json").write_text(json.dumps({**identity, "format": FORMAT + 1}))
+    run = altsched("requeue", tmp_path, *options)
+    assert run.returncode
+    assert f"{tmp_path} was written by a newer scrapy_altsched" in run.stderr
+    assert "Traceback" not in run.stderr
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,23 @@ class translated:  # noqa: N801  (reads as a verb; a class, as generators cost 1
         if "Corruption" in text or "No such file" in text:
             raise StoreDamagedError(message, remedy(self._path)) from error
         refined = StoreStalledError if "Result incomplete" in text else StoreError
-        raise refined(message + " Check that its disk has space and can be written to.") from error
+        raise refined(f"{message} {advise(text)}") from error
+
+
+def advise(error: str | None) -> str:
+    """What to do about an error of the operating system, by its text."""
+    text = (error or "").lower()
+    if "too many open files" in text:
+        return (
+            "This process, or the machine, has too many files open: raise the limit (`ulimit -n`),"
+            " or have the crawl open fewer."
+        )
+    if "lock" in text and ("temporarily unavailable" in text or "current process" in text):
+        return (
+            "Another process has the store open, such as a tool that looks into it: end that one"
+            " (`fuser` on its file LOCK finds it), and run the same command again."
+        )
+    return "Check that its disk has space and can be written to."
 
 
 def remedy(store: Path) -> str:

@@ -24,6 +24,7 @@ from ...errors import (
     UnsupportedSystemError,
 )
 from ..forks import close_in_child
+from .database import advise
 from .directory import Directory, find, identify
 from .holder import Holder
 
@@ -42,6 +43,8 @@ _LOCK = "altsched.lock"
 _LAST_COMMIT = "altsched.commit"
 _ENDED = "altsched.ended"
 _PROBE = "altsched.probe"
+#: Errors of a process, or a machine, that has too many files open.
+_TOO_MANY = (errno.EMFILE, errno.ENFILE)
 #: Bytes that have to be free for a store to be opened.
 _ROOM = 1024 * 1024
 _STORE = "frontier"
@@ -196,12 +199,7 @@ class Jobdir:
 
         :raises JobdirMismatchError: it is not.
         """
-        if identity.format > FORMAT:
-            raise JobdirMismatchError(
-                f"JOBDIR {self.path} was written by a newer scrapy_altsched (format"
-                f" {identity.format}; this one reads up to {FORMAT}). Upgrade scrapy_altsched to"
-                " resume this job, or set another JOBDIR."
-            )
+        refuse_newer(self.path, identity)
         if identity.format < OLDEST:
             raise JobdirMismatchError(
                 f"JOBDIR {self.path} was written by a scrapy_altsched that is too old (format"
@@ -248,9 +246,21 @@ class Jobdir:
         """
         with suppress(OSError):
             if self._note is None:
-                flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
-                self._note = os.open(self.place / _LAST_COMMIT, flags, 0o644)
+                self._note = self._begin_note(commit)
             os.pwrite(self._note, commit.encode(), 0)
+
+    def _begin_note(self, commit: LastCommit) -> int:
+        """A file of this run: that of earlier ones may be in a backup, too, by a hard link."""
+        path = self.place / _LAST_COMMIT
+        partial = path.with_name(path.name + ".partial")
+        note = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            os.pwrite(note, commit.encode(), 0)
+            partial.replace(path)
+        except BaseException:
+            os.close(note)
+            raise
+        return note
 
     def note_end(self, run: int) -> None:
         """Note that the process of *run*, which finished the job, has ended as it should."""
@@ -282,8 +292,8 @@ class Jobdir:
                 force(file.fileno())
         except OSError as error:
             raise StoreError(
-                f"Nothing can be written to JOBDIR {self.path}: {error.strerror or error}. Check"
-                " that its disk has space and can be written to."
+                f"Nothing can be written to JOBDIR {self.path}: {error.strerror or error}."
+                f" {advise(error.strerror)}"
             ) from error
         finally:
             with suppress(OSError):
@@ -324,6 +334,19 @@ def _describe_lock(path: Path, holder: Holder | None) -> str:
     )
 
 
+def refuse_newer(jobdir: Path, identity: Identity) -> None:
+    """Check that the job in *jobdir* is of no format that is not known yet.
+
+    :raises JobdirMismatchError: it is.
+    """
+    if identity.format > FORMAT:
+        raise JobdirMismatchError(
+            f"JOBDIR {jobdir} was written by a newer scrapy_altsched (format {identity.format};"
+            f" this one reads up to {FORMAT}). Upgrade scrapy_altsched to go on with this job, or"
+            " set another JOBDIR."
+        )
+
+
 def read_identity(jobdir: Path) -> Identity | None:
     """What ``altsched.json`` in *jobdir* says; ``None``: it is not there.
 
@@ -335,6 +358,8 @@ def read_identity(jobdir: Path) -> Identity | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno in _TOO_MANY:
+            raise not_writable(path, error) from error
         raise JobdirError(
             f"{path} cannot be read ({error}). It names the job's format and spider; restore"
             " it from a copy, or delete it if you know that the JOBDIR is this spider's: it is"
@@ -365,12 +390,18 @@ def ensure_directory(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise not_writable(path, error) from error
+        file = next((name for name in (path, *path.parents) if name.is_file()), None)
+        if file is None or not isinstance(error, (FileExistsError, NotADirectoryError)):
+            raise not_writable(path, error) from error
+        raise JobdirError(
+            f"JOBDIR {path} cannot be used: {file} is a file, not a directory. Set JOBDIR to a"
+            " directory that this user can write to, or move the file away."
+        ) from error
 
 
 def not_writable(path: Path, error: OSError) -> JobdirError:
-    """The error for a file of the job directory that cannot be written."""
-    return JobdirError(
-        f"JOBDIR cannot be used: {path}: {error.strerror or error}. Set JOBDIR to a directory"
-        " that this user can write to, on a disk with space left."
-    )
+    """The error for a file of the job directory that cannot be written, or not be opened at all."""
+    then = "Set JOBDIR to a directory that this user can write to, on a disk with space left."
+    if error.errno in _TOO_MANY:
+        then = advise(error.strerror)
+    return JobdirError(f"JOBDIR cannot be used: {path}: {error.strerror or error}. {then}")
