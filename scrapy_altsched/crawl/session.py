@@ -194,7 +194,12 @@ class Session:
             )
         self._reports.log_opening(job, self._at_open)
         self.feeds = JobFeeds(
-            self._crawler, self._spider, frontier.note, resumed=job.resumed, sync=config.sync
+            self._crawler,
+            self._spider,
+            frontier.note,
+            jobdir=None if jobdir is None else Path(jobdir),
+            resumed=job.resumed,
+            sync=config.sync,
         )
         self.feeds.open(setup.feed_files)
         if config.exit_code:

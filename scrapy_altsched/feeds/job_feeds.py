@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from ..signals import frontier_committing
 from .configured import Rows, identify, names_worker, read_feeds
 from .feed_file import FeedFile
 from .locks import FeedLocks
+from .moved import follow
 from .open_files import OpenFiles
 from .rows import cut_torn_row
 
@@ -24,9 +26,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Names of the notes in a commit: URI -> format; and path -> [bytes, kind of rows].
+#: Names of the notes in a commit: URI -> format; path -> [bytes, kind of rows]; and the path of the
+#: job directory when those were noted.
 FEEDS = "feeds"
 FILES = "feeds.files"
+JOBDIR = "feeds.jobdir"
 #: Why the spider is closed if another crawl has the file of a feed that opens now.
 FEED_LOCKED = "feed_locked"
 
@@ -35,6 +39,7 @@ class JobFeeds:
     """The feeds of a job: the files that are open, and its notes about them.
 
     :param note: a note of the job's last commit, by its name.
+    :param jobdir: the job directory, absolute; ``None``: there is none, as with some workers.
     :param resumed: whether earlier runs left the job unfinished.
     :param sync: whether files are forced to the disk before each commit.
     """
@@ -45,6 +50,7 @@ class JobFeeds:
         spider: Spider,
         note: Callable[[str], bytes | None],
         *,
+        jobdir: Path | None,
         resumed: bool,
         sync: bool,
     ) -> None:
@@ -57,7 +63,11 @@ class JobFeeds:
             identify(uri): str(options["format"]) for uri, options in read_feeds(crawler.settings)
         }
         self.locks = FeedLocks(spider, by_worker=names_worker(crawler.settings))
+        noted = note(JOBDIR)
+        self._jobdir = jobdir
+        self._jobdir_before = None if noted is None else Path(os.fsdecode(noted))
         before: dict[str, str] = json.loads(note(FEEDS) or b"{}") if resumed else {}
+        before = {self._follow(name, feeds): kind for name, kind in before.items()}
         sizes = note(FILES) if resumed else None
         #: Whether every file that may have a torn row of this job is in its notes.
         self.is_complete = not resumed or sizes is not None
@@ -65,6 +75,8 @@ class JobFeeds:
         self._sizes: dict[str, Any] = json.loads(sizes or b"{}")
         # Encoded only when it has changed: some commits hold one request.
         self._notes = {FEEDS: json.dumps({**before, **feeds}, sort_keys=True).encode()}
+        if jobdir is not None:
+            self._notes[JOBDIR] = os.fsencode(jobdir)
         if self.is_complete:
             self._notes[FILES] = b"{}"
         self._noted_sizes: dict[FeedFile, tuple[int, Rows]] = {}
@@ -79,6 +91,8 @@ class JobFeeds:
         :raises FeedLockedError: another crawl writes to one of them; none was changed.
         :raises JobdirError: a file cannot be repaired.
         """
+        written = [str(path) for path in files]
+        self._sizes = {self._follow(name, written): size for name, size in self._sizes.items()}
         for path in (*map(Path, self._sizes), *files):
             self.locks.claim(path, create=False)
         for name, (size, rows) in self._sizes.items():
@@ -102,6 +116,9 @@ class JobFeeds:
                 {"feeds": ", ".join(self._missing)},
                 extra={"spider": self._spider},
             )
+
+    def _follow(self, name: str, written: Collection[str]) -> str:
+        return follow(name, self._jobdir_before, self._jobdir, written)
 
     def _repair(self, path: Path, size: int, rows: str) -> None:
         found = path.stat().st_size if path.exists() else None

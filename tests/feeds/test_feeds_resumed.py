@@ -7,6 +7,8 @@ import json
 import logging
 import os
 import resource
+import shutil
+from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -224,6 +226,40 @@ def test_a_resume_with_fewer_feeds_is_told_once_which_are_missing(
 
 def here(directory: Path, feeds: dict[str, Any]) -> dict[str, Any]:
     return {str(directory / name): feed for name, feed in feeds.items()}
+
+
+@pytest.mark.parametrize("move", [Path.rename, shutil.copytree])
+def test_a_job_that_is_moved_with_its_feeds_has_them_and_its_torn_row_is_cut(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, move: Callable[[Path, Path], object]
+) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+    before.mkdir()
+    run = Run(before, {**LINES, **CSV}).items({"a": 1})
+    run.commit()
+    run.die()
+    with (before / "items.jsonl").open("ab") as file:
+        file.write(b'{"a": 2}\n{"a": "to')
+    move(before, after)
+    Run(after, {**LINES, **CSV}).end()
+    assert messages(caplog) == []
+    assert (after / "items.jsonl").read_bytes() == b'{"a": 1}\n{"a": 2}\n'
+
+
+def test_a_job_that_is_moved_without_its_feeds_finds_them_where_they_were(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stop_in_the_middle(tmp_path, LINES, {"a": 1})
+    (tmp_path / "elsewhere").mkdir()
+    moved = tmp_path / "elsewhere" / "job"
+    (tmp_path / "job").rename(moved)
+    run = Run(tmp_path, LINES, JOBDIR=str(moved)).items({"a": 2})
+    run.commit()
+    run.die()
+    with (tmp_path / "items.jsonl").open("ab") as file:
+        file.write(b'{"a": "to')
+    Run(tmp_path, LINES, JOBDIR=str(moved)).end()
+    assert messages(caplog) == []
+    assert (tmp_path / "items.jsonl").read_bytes() == b'{"a": 1}\n{"a": 2}\n'
 
 
 def test_the_feeds_of_a_finished_job_are_not_missed(
