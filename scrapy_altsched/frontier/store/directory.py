@@ -1,4 +1,4 @@
-"""A directory that is held open, so that another one in its place is never taken for it.
+"""A directory that is held open: another one in its place is not mistaken for it.
 
 RocksDB, and Python, name a file by its path each time they open, rename or delete one, flushes and
 compactions in the background included.  Once another job's directory has the path, that writes into
