@@ -281,7 +281,7 @@ def test_a_path_with_a_file_in_the_way_is_refused(tmp_path: Path, below: str) ->
     assert listing(tmp_path) == {"file": (file.stat().st_mtime_ns, b"somebody's")}
 
 
-HOLDER = """
+OPENER = """
 import sys
 from rocksdict import Options, Rdict
 names = Rdict.list_cf(sys.argv[1])
@@ -292,7 +292,7 @@ sys.stdin.read()
 
 
 def test_a_store_that_another_program_has_open_is_not_said_to_have_no_space(jobdir: Path) -> None:
-    command = [sys.executable, "-c", HOLDER, jobdir / "frontier"]
+    command = [sys.executable, "-c", OPENER, jobdir / "frontier"]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as holder:
         assert holder.stdout is not None
