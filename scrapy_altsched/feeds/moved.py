@@ -20,9 +20,12 @@ def follow(name: str, before: Path | None, now: Path | None, written: Collection
     if before is None or now is None or before == now or not Path(name).is_absolute():
         return name
     moved = os.path.normpath(now / os.path.relpath(name, before))
-    if moved in written or (name not in written and _is_gone(name) and not _is_gone(moved)):
-        return moved
-    return name
+    if name in written:
+        return name
+    # Two of three: a job that was copied alone still has the file that it had, and a run may
+    # write to another one by chance.
+    signs = (moved in written, _is_gone(name), not _is_gone(moved))
+    return moved if sum(signs) >= 2 else name
 
 
 def _is_gone(path: str) -> bool:
