@@ -85,7 +85,12 @@ def find(path: Path) -> os.stat_result | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise StoreError(
-            f"{path} cannot be reached: {error.strerror or error}. Check that its disk works and"
-            " that this user may read it."
-        ) from error
+        raise not_reached(path, error) from error
+
+
+def not_reached(path: Path, error: OSError) -> StoreError:
+    """The error for a file of which cannot be told whether it is there, or what is in it."""
+    return StoreError(
+        f"{path} cannot be reached: {error.strerror or error}. Check that its disk works and"
+        " that this user may read it."
+    )

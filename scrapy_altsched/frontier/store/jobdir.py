@@ -25,7 +25,7 @@ from ...errors import (
 )
 from ..forks import close_in_child
 from .database import advise
-from .directory import Directory, find, identify
+from .directory import Directory, find, identify, not_reached
 from .holder import Holder
 
 try:
@@ -220,11 +220,15 @@ class Jobdir:
         :raises StoreError: that cannot be told.
         """
         assert self._lock is not None
-        found = find(self.path / _LOCK)
+        path = self.path / _LOCK
+        found = find(path)
         if found is None:  # deleted by hand: whether the rest is there shows elsewhere
             return True
-        is_same = identify(found) == identify(os.fstat(self._lock))
-        return is_same and os.pread(self._lock, 1024, 0) == self._holder
+        try:
+            is_same = identify(found) == identify(os.fstat(self._lock))
+            return is_same and os.pread(self._lock, 1024, 0) == self._holder
+        except OSError as error:
+            raise not_reached(path, error) from error
 
     def write_identity(self, identity: Identity) -> None:
         """Put ``altsched.json`` in place, whole or not at all.
@@ -394,8 +398,8 @@ def ensure_directory(path: Path) -> None:
         if file is None or not isinstance(error, (FileExistsError, NotADirectoryError)):
             raise not_writable(path, error) from error
         raise JobdirError(
-            f"JOBDIR {path} cannot be used: {file} is a file, not a directory. Set JOBDIR to a"
-            " directory that this user can write to, or move the file away."
+            f"JOBDIR cannot be used: {file}: Not a directory, but a file. Set JOBDIR to a directory"
+            " that this user can write to, or move the file away."
         ) from error
 
 
