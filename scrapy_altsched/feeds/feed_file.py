@@ -86,6 +86,31 @@ class FeedFile(io.BufferedIOBase):
             size = status.st_size
         return size + len(self._unwritten)
 
+    def is_gone(self) -> bool:
+        """Whether its path does not name the open file any more: it was deleted or replaced."""
+        if self._raw is None:
+            return False
+        try:
+            status = self.path.stat()
+        except FileNotFoundError:
+            return True
+        except OSError:  # it may still be there
+            return False
+        return not os.path.samestat(status, os.fstat(self._raw.fileno()))
+
+    def reopen(self) -> None:
+        """Let go of the open file, and open the one that its path names before the next write."""
+        raw, self._raw = self._raw, None
+        if raw is not None:
+            with suppress(OSError):  # where it was moved to, it is kept
+                force(raw.fileno())
+            raw.close()
+        if self._note_closed is not None:
+            self._note_closed()
+        if self._unforced is not None:
+            self._unforced.clear()
+        self._is_forced, self._has_name, self._lost = True, False, None
+
     def write(self, data: Buffer) -> int:
         """Accept *data*, to be written now or later."""
         if self.closed:

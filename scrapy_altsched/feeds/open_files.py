@@ -7,6 +7,7 @@ nothing else knows that pages have rows which are not written yet.
 from __future__ import annotations
 
 import logging
+from errno import ENOENT
 from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
@@ -35,6 +36,8 @@ class OpenFiles:
         self._stored: dict[FeedFile, Deferred[None]] = {}
         #: Files whose rows the last commit waited for in vain.
         self._unsaved: set[FeedFile] = set()
+        #: Files that were deleted or replaced, and of which no part can be written again.
+        self._gone: set[FeedFile] = set()
         self._closed = False
 
     def add(self, file: FeedFile, rows: Rows | None) -> None:
@@ -67,6 +70,7 @@ class OpenFiles:
         failed: list[tuple[FeedFile, OSError]] = []
         written: list[FeedFile] = []
         for file in self._files:
+            self._notice_gone(file)
             try:
                 file.write_out(sync=self._sync)
             except OSError as error:
@@ -93,8 +97,9 @@ class OpenFiles:
     def store(self, file: FeedFile) -> Deferred[None] | None:
         """Close *file* as soon as the disk has all of it; a deferred for that, if it is not yet.
 
-        :raises OSError: the job is closed, and there is no retry.
+        :raises OSError: the job is closed, and there is no retry; or the file was deleted.
         """
+        self._notice_gone(file)
         if not self._closed:
             try:
                 # Nothing forces it later, when it is closed.
@@ -102,6 +107,9 @@ class OpenFiles:
             except OSError:
                 return self._stored.setdefault(file, Deferred())
         self._close(file)
+        if file in self._gone:
+            self._gone.remove(file)
+            raise FileNotFoundError(ENOENT, "It was deleted, moved or replaced", file.name)
         return None
 
     def close(self) -> None:
@@ -110,6 +118,28 @@ class OpenFiles:
         self._unsaved = {file for file in self._files if file.unwritten}
         for file in list(self._stored):
             self._end(file)
+
+    def _notice_gone(self, file: FeedFile) -> None:
+        """Have rows written to a new file if the one that they went to was deleted or replaced."""
+        if file in self._gone or not file.is_gone():
+            return
+        rows = self._files.get(file)
+        then = {
+            None: "What is still to be written goes with it.",
+            "lines": "From now on, they go to a new file of that name.",
+            "csv": "From now on, they go to a new file of that name, without a header line.",
+        }
+        logger.error(
+            "The feed %(path)s was deleted, moved or replaced while this crawl was writing to it."
+            " The %(bytes)d bytes of items that it had by then are missing there, and their pages"
+            " are not crawled again. %(then)s",
+            {"path": file.name, "bytes": file.size - file.unwritten, "then": then[rows]},
+            extra={"spider": self._spider},
+        )
+        if rows is None:
+            self._gone.add(file)  # the rest alone makes no whole file
+        else:
+            file.reopen()
 
     def _end(self, file: FeedFile) -> None:
         stored = self._stored.pop(file)

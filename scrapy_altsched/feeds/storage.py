@@ -145,6 +145,8 @@ class FileFeedStorage(feedexport.FileFeedStorage):
             raise BlockingIOError(errno.EWOULDBLOCK, str(error)) from error
         buffered = super().open(spider)
         assert isinstance(buffered, io.BufferedWriter)
+        # What is put in its place is not ours to be overwritten.
+        self.write_mode = "ab"
         return buffered.detach()
 
     def _continue(self, path: Path, rows: Rows | None, spider: Spider, *, resumed: bool) -> bool:

@@ -354,6 +354,51 @@ def test_a_crawl_whose_jobdir_is_deleted_is_closed_and_makes_none_in_its_place(
         assert not (crawl.jobdir / "frontier").exists()
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_feed_that_is_deleted_under_the_crawl_is_missed_and_made_anew(
+    tmp_path: Path, *, overwrite: bool
+) -> None:
+    gates = Gates(random_graph(60, 2, 1), 20, 40)
+    with Site(gates) as site:
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        process = crawl.start(("-O" if overwrite else "-o", str(crawl.items)))
+        wait_for_pages(site, 21, process)
+        crawl.wait_until(process, lambda: len(crawl.item_paths()) >= 20)
+        crawl.items.unlink()
+        gates.open()
+        wait_for_pages(site, 41, process)
+        crawl.wait_until(process, crawl.items.exists)
+        crawl.items.rename(tmp_path / "rotated")
+        crawl.items.write_text('{"url": "http://host/restored"}\n')
+        gates.open()
+        process.communicate(timeout=60)
+        assert crawl.log.count("deleted, moved or replaced while this crawl was writing to it") == 2
+        paths = crawl.item_paths()
+        assert paths[0] == "/restored"
+        crawl.items = tmp_path / "rotated"
+        # Only what was in the file that was deleted is gone.
+        assert len(paths[1:]) + len(crawl.item_paths()) == 40
+
+
+def test_a_feed_without_rows_that_is_deleted_under_the_crawl_is_not_called_stored(
+    tmp_path: Path,
+) -> None:
+    gates = Gates(random_graph(60, 2, 1), 20)
+    with Site(gates) as site:
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        feed = tmp_path / "items.json"
+        process = crawl.start(("-o", str(feed)))
+        wait_for_pages(site, 21, process)
+        crawl.wait_until(process, feed.exists)
+        feed.unlink()
+        gates.open()
+        process.communicate(timeout=60)
+        assert "What is still to be written goes with it." in crawl.log
+        assert "Error storing json feed" in crawl.log
+        assert "Stored json feed" not in crawl.log
+        assert not feed.exists()
+
+
 def test_a_log_that_is_deleted_under_the_crawl_is_missed_by_the_next_run(tmp_path: Path) -> None:
     gates = Gates(random_graph(60, 2, 1), 20, 40)
     with Site(gates) as site:
