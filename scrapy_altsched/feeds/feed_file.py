@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..disk import force, force_name
+from ..disk import force, force_name, identify
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -44,6 +44,7 @@ class FeedFile(io.BufferedIOBase):
         self._open_raw = open_raw
         self._note_closed = closed
         self._raw: io.RawIOBase | None = None
+        self._identity = (0, 0)
         self._unwritten = bytearray()
         self._flush_at = _BUFFER
         #: What was written since the disk had everything; ``None``: it is not kept.
@@ -65,6 +66,7 @@ class FeedFile(io.BufferedIOBase):
         """
         if self._raw is None:
             self._raw = self._open_raw()
+            self._identity = identify(os.fstat(self._raw.fileno()))
         return self._raw
 
     @property
@@ -91,12 +93,11 @@ class FeedFile(io.BufferedIOBase):
         if self._raw is None:
             return False
         try:
-            status = self.path.stat()
+            return identify(self.path.stat()) != self._identity
         except FileNotFoundError:
             return True
         except OSError:  # it may still be there
             return False
-        return not os.path.samestat(status, os.fstat(self._raw.fileno()))
 
     def reopen(self) -> None:
         """Let go of the open file, and open the one that its path names before the next write."""

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..disk import identify
 from ..errors import FeedLockedError
 from ..frontier.forks import close_in_child
 from ..worker import PARAMETER
@@ -123,7 +124,7 @@ class FeedLocks:
             if opened is None:
                 return None
             descriptor, is_new = opened
-            identity = _identify(os.fstat(descriptor))
+            identity = identify(os.fstat(descriptor))
             held = self._locks.get(identity)
             if held is not None:
                 os.close(descriptor)
@@ -137,7 +138,7 @@ class FeedLocks:
                 self._warn(path, error)
                 return None
             with suppress(OSError):
-                if _identify(path.stat()) == identity:
+                if identify(path.stat()) == identity:
                     lock = self._locks[identity] = _Lock(descriptor, path, is_new)
                     return lock
             # The crawl that had it has just deleted it, as it had not used it.
@@ -151,7 +152,7 @@ class FeedLocks:
         del self._locks[identity]
         with suppress(OSError):
             status = lock.path.stat()
-            if lock.is_new and not status.st_size and _identify(status) == identity:
+            if lock.is_new and not status.st_size and identify(status) == identity:
                 lock.path.unlink()
         os.close(lock.descriptor)
 
@@ -202,10 +203,6 @@ def _open(path: Path, *, create: bool) -> tuple[int, bool] | None:
             return None
     path.parent.mkdir(parents=True, exist_ok=True)
     return os.open(path, flags | os.O_CREAT, 0o666), True
-
-
-def _identify(status: os.stat_result) -> _Identity:
-    return status.st_dev, status.st_ino
 
 
 def _find_holder(identity: _Identity) -> int | None:

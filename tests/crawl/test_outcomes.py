@@ -140,6 +140,36 @@ def test_a_crawl_none_of_whose_requests_can_be_restored_stops_before_its_queue_i
         assert len(shop.items.read_text().splitlines()) == len(products) + 1
 
 
+ENDLESS_START = """
+    async def start(self):
+        import asyncio
+        self.crawler.signals.connect(self.linger, scrapy.signals.spider_closed)
+        yield scrapy.Request(self.url)
+        for number in range(1000):
+            await asyncio.sleep(0.01)
+            yield scrapy.Request(f"{self.url}{number}/")
+
+    async def linger(self):
+        import asyncio
+        await asyncio.sleep(0.5)
+"""
+
+
+def test_a_crawl_none_of_whose_requests_can_be_restored_stops_while_its_start_goes_on(
+    tmp_path: Path,
+) -> None:
+    products = [f"/{number}" for number in range(3 * HOPELESS)]
+    with Site({"/": Page(products), **{path: Page() for path in products}}) as site:
+        shop = Runs(tmp_path, f"{site.url}/")
+        shop.run("-s", "CLOSESPIDER_PAGECOUNT=1", "-s", "CONCURRENT_REQUESTS=1")
+        shop.rename("parse_product", "parse_item")
+        shop.rename("\n    def parse(self", f"{ENDLESS_START}\n    def parse(self")
+        shop.run()
+        assert "Spider closed (restore_failed)" in shop.log
+        assert "Traceback" not in shop.log
+        assert "AssertionError" not in shop.log
+
+
 @pytest.mark.parametrize("restorable", [0, 1])
 def test_a_crawl_goes_on_as_long_as_anything_was_restored(tmp_path: Path, restorable: int) -> None:
     class Before(Spider):

@@ -24,8 +24,11 @@ from scrapy_altsched.errors import (
     StoreError,
 )
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
+from scrapy_altsched.frontier.store import directory
 from scrapy_altsched.frontier.store.holder import Holder
 from scrapy_altsched.frontier.store.jobdir import FORMAT
+from scrapy_altsched.frontier.store.view import View
+from scrapy_altsched.maintenance.audit import audit
 from scrapy_altsched.maintenance.opening import open_frontier
 
 from ..frontiers import OWNER, page, problems_of, work_off
@@ -265,6 +268,38 @@ def test_a_refused_directory_is_not_held(jobdir: Path) -> None:
     refused(jobdir, StoreDamagedError, looks=True)
     (jobdir / "CURRENT").rename(jobdir / "frontier" / "CURRENT")
     assert_opens(jobdir, 2)
+
+
+# An operating system without /proc
+
+
+def test_a_job_is_kept_and_left_alone_where_no_path_leads_through_a_descriptor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directory, "_DESCRIPTORS", tmp_path / "proc")
+    path = tmp_path / "job"
+    other = open_frontier(tmp_path / "other", OWNER)
+    other.add(page("c"))
+    other.close()
+    frontier = open_frontier(path, OWNER)
+    for name in "ab":
+        frontier.add(page(name))
+        frontier.commit()
+    frontier.close()
+    frontier = open_frontier(path, OWNER)
+    frontier.add(page("d"))
+    path.rename(tmp_path / "moved")
+    (tmp_path / "other").rename(path)
+    before = listing(path)
+    with pytest.raises(JobdirLostError, match="unless the directory was only moved"):
+        frontier.commit()
+    frontier.abandon()
+    assert listing(path) == before
+    for job, pending in ((path, 1), (tmp_path / "moved", 2)):
+        # This process never lets go of what it could not close.
+        with View(job / "frontier") as view:
+            assert audit(view) == []
+            assert len(list(view.pending())) == pending
 
 
 # A directory that cannot be made

@@ -11,6 +11,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from ...disk import identify
 from ...errors import StoreError
 from ..forks import close_in_child
 
@@ -68,11 +69,6 @@ class Directory:
         with suppress(OSError):
             return identify(path.stat()) == self._identity
         return False
-
-
-def identify(status: os.stat_result) -> tuple[int, int]:
-    """What tells a file or directory from any that is put in its place."""
-    return status.st_dev, status.st_ino
 
 
 def find(path: Path) -> os.stat_result | None:

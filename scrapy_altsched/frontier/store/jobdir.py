@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ...disk import force, write_whole
+from ...disk import force, identify, write_whole
 from ...errors import (
     JobdirError,
     JobdirLockedError,
@@ -25,7 +25,7 @@ from ...errors import (
 )
 from ..forks import close_in_child
 from .database import advise
-from .directory import Directory, find, identify, not_reached
+from .directory import Directory, find, not_reached
 from .holder import Holder
 
 try:
