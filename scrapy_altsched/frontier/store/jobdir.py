@@ -398,8 +398,8 @@ def ensure_directory(path: Path) -> None:
         if file is None or not isinstance(error, (FileExistsError, NotADirectoryError)):
             raise not_writable(path, error) from error
         raise JobdirError(
-            f"JOBDIR cannot be used: {file}: Not a directory, but a file. Set JOBDIR to a directory"
-            " that this user can write to, or move the file away."
+            f"JOBDIR cannot be used: {file}: Not a directory, but a file, and JOBDIR is {path}."
+            " Set JOBDIR to a directory that this user can write to, or move the file away."
         ) from error
 
 
