@@ -27,7 +27,9 @@ from scrapy.core.engine import ExecutionEngine
 from scrapy.crawler import Crawler
 from scrapy.extensions.spiderstate import SpiderState
 from scrapy.http import Response
+from scrapy.spidermiddlewares.httperror import HttpError, HttpErrorMiddleware
 from scrapy.utils.defer import deferred_from_coro
+from scrapy.utils.misc import build_from_crawler
 from scrapy.utils.request import RequestFingerprinter, RequestFingerprinterProtocol
 from twisted.python.failure import Failure
 
@@ -130,6 +132,7 @@ class Engine:
             _require(self._engine, "_start", "engine")
             for name in ("inprogress", "nextcall", "close_if_idle", "close"):
                 _require(self._slot, name, "engine._slot")
+            _require(getattr(self._engine, "scraper", None), "enqueue_scrape", "engine.scraper")
         elif not hasattr(self._slot, "nextcall"):
             self._slot = _NoSpider()
 
@@ -212,10 +215,7 @@ class Engine:
             await sleep(0)
             try:
                 process_start = engine.scraper.spidermw.process_start
-                # Since Scrapy 2.14 it knows the spider.
-                parameters = inspect.signature(process_start).parameters.values()
-                takes_spider = any(it.default is it.empty for it in parameters)
-                watch._source = await process_start(*[spider] * takes_spider)
+                watch._source = await process_start(*_spider_for(process_start, spider))
                 async for request in watch:
                     if not engine.running or engine.spider is not spider:
                         return
@@ -262,6 +262,22 @@ class Engine:
     def wake(self) -> None:
         """Make the engine ask for the next request soon."""
         self._slot.nextcall.schedule()
+
+    def watch_results(self, note: Callable[[Request, Response | Failure], object]) -> None:
+        """Call *note* with each request that was downloaded and what came of it, before the spider.
+
+        Not with those that a middleware has replaced, as for a retry.
+        """
+        scraper = getattr(self._engine, "scraper", None)
+        if scraper is None:  # no engine of Scrapy's
+            return
+        enqueue = scraper.enqueue_scrape
+
+        def note_and_enqueue(result: Response | Failure, request: Request, *spider: Any) -> Any:
+            note(request, result)
+            return enqueue(result, request, *spider)
+
+        scraper.enqueue_scrape = note_and_enqueue
 
     def call_when_closing(self, call: Callable[[], object]) -> None:
         """Call *call* when the engine begins to close its spider.
@@ -324,6 +340,27 @@ class Engine:
         elif self._engine.spider is not None:
             # The signal is sent just before the engine runs, and its handlers may take their time.
             call_later(_SOON, lambda: self._call_when_running(call))
+
+
+def ignored_responses(crawler: Crawler) -> Callable[[Response], bool]:
+    """A function: response -> whether it is kept from the callback for its HTTP status."""
+    check = build_from_crawler(HttpErrorMiddleware, crawler).process_spider_input
+    spider = _spider_for(check, crawler.spider)
+
+    def is_ignored(response: Response) -> bool:
+        try:
+            check(response, *spider)
+        except HttpError:
+            return True
+        return False
+
+    return is_ignored
+
+
+def _spider_for(method: Callable[..., Any], spider: Any) -> list[Any]:
+    """What is passed to *method* for its spider: nothing since Scrapy 2.14, which knows it."""
+    parameters = list(inspect.signature(method).parameters.values())
+    return [spider] if parameters and parameters[-1].default is inspect.Parameter.empty else []
 
 
 def keep_spider_state(crawler: Crawler) -> None:

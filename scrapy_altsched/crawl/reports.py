@@ -10,9 +10,12 @@ from ..errors import JobdirLostError, StoreDamagedError
 from ..inflection import inflect
 from ..requests.fingerprint import differences
 from .command_line import given_options, resume_command
+from .given_up import CALLBACK, DOWNLOAD, STATUS
 from .outcome import DeadLetters, Outcome
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from scrapy import Request, Spider
     from scrapy.dupefilters import BaseDupeFilter
     from scrapy.settings import BaseSettings
@@ -59,6 +62,11 @@ _END = {
     Outcome.BLOCKED: (logging.ERROR, _NOT_FINISHED + _NOTHING_DONE),
     Outcome.UNFINISHED: (logging.INFO, _UNFINISHED),
 }
+_GIVEN_UP = {
+    DOWNLOAD: "could not be downloaded",
+    STATUS: "had an HTTP status of RETRY_HTTP_CODES each time",
+    CALLBACK: "led to an exception in a callback or errback",
+}
 #: Since scrapy-splash 0.10 its filter is deprecated, and its fingerprinter does the same.
 _SPLASH_FILTER = "SplashAwareDupeFilter"
 _SPLASH = (
@@ -89,6 +97,7 @@ class Reports:
     :param shared: the name of the shared crawl that this is a worker of, or ``None``.
     :param logs_reason: whether the first unserializable request is logged with its traceback
         (``SCHEDULER_DEBUG``).
+    :ivar unrecorded_leases: requests that were handed out while that could not be recorded.
     """
 
     def __init__(
@@ -108,6 +117,7 @@ class Reports:
         self._job = f"The job in {jobdir}" if shared is None else f"The shared crawl {shared!r}"
         self._logs_reason = logs_reason
         self._reported_unserializable = False
+        self.unrecorded_leases = 0
         place = f"--shared {quote(shared)}" if shared is not None else quote(jobdir or "")
         self._check = f"scrapy altsched check {place}"
         # Of a shared crawl, that is what this worker keeps on its own.
@@ -378,8 +388,11 @@ class Reports:
             why=why,
         )
 
-    def log_unrecorded_leases(self, count: int) -> None:
-        """Requests were handed out, but that could not be recorded."""
+    def log_unrecorded_leases(self) -> None:
+        """Requests were handed out, and that could not be recorded, if there were any."""
+        count = self.unrecorded_leases
+        if not count:
+            return
         self._stats.set_value("altsched/unrecorded_leases", count)
         self._log(
             logging.WARNING,
@@ -490,6 +503,29 @@ class Reports:
                 refused, "its start request was", f"all {refused} start requests were"
             ),
             **(_SEEN if was_finished else _STARTED),
+        )
+
+    def log_given_up(self, counts: Mapping[str, int]) -> None:
+        """Pages were given up, in this run and in earlier ones of the job, if any were.
+
+        :param counts: why, as in :mod:`.given_up` -> how many.
+        """
+        total = sum(counts.values())
+        if not total or (self._jobdir is None and not self._is_shared):
+            return
+        self._log(
+            logging.WARNING,
+            "%(count)d %(pages)s given up by this %(who)s, and not crawled again: %(why)s. The log"
+            " names each of them. To crawl them again, start over with another %(setting)s.",
+            count=total,
+            pages=inflect(total, "page was", "pages were"),
+            who="worker" if self._is_shared else "job",
+            why=", ".join(
+                f"{counts[reason]} {words}"
+                for reason, words in _GIVEN_UP.items()
+                if counts.get(reason)
+            ),
+            setting="ALTSCHED_SHARED_KEY" if self._is_shared else "JOBDIR",
         )
 
     def log_unsaved(self, changes: int, error: AltschedError) -> None:

@@ -54,6 +54,8 @@ from .every_run import EveryRun
 from .exit_code import exit_code
 from .failure import close_failed, close_unfinished
 from .fed import has_fed_starts, is_fed
+from .given_up import NOTE as GIVEN_UP_NOTE
+from .given_up import GivenUp
 from .in_progress import InProgress
 from .outcome import HOPELESS, RESTORE_FAILED, DeadLetters, Outcome, judge
 from .reports import Reports, warn_of_other_fingerprints
@@ -122,7 +124,6 @@ class Session:
         self._has_fed_starts = has_fed_starts(setup.spider)
         self._refused_starts = 0
         self._skipped_starts = 0
-        self._unrecorded_leases = 0
         #: Whether ``start()`` is to run once more when it has ended.
         self._must_start_again = False
         self._outcome = Outcome.UNFINISHED
@@ -156,6 +157,9 @@ class Session:
             self._engine.call_when_closing(frontier.note_closing)
         self._in_progress = InProgress(self._engine, frontier)
         self._entries.on_unserializable = self._note_unserializable
+        self._given_up = GivenUp(
+            self._crawler, self._engine, frontier.note(GIVEN_UP_NOTE) if job.resumed else None
+        )
         self._at_open = frontier.counts()
         self._dead_letters = DeadLetters(dead_requests(frontier), self._entries.url_of)
         self._start = self._engine.watch_start(
@@ -262,8 +266,7 @@ class Session:
         finally:
             self._committer.stop()
             frontier.abandon()
-            if self._unrecorded_leases:
-                self._reports.log_unrecorded_leases(self._unrecorded_leases)
+            self._reports.log_unrecorded_leases()
         self._reports.log_end(
             counts,
             outcome,
@@ -280,6 +283,7 @@ class Session:
         if is_own and self._refused_starts and had_nothing and not is_blocked:
             was_finished = not frontier.job.resumed
             self._reports.log_nothing_to_do(self._refused_starts, was_finished=was_finished)
+        self._reports.log_given_up(self._given_up.counts)
 
     def _hold_spider_state(self) -> None:
         """Have ``spider.state`` written where the job is, even if that is moved from now on."""
@@ -472,7 +476,7 @@ class Session:
         elif isinstance(event, Fetched):
             self._engine.wake()
         elif isinstance(event, LeaseUnrecorded):
-            self._unrecorded_leases += 1
+            self._reports.unrecorded_leases += 1
         elif isinstance(event, LeaseLost):
             self._crawler.stats.inc_value("altsched/shared/leases_lost")
         elif isinstance(event, SeenRemoved):
@@ -532,6 +536,7 @@ class Session:
     def _update_stats(self) -> None:
         if self._tally:
             self._tally.flush(self._crawler.stats)
+        self._given_up.settle()
 
     def _notes(self) -> Mapping[str, bytes]:
         if self._checkpoint is None or self.feeds is None:
@@ -539,6 +544,7 @@ class Session:
         return {
             NOTE: self._fingerprint_note,
             EVERY_RUN_NOTE: self._every_run.note,
+            GIVEN_UP_NOTE: self._given_up.note,
             ORPHANS: str(len(self._in_progress.descendants.orphans)).encode(),
             **self._checkpoint.notes(),
             **self.feeds.notes(),

@@ -93,14 +93,18 @@ def test_the_parts_of_a_request_are_what_its_attributes_say() -> None:
             assert part == attribute or (part is None and not attribute), name
 
 
-@pytest.mark.parametrize("missing", ["inprogress", "nextcall", "close_if_idle", "_start"])
+@pytest.mark.parametrize(
+    "missing", ["inprogress", "nextcall", "close_if_idle", "_start", "enqueue_scrape"]
+)
 def test_a_scrapy_that_lacks_what_is_needed_is_refused(missing: str) -> None:
     class OtherEngine(ExecutionEngine):
         def __init__(self) -> None:
-            names = {"inprogress", "nextcall", "close_if_idle"} - {missing}
+            names = {"inprogress", "nextcall", "close_if_idle", "close"} - {missing}
             self._slot = type("OtherSlot", (), dict.fromkeys(names))()  # type: ignore[assignment]
             if missing != "_start":
                 self._start = None
+            scraper = {"enqueue_scrape"} - {missing}
+            self.scraper = type("OtherScraper", (), dict.fromkeys(scraper))()
 
     crawler = get_crawler()
     crawler.engine = OtherEngine()

@@ -9,8 +9,8 @@ import os
 import signal
 from concurrent.futures import ProcessPoolExecutor
 
-from scrapy import Request, signals
-from scrapy.exceptions import CloseSpider
+from scrapy import Request, Spider, signals
+from scrapy.exceptions import CloseSpider, IgnoreRequest
 
 from scrapy_altsched.errors import ForkedError
 from scrapy_altsched.signals import frontier_committed, frontier_committing
@@ -123,3 +123,38 @@ class EndlessSpider(PagesSpider):
         for number in itertools.count():
             await asyncio.sleep(0.01)
             yield Request(f"{self.url}/{number}")
+
+
+class FailingSpider(Spider):
+    """Its pages fail in each of the ways in which pages do."""
+
+    name = "failing"
+
+    async def start(self):
+        yield Request(f"{self.url}/", self.parse)
+
+    def parse(self, response):
+        nowhere = "http://127.0.0.1:1"
+        yield Request(f"{nowhere}/1")
+        yield Request(f"{nowhere}/2", errback=lambda failure: [{"url": failure.request.url}])
+        yield Request(f"{nowhere}/3", errback=self.fail)
+        yield Request(f"{self.url}/busy")
+        yield Request(f"{self.url}/wanted", self.keep, meta={"handle_httpstatus_list": [503]})
+        yield Request(f"{self.url}/missing")
+        yield Request(f"{self.url}/good", self.fail)
+        yield Request(f"{self.url}/followed", lambda _: self.fail(_))
+        yield Request(f"{self.url}/ignored", meta={"ignored": True})
+
+    def keep(self, response):
+        yield {"url": response.url}
+
+    def fail(self, _):
+        raise ValueError("as the test wants it")
+
+
+class IgnoringMiddleware:
+    """Keeps requests from being downloaded, as one that obeys robots.txt does."""
+
+    def process_request(self, request, spider=None):
+        if request.meta.get("ignored"):
+            raise IgnoreRequest
