@@ -190,3 +190,5 @@ class Additions:
         """Forget what is known, and which start requests were added: the server may have, too."""
         self._known.clear()
         self._claimed.clear()
+        self._unacknowledged.clear()
+        self._relied_on.clear()

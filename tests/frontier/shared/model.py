@@ -69,6 +69,27 @@ OUTCOMES = {
 }
 
 
+@dataclass(frozen=True)
+class Setting:
+    """How a site's pages are linked, and how often faults happen.
+
+    :ivar is_tree: whether each page is linked by one other page only: nothing else brings it.
+    :ivar stop: probability that a worker stands still after a step.
+    :ivar full: probability that the server has no memory after a step.
+    :ivar room: probability that it has memory again.
+    """
+
+    is_tree: bool = False
+    stop: float = 0.002
+    full: float = 0.01
+    room: float = 0.01
+
+
+USUAL = Setting()
+#: Links wait long for memory, and leases expire meanwhile.
+SCARCE = Setting(is_tree=True, stop=0.01, full=0.02, room=0.004)
+
+
 class Server:
     """The real one, with a clock of the model's, and copies of what it was.
 
@@ -304,6 +325,7 @@ class Crawl:
     server: Server
     seed: int
     faults: frozenset[str]
+    setting: Setting = USUAL
     events: Counter[str] = field(default_factory=Counter)
     late: list[EncodedBatch] = field(default_factory=list)
     fetched: Counter[int] = field(default_factory=Counter)
@@ -313,11 +335,16 @@ class Crawl:
     def __post_init__(self) -> None:
         self.rng = rng = random.Random(self.seed)
         self._tokens = 0
-        self.graph = {
-            number: [rng.randrange(_PAGES) for _ in range(rng.choice((0, 1, 2, 3)))]
-            for number in range(_PAGES)
-        }
-        starts = [rng.randrange(_PAGES) for _ in range(6)]
+        if self.setting.is_tree:
+            pages = range(_PAGES)
+            self.graph = {number: list(pages[3 * number + 1 : 3 * number + 4]) for number in pages}
+            starts = [0]
+        else:
+            self.graph = {
+                number: [rng.randrange(_PAGES) for _ in range(rng.choice((0, 1, 2, 3)))]
+                for number in range(_PAGES)
+            }
+            starts = [rng.randrange(_PAGES) for _ in range(6)]
         self.wanted: set[int] = set()
         waiting = list(starts)
         while waiting:
@@ -338,7 +365,7 @@ class Crawl:
 
     def run(self) -> str:
         """``"ok"``, or what went wrong: see :data:`OUTCOMES`."""
-        rng, server, faults = self.rng, self.server, self.faults
+        rng, server, faults, setting = self.rng, self.server, self.faults, self.setting
         is_full = False
         for step in range(_MOST_STEPS):
             server.now += _STEP
@@ -360,7 +387,7 @@ class Crawl:
                     at = rng.randrange(_WORKERS)
                     record = self.workers[at].record if name == "return" else Kept("test")
                     self.workers[at] = Worker(self, self._starts[at], record)
-            if "stop" in faults and rng.random() < 0.002:
+            if "stop" in faults and rng.random() < setting.stop:
                 rng.choice(self.workers).stopped_until = step + rng.randrange(50, 400)
             if "rollback" in faults and rng.random() < 0.002 and server.roll_back(rng):
                 self.events["rollback"] += 1
@@ -369,7 +396,7 @@ class Crawl:
                 server.begin()
                 self.events["emptied"] += 1
                 faults -= {"empty"}
-            if "full" in faults and rng.random() < 0.01:
+            if "full" in faults and rng.random() < (setting.room if is_full else setting.full):
                 is_full = not is_full
                 server.set_full(is_full)
         else:

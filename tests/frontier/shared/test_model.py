@@ -11,27 +11,30 @@ import redis
 
 from scrapy_altsched.frontier import Entry, Lease, Verdict
 from scrapy_altsched.frontier.shared import stream
+from scrapy_altsched.frontier.shared.additions import Additions
 from scrapy_altsched.frontier.shared.conversation import Conversation
 from scrapy_altsched.frontier.shared.stream import Stream
 
 from ...servers import RedisServer
-from .model import FAULTS, OUTCOMES, Crawl, Server
+from .model import FAULTS, OUTCOMES, SCARCE, USUAL, Crawl, Server, Setting, Worker
 
 #: The seed of the first crawl of each test; a failure names its own.
 FIRST = int(os.environ.get("MODEL_SEED", "0"))
 #: Crawls of each slow test.
 CRAWLS = int(os.environ.get("MODEL_CRAWLS", "300"))
 
+ALL = "kill return stop reply double rollback full"
 #: Faults that happen together.  A worker that is killed takes start requests with it that are its
 #: own, so that these two do not go together.
 MIXES = [
     "",
     *(name for name in FAULTS if name != "diff"),
     "empty reply",
-    "kill return stop reply double rollback full",
+    ALL,
     "diff stop reply double rollback full",
 ]
-
+#: With these a worker works on a page twice, before and while its links wait for memory.
+WAITING = "full stop kill return"
 
 #: Connects to a database.
 Connect = Callable[[int], redis.Redis]
@@ -44,11 +47,11 @@ def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connect]:
         yield lambda number: redis.Redis(unix_socket_path=path, db=number)
 
 
-def play(server: Server, mix: str, crawls: int) -> Counter[str]:
+def play(server: Server, mix: str, crawls: int, setting: Setting = USUAL) -> Counter[str]:
     """Outcomes of so many crawls."""
     outcomes: Counter[str] = Counter()
     for seed in range(FIRST, FIRST + crawls):
-        outcome = Crawl(server, seed, frozenset(mix.split())).run()
+        outcome = Crawl(server, seed, frozenset(mix.split()), setting).run()
         assert outcome in OUTCOMES
         outcomes[outcome] += 1
         if outcome != "ok":
@@ -70,6 +73,17 @@ def test_no_fault_loses_a_page_in_many_crawls(connect: Connect, mix: str) -> Non
     outcomes = play(server, mix, CRAWLS)
     print(f"{mix or 'no faults'}: {dict(outcomes)}, {server.calls} calls")
     assert outcomes == {"ok": CRAWLS}
+
+
+@pytest.mark.parametrize("crawls", [20, pytest.param(CRAWLS, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("mix", [WAITING])
+def test_no_link_that_waits_long_for_memory_is_lost(
+    connect: Connect, mix: str, crawls: int
+) -> None:
+    server = Server(connect)
+    outcomes = play(server, mix, crawls, SCARCE)
+    print(f"{mix}: {dict(outcomes)}, {server.calls} calls")
+    assert outcomes == {"ok": crawls}
 
 
 def without(rule: str, instead: str = "") -> Callable[[str], str]:
@@ -119,11 +133,11 @@ def test_each_rule_of_the_script_is_needed(
     assert fails(server, mix)
 
 
-def fails(server: Server, mix: str) -> bool:
+def fails(server: Server, mix: str, setting: Setting = USUAL) -> bool:
     """Whether any of many crawls fails."""
     for seed in range(FIRST, FIRST + 300):
         try:
-            if Crawl(server, seed, frozenset(mix.split())).run() != "ok":
+            if Crawl(server, seed, frozenset(mix.split()), setting).run() != "ok":
                 return True
         except (redis.ResponseError, AssertionError):
             return True
@@ -153,6 +167,34 @@ def test_an_ending_waits_for_what_it_rests_on(
     assert fails(Server(connect), "full kill return")
 
 
+def test_an_ending_waits_for_what_was_seen_here_only(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Additions, "rests_after", lambda _, origin: origin[1])
+    assert fails(Server(connect), WAITING, SCARCE)
+
+
+def exchange(worker: Worker, batches: int = 3) -> None:
+    """Have so many batches answered."""
+    for _ in range(batches):
+        worker.clock.advance(1.0)
+        worker.frontier.take_replies()
+        worker.frontier._server._sender.send()
+        if worker.wire.batch is not None:
+            worker._exchange(worker.wire.batch)
+
+
+def take(worker: Worker) -> Lease:
+    """Lease the next request, which is there."""
+    lease = worker.frontier.lease()
+    assert isinstance(lease, Lease)
+    return lease
+
+
+def entry(name: str) -> Entry:
+    return Entry(name.encode(), "host", 0, payload=b"p", yielded=True)
+
+
 def test_a_page_does_not_end_before_a_link_is_stored_that_was_seen_here_only(
     connect: Connect,
 ) -> None:
@@ -160,33 +202,21 @@ def test_a_page_does_not_end_before_a_link_is_stored_that_was_seen_here_only(
     crawl = Crawl(server, 0, frozenset())
     worker = crawl.workers[0]
     frontier = worker.frontier
-
-    def exchange() -> None:
-        frontier.commit()
-        for _ in range(3):
-            worker.clock.advance(1.0)
-            frontier.take_replies()
-            frontier._server._sender.send()
-            if worker.wire.batch is not None:
-                worker._exchange(worker.wire.batch)
-
-    for name in (b"first", b"second"):
-        frontier.add(Entry(name, "host", 0, payload=b"p", yielded=True))
+    frontier.add(entry("first"))
+    frontier.add(entry("second"))
     frontier.lease()
-    exchange()
-    first = frontier.lease()
-    assert isinstance(first, Lease)
+    exchange(worker)
+    take(worker)
     server.set_full(True)
-    assert frontier.add(Entry(b"link", "host", 0, payload=b"p")) is Verdict.UNDECIDED
-    exchange()
-    second = frontier.lease()
-    assert isinstance(second, Lease)
-    assert frontier.add(Entry(b"link", "host", 0, payload=b"p")) is Verdict.SEEN
+    assert frontier.add(entry("link")) is Verdict.UNDECIDED
+    exchange(worker)
+    second = take(worker)
+    assert frontier.add(entry("link")) is Verdict.SEEN
     frontier.finish(second)
-    exchange()
+    frontier.commit()
+    exchange(worker)
     assert server.counts(crawl.keys)["done"] == 0
     server.set_full(False)
-    exchange()
-    exchange()
+    exchange(worker, 6)
     counts = server.counts(crawl.keys)
     assert (counts["accepted"], counts["done"]) == (3, 1)
