@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from .batches import PROTOCOL, Addition, AdditionKind, Ending, Reply, pack
 from .keys import Keys, field_of
@@ -45,7 +46,8 @@ class Acknowledgement:
 
     :ivar accepted: additions that are stored now.
     :ivar refused: additions that were seen.
-    :ivar over: endings that are stored now, if they were still this worker's to tell.
+    :ivar over: endings that are stored now, if they were still this worker's to tell, and those
+        that will not be sent, as the server no longer has their leases.
     """
 
     accepted: list[Addition]
@@ -315,8 +317,22 @@ class Stream:
         return Acknowledgement(
             [addition for addition in decided if addition.number not in refused],
             [addition for addition in decided if addition.number in refused],
-            [ending for ending in endings if ending.key not in skipped],
+            [ending for ending in endings if ending.key not in skipped] + self._drop(reply.void),
         )
+
+    def _drop(self, void: Collection[bytes]) -> list[Ending]:
+        """Take out the endings of leases that the server does not have.
+
+        After it has lost its latest changes, their keys may soon be those of other requests.
+        """
+        if not void:
+            return []
+        keys = set(void)
+        dropped = [ending for ending in (*self._endings, *self._resting) if ending.key in keys]
+        self._free -= sum(ending.key in keys for ending in islice(self._endings, self._free))
+        self._endings = deque(ending for ending in self._endings if ending.key not in keys)
+        self._resting = [ending for ending in self._resting if ending.key not in keys]
+        return dropped
 
     def restart(self, kept: Collection[bytes]) -> None:
         """Begin a new stream, after the server has lost the end of this one.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -76,7 +77,7 @@ def test_no_fault_loses_a_page_in_many_crawls(connect: Connect, mix: str) -> Non
 
 
 @pytest.mark.parametrize("crawls", [20, pytest.param(CRAWLS, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("mix", [WAITING])
+@pytest.mark.parametrize("mix", [WAITING, ALL])
 def test_no_link_that_waits_long_for_memory_is_lost(
     connect: Connect, mix: str, crawls: int
 ) -> None:
@@ -220,3 +221,32 @@ def test_a_page_does_not_end_before_a_link_is_stored_that_was_seen_here_only(
     exchange(worker, 6)
     counts = server.counts(crawl.keys)
     assert (counts["accepted"], counts["done"]) == (3, 1)
+
+
+def test_an_ending_whose_lease_the_server_has_lost_ends_no_other_one_with_its_key(
+    connect: Connect,
+) -> None:
+    server = Server(connect)
+    crawl = Crawl(server, 0, frozenset())
+    worker = crawl.workers[0]
+    frontier = worker.frontier
+    frontier.lease()
+    server.save()
+    frontier.add(entry("first"))
+    exchange(worker)
+    first = take(worker)
+    assert server.roll_back(random.Random(0))
+    exchange(worker, 1)
+    assert crawl.events["HistoryLost"]
+    # It is not known yet whether the server has its lease, and no commit sends this one meanwhile.
+    frontier.finish(first)
+    frontier.lease()
+    frontier.add(entry("second"))
+    exchange(worker)
+    second = take(worker)
+    assert (second.key, second.entry.fingerprint) == (first.key, b"second")
+    frontier.commit()
+    exchange(worker)
+    counts = server.counts(crawl.keys)
+    assert (counts["leased"], counts["done"]) == (1, 0)
+    assert crawl.events["LeaseLost"] == 1
