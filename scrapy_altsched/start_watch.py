@@ -39,6 +39,10 @@ class StartWatch:
         self._is_held = is_held
         self._turns = turns
         self._since_turn = 0
+        #: Whether all else gets a turn before the next one.
+        self.needs_turn = False
+        #: Whether ``start()`` was asked for the next one and has not yielded it.
+        self.is_waiting = False
         #: What it yielded last; ``None`` from :meth:`take` on.
         self.last: object = None
         #: Whether ``start()`` ran to its end, without an exception.
@@ -52,11 +56,13 @@ class StartWatch:
     async def __anext__(self) -> Any:
         assert self._source is not None
         self._since_turn += 1
-        if self._since_turn >= self._turns:
+        if self.needs_turn or self._since_turn >= self._turns:
+            self.needs_turn = False
             self._since_turn = 0
             await sleep(0)
         while self._is_held():
             await sleep(_HELD_FOR)
+        self.is_waiting = True
         try:
             self.last = await self._source.__anext__()
         except BaseException as error:
@@ -65,6 +71,8 @@ class StartWatch:
             if self._on_end is not None:
                 self._on_end()
             raise
+        finally:
+            self.is_waiting = False
         return self.last
 
     def __getattr__(self, name: str) -> Any:

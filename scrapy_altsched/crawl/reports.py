@@ -244,6 +244,19 @@ class Reports:
             requests=inflect(count, "request was", "requests were"),
         )
 
+    def log_skipped_again(self, count: int) -> None:
+        """Start requests that were skipped are crawled again, as ``start()`` waits."""
+        self._log(
+            logging.WARNING,
+            "start() waits, and nothing else is left to do. It may wait for a page that was skipped"
+            " because %(whom)s had accepted its request: the last %(requests)s skipped %(are)s"
+            " crawled again. Give a request that start() waits for meta={'altsched_every_run':"
+            " True}: every run makes it then.",
+            whom="another worker" if self._is_shared else "an earlier run of this job",
+            requests=inflect(count, "request", f"{count} requests"),
+            are=inflect(count, "is", "are"),
+        )
+
     def log_overdue(self, in_flight: int, to_come: int) -> None:
         """Requests that every run has to make took too long."""
         self._log(

@@ -59,6 +59,7 @@ from .given_up import GivenUp
 from .in_progress import InProgress
 from .outcome import HOPELESS, RESTORE_FAILED, DeadLetters, Outcome, judge
 from .reports import Reports, warn_of_other_fingerprints
+from .skipped import SkippedStarts
 from .tally import Tally
 
 if TYPE_CHECKING:
@@ -72,7 +73,8 @@ FRONTIER_LOST = "frontier_lost"
 _NO_NOTES: Mapping[str, bytes] = {}
 #: Requests handed out between updates of the stats: each stat costs as much as a look-up.
 _UPDATE_STATS_EVERY = 64
-#: Start requests after which a worker hears its server's answers.
+#: Start requests after which a worker hears its server's answers, and skipped ones after which any
+#: crawl goes on with all else.
 _START_TURNS = 100
 
 
@@ -123,7 +125,7 @@ class Session:
         self._gate = setup.engine.active_downloads()
         self._has_fed_starts = has_fed_starts(setup.spider)
         self._refused_starts = 0
-        self._skipped_starts = 0
+        self._skipped = SkippedStarts(setup.clock.monotonic)
         #: Whether ``start()`` is to run once more when it has ended.
         self._must_start_again = False
         self._outcome = Outcome.UNFINISHED
@@ -344,8 +346,26 @@ class Session:
         if verdict is Verdict.SEEN:
             self._df.log(request, self._spider)
         else:
-            self._skipped_starts += 1
+            self._note_skipped(request)
             self._tally["altsched/start/skipped"] += 1
+
+    def _note_skipped(self, request: Request) -> None:
+        self._skipped.note(request)
+        if self._skipped.count % _START_TURNS == 0:
+            # To skip hundreds of thousands must not keep pages and signals waiting.
+            self._start.needs_turn = True
+
+    def _crawl_skipped_again(self) -> None:
+        """Crawl start requests that were skipped if ``start()`` may wait for them for ever."""
+        is_idle = not self._engine.in_progress and not self.pending
+        requests = self._skipped.take(is_stuck=is_idle and self._start.is_waiting)
+        if not requests:
+            return
+        self._reports.log_skipped_again(len(requests))
+        for request in requests:
+            fingerprint = self._identity.of(request, self._identity.page_of(request))
+            self.frontier.add(RequestEntry(fingerprint, request, False, False, self._entries))
+        self._engine.wake()
 
     def _note_unserializable(self, entry: Entry, error: CodecError) -> None:
         self._reports.log_unserializable(entry.request, error)
@@ -385,6 +405,8 @@ class Session:
             if request is not None:
                 return request
         self._update_stats()
+        if self._skipped.last:
+            self._crawl_skipped_again()
         return None
 
     def _take(self, lease: Lease) -> Request | None:
@@ -556,8 +578,8 @@ class Session:
             self._run_start_again()
             return
         self.frontier.note_start_end()
-        if self._skipped_starts:
-            self._reports.log_skipped_starts(self._skipped_starts)
+        if self._skipped.count:
+            self._reports.log_skipped_starts(self._skipped.count)
         self._engine.wake()
 
     def _note_commit(self) -> None:

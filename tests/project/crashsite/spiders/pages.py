@@ -111,6 +111,23 @@ class ManyStartsSpider(PagesSpider):
         yield {"url": response.url}
 
 
+class OwnPageSpider(ManyStartsSpider):
+    """Its start() goes on when the callback of its first request was called."""
+
+    name = "own-page"
+
+    async def start(self):
+        self.first = Deferred()
+        yield Request(f"{self.url}/first", self.parse_first, dont_filter=True)
+        await maybe_deferred_to_future(self.first)
+        async for request in super().start():
+            yield request
+
+    def parse_first(self, response):
+        self.first.callback(None)
+        yield Request(f"{self.url}/other")
+
+
 class HoldingSpider(ManyStartsSpider):
     """Never comes to an end with a page, if argument ``hold`` says so."""
 
