@@ -19,7 +19,7 @@ from scrapy.utils.misc import load_object
 from ..dupefilter import DupeFilter
 from ..errors import ConfigError, InputError, JobdirError, SharedError
 from ..frontier.clock import SystemClock
-from ..frontier.contract import Call, Event, Refused
+from ..frontier.contract import Call, Event, MemoryFull, Refused
 from ..inflection import inflect
 from ..maintenance.opening import open_frontier
 from ..maintenance.sharing import add_all
@@ -201,13 +201,19 @@ def _into_shared(
     )
     refused = 0
 
-    def count(event: Event) -> None:
+    def hear(event: Event) -> None:
         nonlocal refused
         refused += isinstance(event, Refused)
+        if isinstance(event, MemoryFull):
+            raise SharedError(
+                "The server has no memory for all that is imported into the shared crawl"
+                f" {shared.key!r}: raise its maxmemory (redis-cli CONFIG SET maxmemory ...), then"
+                " run this command again; what is filtered is not imported twice."
+            )
 
     # It leases nothing.
     options = replace(config.frontier, clock=_Clock())
-    frontier = open_shared(options, replace(shared, prefetch=1), worker, count)
+    frontier = open_shared(options, replace(shared, prefetch=1), worker, hear)
     try:
         if frontier.is_over:
             raise SharedError(

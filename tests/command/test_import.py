@@ -103,6 +103,24 @@ def test_a_crawl_that_was_stopped_is_completed_and_nothing_lost(
         assert set(again) <= {"/0"}
 
 
+def test_a_full_server_is_named_and_the_rest_imported_later(
+    server: RedisServer, client: redis.Redis
+) -> None:
+    where = {"ALTSCHED_SHARED": 1, "REDIS_PORT": server.port, **SAME}
+    push(client, "http://a.test/1")
+    assert run_import(server, **where).returncode == 0
+    push(client, *(f"http://a.test/{number}" for number in range(2, 40)))
+    client.config_set("maxmemory", 1)
+    done = run_import(server, **where)
+    assert done.returncode == 1
+    assert "has no memory for all that is imported into the shared crawl 'pages'" in done.stderr
+    assert "Traceback" not in done.stderr
+    client.config_set("maxmemory", 0)
+    done = run_import(server, **where)
+    assert done.returncode == 0
+    assert "38 requests are pending in the shared crawl 'pages'; duplicates: 1." in done.stdout
+
+
 @pytest.mark.slow
 def test_what_was_seen_is_left_out_unless_fingerprints_agree(
     tmp_path: Path, server: RedisServer, client: redis.Redis
