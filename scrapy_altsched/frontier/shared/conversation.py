@@ -23,7 +23,6 @@ from ..contract import (
     JobInfo,
     Lease,
     LeaseLost,
-    MemoryFull,
     OnEvent,
     Pressure,
     SeenRemoved,
@@ -34,6 +33,7 @@ from ..suspects import Suspects, judge
 from .additions import Additions
 from .batches import End, Ending, Reply, Status
 from .leases import Leases
+from .memory import ServerMemory
 from .memory_only import MemoryOnly
 from .record import Record
 from .sending import Link, Sender
@@ -47,11 +47,6 @@ _LINGER = 0.02
 _MOST_UNANSWERED = 10_000
 #: Leases are renewed as often as this in the time after which they expire.
 _RENEWALS = 4
-#: Seconds after which what the server had no memory for is sent again, at first and at most.
-_AGAIN_FIRST = 0.1
-_AGAIN_MOST = 5.0
-#: Seconds for which a server must have had memory before it is said once more that it has none.
-_FULL_EVERY = 60.0
 #: Seconds without an answer after which a server counts as silent.
 _SILENCE = 30.0
 
@@ -115,12 +110,9 @@ class Conversation:
         self._is_leaving = False
         #: Whether an answer was waited for in vain, and none has come since.
         self._is_given_up = False
-        #: When what the server had no memory for is sent again, and seconds between two attempts.
-        self._again_at, self._again_every = 0.0, _AGAIN_FIRST
-        #: Whether it was said that the server has no memory, and since when it has some again.
-        self._is_said_full, self._roomy_since = False, 0.0
+        self._memory = ServerMemory(clock, stream, on_event)
         self._heard_at = clock.monotonic()
-        self.stall = Stall(clock, self._progress, self._why_stalled, on_event)
+        self._stall = Stall(clock, self._progress, self._why_stalled, on_event)
         self.is_cut_off = False
         self.failure: FrontierFailedError | None = None
 
@@ -171,7 +163,7 @@ class Conversation:
             self._record.note_tokens([self._stream.token], self._stream.crawl)
             self._record.restart_leases(())
             self._is_beginning = False
-            self.stall.start()
+            self._stall.start()
         elif reply.status is Status.FINISHED:
             # What its feeds hold must not be overwritten with nothing.
             self.job = replace(self.job, resumed=True)
@@ -238,7 +230,7 @@ class Conversation:
     def close(self) -> None:
         """Say nothing any more."""
         self.is_cut_off = True
-        self.stall.stop()
+        self._stall.stop()
         self._sender.close()
 
     # What is said
@@ -357,8 +349,7 @@ class Conversation:
         return ""
 
     def _build(self) -> EncodedBatch:
-        if self._stream.is_full and self._clock.monotonic() >= self._again_at:
-            self._stream.try_again()
+        self._memory.try_again()
         leases = self._leases
         want = 0
         if self._wants_leases():
@@ -420,7 +411,7 @@ class Conversation:
             return
         self._measure()
         if self._stream.is_full:
-            self._sender.plan(max(0.0, self._again_at - self._clock.monotonic()))
+            self._sender.plan(self._memory.pause_left)
         if self._leases.is_announcing:
             self.hasten()
         elif self._stream.waiting:
@@ -441,7 +432,7 @@ class Conversation:
         self.reply = reply
         self._heard_at = self._clock.monotonic()
         outcome = self._stream.acknowledge(reply)
-        self._note_memory(is_refused=bool(reply.full), is_taken=bool(outcome.accepted))
+        self._memory.note_answer(is_refused=bool(reply.full), is_taken=bool(outcome.accepted))
         had_here = len(self._here.pending)
         for addition in outcome.accepted:
             self._additions.settle(addition, is_accepted=True)
@@ -473,25 +464,6 @@ class Conversation:
         # What was added meanwhile is not stored yet, and nobody may take it to be.
         if self._is_unreported and self._stream.unanswered == self._stream.held:
             self._note_committed()
-
-    def _note_memory(self, *, is_refused: bool, is_taken: bool) -> None:
-        now = self._clock.monotonic()
-        if is_refused:
-            self._again_at = now + self._again_every
-            self._again_every = min(self._again_every * 2, _AGAIN_MOST)
-            self._roomy_since = now
-            if not self._is_said_full:
-                self._is_said_full = True
-                self._on_event(MemoryFull(self._stream.unanswered))
-        elif is_taken:
-            self._again_every = _AGAIN_FIRST
-        if (
-            self._is_said_full
-            and not self._stream.is_full
-            and now - self._roomy_since > _FULL_EVERY
-        ):
-            # A server that is nearly full has memory for some in between.
-            self._is_said_full = False
 
     def _note_lost(self, reply: Reply, over: Iterable[Ending]) -> None:
         if not reply.void:
