@@ -336,15 +336,17 @@ class Scheduler(BaseScheduler):
     def __bool__(self) -> bool:
         return True
 
-    def checkpoint(self) -> bool:
+    def checkpoint(self, *, force: bool = False) -> bool:
         """Commit now; whether everything that was accepted survives the process's death.
+
+        :param force: whether to force the commit to the disk, too, and wait for that.
 
         For feeders: acknowledge what you fed after this is true, or on ``frontier_committed``.
         Requests that cannot be serialized never survive it and do not count.
 
         :raises ForkedError: called in a forked child process.
         """
-        return self._session is not None and self._session.checkpoint()
+        return self._session is not None and self._session.checkpoint(force=force)
 
     def position(self) -> int | None:
         """A number that stands for all requests that were accepted so far.

@@ -172,7 +172,7 @@ class Committer:
         frontier = self._frontier
         frontier.check_owner()
         if self._reopen:
-            frontier.recover()
+            self._recover()
             self._reopen = False
             # What is still damaged after that is damaged on the disk.
             self._reopened_damaged = self._met_damage
@@ -203,6 +203,14 @@ class Committer:
             self._timer.hasten(pause)
         return is_done
 
+    def _recover(self) -> None:
+        """Reopen the store; what was not forced to the disk is written again, and forced."""
+        if self._syncer is not None:
+            self._syncer.discard(_RETRY_AFTER)
+        self._frontier.recover()
+        if self._syncer is not None:
+            self._syncer.ask(self._number)
+
     def commit_all(self) -> bool:
         """Commit everything that can be committed now; whether nothing is left.
 
@@ -213,6 +221,15 @@ class Committer:
             self.commit()
             if self._number == before:
                 return False
+        return True
+
+    def force(self) -> bool:
+        """Force what was committed to the disk, and wait for it; whether that succeeded."""
+        try:
+            self._frontier.sync()
+        except StoreError as error:
+            self.note_failure(error)
+            return False
         return True
 
     def note_committed(self, number: int) -> None:
@@ -277,11 +294,20 @@ class Committer:
             self._commit_rest()
         if self._syncer is not None:
             try:
-                self._syncer.finish(self._number, _SYNC_WITHIN)
+                self._force_last(self._syncer)
             except FrontierFailedError as error:
                 self._fail(error)
                 raise
             self._announce(self._number)
+
+    def _force_last(self, syncer: _Syncer) -> None:
+        try:
+            syncer.finish(self._number, _SYNC_WITHIN)
+        except StoreError:
+            if syncer.is_running:
+                raise
+            self._recover()
+            syncer.finish(self._number, _SYNC_WITHIN)
 
     def _commit_rest(self) -> None:
         while not self._commit(wait=True):
@@ -447,11 +473,34 @@ class _Syncer:
         if error is not None and not isinstance(error, StoreError):
             self._failure = FrontierFailedError("has commits synced", error)
             raise self._failure
+        if error is not None:
+            # Nothing is asked of that store again: a second sync would succeed, though the
+            # operating system may have forgotten what to write.
+            raise error
         if self._asked > number:
             self.ask(self._asked)
-        if error is not None:
-            raise error
         return number
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a sync has not been collected."""
+        return self._running is not None
+
+    def discard(self, timeout: float) -> None:
+        """Wait for a sync that is running; whatever it did, it counts for nothing.
+
+        :raises StoreError: it takes longer.
+        :raises FrontierFailedError: the thread has died.
+        """
+        self._asked = 0
+        if self._running is None:
+            return
+        try:
+            done = self.collect(timeout)
+        except StoreError:
+            return
+        if done is None:
+            raise StoreError("The disk has not finished a sync. Check the disk.")
 
     def finish(self, number: int, timeout: float) -> None:
         """Have commit *number* forced to the disk, and wait for that.

@@ -458,12 +458,15 @@ class Session:
         memory_only = min(counts.memory_only, counts.pending)
         return memory_only if in_memory else counts.pending - memory_only
 
-    def checkpoint(self) -> bool:
+    def checkpoint(self, *, force: bool = False) -> bool:
         """Commit now; whether everything that was accepted survives the process's death.
 
+        :param force: whether to force the commit to the disk, too, and wait for that.
         :raises ForkedError: called in a forked child process.
         """
         is_saved = self._committer.commit_all()
+        if force and is_saved:
+            is_saved = self._committer.force()
         if self.frontier.job.shared is not None:
             # What has ended is saved later; what was accepted is, as soon as the server says so.
             return not self.frontier.counts().undecided

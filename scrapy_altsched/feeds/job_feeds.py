@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..engine import Engine
 from ..errors import FeedLockedError, JobdirError
+from ..frontier.store.lease_log import boot_id
 from ..inflection import inflect
 from ..signals import frontier_committing
 from .configured import Rows, identify, names_worker, read_feeds
@@ -18,7 +19,7 @@ from .feed_file import FeedFile
 from .locks import FeedLocks
 from .moved import follow
 from .open_files import OpenFiles
-from .rows import cut_torn_row
+from .rows import cut_torn_row, find_zeros
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -26,11 +27,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Names of the notes in a commit: URI -> format; path -> [bytes, kind of rows]; and the path of the
-#: job directory when those were noted.
+#: Names of the notes in a commit: URI -> format; path -> [bytes, kind of rows]; the path of the job
+#: directory when those were noted; and the boot of the machine that may not have forced them to the
+#: disk, or nothing.
 FEEDS = "feeds"
 FILES = "feeds.files"
 JOBDIR = "feeds.jobdir"
+BOOT = "feeds.boot"
 #: Why the spider is closed if another crawl has the file of a feed that opens now.
 FEED_LOCKED = "feed_locked"
 
@@ -79,6 +82,9 @@ class JobFeeds:
             self._notes[JOBDIR] = os.fsencode(jobdir)
         if self.is_complete:
             self._notes[FILES] = b"{}"
+        boot = note(BOOT) if resumed else None
+        #: Whether the machine went down before its disk had all rows.
+        self._lost_power = bool(boot) and boot != boot_id().encode()
         self._noted_sizes: dict[FeedFile, tuple[int, Rows]] = {}
 
     def open(self, files: Sequence[Path]) -> None:
@@ -122,6 +128,17 @@ class JobFeeds:
 
     def _repair(self, path: Path, size: int, rows: str) -> None:
         found = path.stat().st_size if path.exists() else None
+        if self._lost_power and found:
+            with path.open("rb") as file:
+                zeros = find_zeros(file)
+            if zeros is not None and zeros < size:
+                logger.warning(
+                    "The feed %(path)s has zeros instead of rows at byte %(at)d: a power cut took"
+                    " what was not on the disk. Items of pages that are done may be missing in it."
+                    " Remove the torn rows; ALTSCHED_SYNC prevents this.",
+                    {"path": path, "at": zeros},
+                    extra={"spider": self._spider},
+                )
         if (found or 0) < size:
             logger.warning(
                 "The feed %(path)s %(found)s, but had %(size)d at the last commit of this job:"
@@ -167,6 +184,7 @@ class JobFeeds:
             self._notes[FILES] = json.dumps(
                 {file.name: value for file, value in sizes.items()}
             ).encode()
+        self._notes[BOOT] = b"" if self.files.are_forced else boot_id().encode()
         return self._notes
 
 

@@ -50,6 +50,11 @@ class OpenFiles:
             file.keep_unforced()
         file.flush()
 
+    @property
+    def are_forced(self) -> bool:
+        """Whether each commit has all rows forced to the disk before."""
+        return self._sync
+
     def sizes(self) -> dict[FeedFile, tuple[int, Rows]]:
         """The files whose rows can be told apart: bytes once all is written, and kind of rows."""
         return {file: (file.size, rows) for file, rows in self._files.items() if rows is not None}

@@ -12,6 +12,9 @@ _CHUNK = 1024 * 1024  # bytes
 def cut_torn_row(path: Path, *, quoted: bool, floor: int = 0) -> int:
     """Cut what follows the last whole row of a text file.
 
+    Zeros are what a power cut leaves where a disk has the length of a file and not its content: the
+    first ends what is whole.
+
     :param quoted: whether a line feed between double quotes does not end a row, as in CSV.
     :param floor: bytes at the beginning that are whole rows, whatever is in them; not looked at.
     :return: how many bytes were cut.
@@ -21,10 +24,21 @@ def cut_torn_row(path: Path, *, quoted: bool, floor: int = 0) -> int:
         size = file.seek(0, os.SEEK_END)
         if size <= floor:
             return 0
-        end = _end_of_last_row(file, size, quoted=quoted, floor=floor)
+        whole = find_zeros(file, floor)
+        end = _end_of_last_row(file, size if whole is None else whole, quoted=quoted, floor=floor)
         if end < size:
             file.truncate(end)
     return size - end
+
+
+def find_zeros(file: IO[bytes], start: int = 0) -> int | None:
+    """Position of the first zero byte from *start* on, which no row has; ``None``: none."""
+    file.seek(start)
+    for chunk in iter(lambda: file.read(_CHUNK), b""):
+        if (found := chunk.find(b"\0")) >= 0:
+            return start + found
+        start += len(chunk)
+    return None
 
 
 def ends_a_line(path: Path) -> bool:
@@ -39,7 +53,7 @@ def ends_a_line(path: Path) -> bool:
 
 def _end_of_last_row(file: IO[bytes], size: int, *, quoted: bool, floor: int) -> int:
     # Whether a line feed is inside quotes shows in the number of quotes before it, odd or even.
-    inside = quoted and bool(_count_quotes(file, floor) % 2)
+    inside = quoted and bool(_count_quotes(file, floor, size) % 2)
     position = size
     while position > floor:
         start = max(floor, position - _CHUNK)
@@ -58,6 +72,7 @@ def _end_of_last_row(file: IO[bytes], size: int, *, quoted: bool, floor: int) ->
     return floor
 
 
-def _count_quotes(file: IO[bytes], floor: int) -> int:
-    file.seek(floor)
-    return sum(chunk.count(b'"') for chunk in iter(lambda: file.read(_CHUNK), b""))
+def _count_quotes(file: IO[bytes], start: int, end: int) -> int:
+    file.seek(start)
+    chunks = (file.read(min(_CHUNK, end - at)) for at in range(start, end, _CHUNK))
+    return sum(chunk.count(b'"') for chunk in chunks)

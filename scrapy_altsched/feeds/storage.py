@@ -107,7 +107,7 @@ class FileFeedStorage(feedexport.FileFeedStorage):
         self._feeds.files.add(file, rows)
         if rows is not None:
             # Before its first byte: what is there now is not this job's, whatever happens.
-            scheduler.checkpoint()
+            scheduler.checkpoint(force=True)
         if is_torn:
             end = csv_dialect(self._options).lineterminator if rows == "csv" else "\n"
             file.write(end.encode())

@@ -25,6 +25,7 @@ from scrapy_altsched.errors import (
 )
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.store import directory
+from scrapy_altsched.frontier.store.database import Database
 from scrapy_altsched.frontier.store.holder import Holder
 from scrapy_altsched.frontier.store.jobdir import FORMAT
 from scrapy_altsched.frontier.store.view import View
@@ -623,3 +624,23 @@ def test_a_lock_that_tells_less_is_refused_too(jobdir: Path, content: bytes, nam
     with held(jobdir):
         (jobdir / LOCK).write_bytes(content)
         refused(jobdir, JobdirLockedError, name, "Wait for it to end")
+
+
+def test_a_store_that_lacks_commits_before_its_last_one_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "job"
+    frontier = open_frontier(path, OWNER)
+    for name in "abc":
+        frontier.add(page(name))
+        frontier.commit()
+    number = frontier.commit_number
+    frontier.close()
+    assert number > 2
+    database = Database(path / "frontier")
+    database.open(path / "frontier")
+    rows = database.new_batch()
+    # What the log that was lost would have written.
+    rows.delete(b"commit:%d" % (number - 1), database.handles["meta"])
+    database.write(rows, wait=True)
+    database.close()
+    with pytest.raises(StoreDamagedError, match=f"lacks commits {number - 1} to {number - 1}"):
+        open_frontier(path, OWNER)

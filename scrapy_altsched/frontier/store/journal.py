@@ -112,9 +112,15 @@ class Journal(Store):
                 f"The store {self.path} is not the one that JOBDIR {self.jobdir.path} was made"
                 " with. Restore the JOBDIR as a whole from one copy."
             )
-        recovery = Recovery.STRICT if damage is None else Recovery.UP_TO_DAMAGE
-        self.database.open(self._directory.place, recovery=recovery)
+        # Also past an end that was torn off, where another log may follow it.
+        self.database.open(self._directory.place, recovery=Recovery.UP_TO_DAMAGE)
         self.commit_number = self.stored_commit()
+        if lost := self.lost_commits():
+            raise StoreDamagedError(
+                f"The store {self.path} lacks commits {lost[0]} to {lost[-1]}, though it has later"
+                " ones: a power cut without ALTSCHED_SYNC took them.",
+                remedy(self.path),
+            )
         identity = migrate(self, identity)
         if self.jobdir.identity != identity:
             self.jobdir.write_identity(identity)

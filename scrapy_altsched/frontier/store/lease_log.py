@@ -78,7 +78,7 @@ class LeaseLog:
     def __init__(self, directory: Path, store_id: str, boot: str | None = None) -> None:
         self._paths = [directory / name for name in _NAMES]
         self._store_id = store_id.encode("ascii").ljust(32)[:32]
-        self._boot = (_boot_id() if boot is None else boot).encode()[:64]
+        self._boot = (boot_id() if boot is None else boot).encode()[:64]
         self._files: dict[int, int] = {}
         self._generation = 0
         self._file = -1
@@ -269,7 +269,7 @@ def _write(file: int, content: bytes, position: int) -> None:
 
 
 @lru_cache(maxsize=1)
-def _boot_id() -> str:
+def boot_id() -> str:
     """What tells this boot of the machine from all others; empty: it cannot be known.
 
     https://man7.org/linux/man-pages/man5/proc_sys_kernel.5.html, and ``man 3 sysctl`` of macOS for

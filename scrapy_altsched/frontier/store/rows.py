@@ -10,7 +10,7 @@ slots       slot id                             count (8 bytes), name
 suspects    fingerprint                         level, deaths alone of two kinds, age; 0
 started     fingerprint, occurrence (4 bytes)   number of the run that claimed it (4 bytes)
 dead        key the request was pending under   length of the reason, reason, value as in pending
-meta        name                                identity, commit, counters, notes
+meta        name                                identity, commit, commit:..., counters, notes
 ==========  ==================================  ================================================
 """
 

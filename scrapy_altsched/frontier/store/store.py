@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 
 #: Past every key of a family whose keys are a fingerprint, or begin with one.
 _PAST_FINGERPRINTS = b"\xff" * 300
+#: How many commits are known one by one: far more than fit into the moment in which there are two
+#: logs that the disk may not have.
+_RING = 256
+#: Number of a commit, and of the first one from which on all are noted so.
+_NOTED = struct.Struct(">QQ")
 #: Past every key that begins with the id of a slot.
 _PAST_SLOTS = b"\xff" * 9
 
@@ -32,6 +38,7 @@ class Store(Rows):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.commit_number = 0
+        self._first_noted: int | None = None
 
     def create(self, identity: Identity, place: Path | None = None) -> None:
         """Make the store, where there is nothing, and open it.
@@ -77,6 +84,8 @@ class Store(Rows):
         :raises StoreError: it failed otherwise, e.g. a full disk.
         """
         number = self.commit_number + 1
+        if self._first_noted is None:
+            self._first_noted = self._read_noted(self.commit_number) or number
         self.database.write(self._encode(batch, number), wait=wait)
         self.commit_number = number
 
@@ -127,10 +136,35 @@ class Store(Rows):
             put(b"note:" + name.encode(), note, handle)
         put(b"counters", batch.counters.encode(), handle)
         put(b"commit", number.to_bytes(8, "big"), handle)
+        put(_ring_key(number), _NOTED.pack(number, self._first_noted), handle)
         return rows
+
+    def _read_noted(self, number: int) -> int | None:
+        """The first commit noted, if *number* is; else it is of an earlier version, or lost."""
+        found = self.database.get("meta", _ring_key(number))
+        noted, first = _NOTED.unpack(found) if found is not None else (0, 0)
+        return first if noted == number else None
+
+    def lost_commits(self) -> list[int]:
+        """Commits that are missing before the last one, of those that are noted.
+
+        RocksDB begins a new log while it still writes a table of what is in the one before.  If the
+        machine dies then, the disk may have the new one and not all of the old one, and RocksDB
+        does not notice if that ends with a whole record.
+        """
+        last = self.commit_number
+        first = self._read_noted(last)
+        if first is None:
+            return []
+        earlier = range(max(first, last - _RING + 1), last)
+        return [number for number in earlier if self._read_noted(number) is None]
 
     def remove_orphans(self, next_slot: int) -> None:
         """Delete rows of slots that no commit ever named: a re-encoding was cut short."""
         first = next_slot.to_bytes(8, "big")
         if any(True for _ in self.pending(start=first, limit=1)):
             self.database.delete_range("pending", first, _PAST_SLOTS)
+
+
+def _ring_key(number: int) -> bytes:
+    return b"commit:%d" % (number % _RING)

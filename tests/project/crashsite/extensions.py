@@ -42,6 +42,23 @@ class Killer:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+class Announcer:
+    """Appends to a file (setting ``ANNOUNCE``) which commits were announced, each in a write."""
+
+    @classmethod
+    def from_crawler(cls, crawler):
+        return cls(crawler)
+
+    def __init__(self, crawler):
+        path = crawler.settings["ANNOUNCE"]
+        if path:
+            self.file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            crawler.signals.connect(self.announce, frontier_committed)
+
+    def announce(self, commit):
+        os.write(self.file, f"{commit}\n".encode())
+
+
 class Reporter:
     """Says on standard output what the test waits for (setting ``REPORT``: names of events)."""
 

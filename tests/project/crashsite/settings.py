@@ -10,6 +10,7 @@ EXTENSIONS = {
     "crashsite.killpoints.KillPoint": 4,
     "crashsite.threads.DyingThread": 5,
     "crashsite.torn.Tear": 6,
+    "crashsite.extensions.Announcer": 7,
 }
 TELNETCONSOLE_ENABLED = False
 LOG_LEVEL = "INFO"
