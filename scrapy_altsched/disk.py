@@ -16,6 +16,7 @@ from pathlib import Path
 
 #: What the system says of files that cannot be forced to a disk, such as pipes.
 _HAS_NO_DISK = (errno.EINVAL, errno.ENOTSUP)
+_CHUNK = 1024 * 1024  # bytes
 
 
 def force(descriptor: int) -> None:
@@ -52,6 +53,20 @@ def force_name(path: Path) -> None:
 def identify(status: os.stat_result) -> tuple[int, int]:
     """What tells a file or directory from any that is put in its place."""
     return status.st_dev, status.st_ino
+
+
+def write_again(path: Path, start: int) -> None:
+    """Write the end of a file again as it is, and force it to the disk.
+
+    :param start: position from which on another process may have failed to force it.
+    :raises OSError: it may not be there.
+    """
+    with path.open("r+b", buffering=0) as file:
+        file.seek(start)
+        while chunk := file.read(_CHUNK):
+            file.seek(-len(chunk), os.SEEK_CUR)
+            file.write(chunk)
+        force(file.fileno())
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -368,11 +368,11 @@ def main() -> None:
     def run(_: socket.socket) -> None:
         from scrapy.cmdline import execute
 
-        from scrapy_altsched.frontier.store import database
+        from scrapy_altsched.frontier.store import rocksdb
 
         # Tables are written, and logs begun, while even a short crawl runs.
-        assert hasattr(database, "_MIB")
-        database._MIB = 4096
+        assert hasattr(rocksdb, "_MIB")
+        rocksdb._MIB = 4096
         try:
             execute(["scrapy", *arguments])
         except SystemExit as end:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..disk import write_again
 from ..engine import Engine
 from ..errors import FeedLockedError, JobdirError
 from ..frontier.store.lease_log import boot_id
@@ -156,6 +157,8 @@ class JobFeeds:
         elif found:
             cut = cut_torn_row(path, quoted=rows == "csv", floor=size)
             report_cut(path, cut, self._spider)
+            # The next commit forgets up to where the file was known.
+            write_again(path, size)
 
     def close(self) -> None:
         """The job is closed: nothing waits for the files any longer."""

@@ -31,6 +31,7 @@ from scrapy_altsched.frontier.store.jobdir import FORMAT
 from scrapy_altsched.frontier.store.view import View
 from scrapy_altsched.maintenance.audit import audit
 from scrapy_altsched.maintenance.opening import open_frontier
+from scrapy_altsched.maintenance.repair import repair
 
 from ..frontiers import OWNER, page, problems_of, work_off
 
@@ -93,6 +94,7 @@ def edit(path: Path, **values: object) -> None:
 HOLDER = """
 import sys
 from scrapy_altsched.maintenance.opening import open_frontier
+from scrapy_altsched.maintenance.repair import repair
 frontier = open_frontier(sys.argv[1], "spider")
 print("open", flush=True)
 sys.stdin.read()
@@ -344,6 +346,7 @@ FEW_FILES = """
 import os, resource, sys
 from scrapy_altsched.errors import AltschedError
 from scrapy_altsched.maintenance.opening import open_frontier
+from scrapy_altsched.maintenance.repair import repair
 open_frontier(sys.argv[1], "spider").close()
 most = len(os.listdir("/proc/self/fd"))
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -430,6 +433,7 @@ KILLED_AT_CREATION = """
 import os, signal, sys
 from pathlib import Path
 from scrapy_altsched.maintenance.opening import open_frontier
+from scrapy_altsched.maintenance.repair import repair
 
 calls = int(sys.argv[2])
 
@@ -500,6 +504,7 @@ OUT_OF_REACH = """
 import os, sys
 from scrapy_altsched.errors import StoreError
 from scrapy_altsched.maintenance.opening import open_frontier
+from scrapy_altsched.maintenance.repair import repair
 from tests.frontiers import page
 
 def attempt(verb):
@@ -540,6 +545,7 @@ import ctypes, os, sys
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from scrapy_altsched.maintenance.opening import open_frontier
+from scrapy_altsched.maintenance.repair import repair
 from tests.frontiers import page
 
 def fork_by_python():
