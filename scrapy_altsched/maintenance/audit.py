@@ -128,6 +128,8 @@ class _Audit:
                 self._add("losses", orphans, Remedy.ACCEPT_LOSS)
             if self._rows.identity() is None:
                 self._add("identities", "The store has no identity.")
+            if lost := self._rows.describe_lost_commits():
+                self._add("commits", f"The store {lost}")
 
     def _check_pending(self) -> Counter[int]:
         """How many requests each slot holds."""

@@ -648,5 +648,12 @@ def test_a_store_that_lacks_commits_before_its_last_one_is_refused(tmp_path: Pat
     rows.delete(b"commit:%d" % (number - 1), database.handles["meta"])
     database.write(rows, wait=True)
     database.close()
-    with pytest.raises(StoreDamagedError, match=f"lacks commits {number - 1} to {number - 1}"):
+    lost = f"lacks commits {number - 1} to {number - 1}, though it has later ones"
+    with pytest.raises(StoreDamagedError, match=lost):
         open_frontier(path, OWNER)
+    with View(path / "frontier") as view:
+        assert lost in audit(view)[0].sentence
+    repair(path, OWNER, lambda payload: True)
+    frontier = open_frontier(path, OWNER)
+    assert frontier.counts().pending == 3
+    frontier.close()

@@ -115,12 +115,8 @@ class Journal(Store):
         # Also past an end that was torn off, where another log may follow it.
         self.database.open(self._directory.place, recovery=Recovery.UP_TO_DAMAGE)
         self.commit_number = self.stored_commit()
-        if lost := self.lost_commits():
-            raise StoreDamagedError(
-                f"The store {self.path} lacks commits {lost[0]} to {lost[-1]}, though it has later"
-                " ones: a power cut without ALTSCHED_SYNC took them.",
-                remedy(self.path),
-            )
+        if lost := self.describe_lost_commits():
+            raise StoreDamagedError(f"The store {self.path} {lost}", remedy(self.path))
         identity = migrate(self, identity)
         if self.jobdir.identity != identity:
             self.jobdir.write_identity(identity)

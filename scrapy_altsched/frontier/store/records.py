@@ -43,6 +43,11 @@ def describe_orphans(counters: Counters, noted: bytes | None) -> str | None:
 
 
 _COUNT = struct.Struct(">Q")
+#: How many commits are noted one by one: far more than there are in the moment in which there are
+#: two logs that the disk may not have.
+NOTED = 256
+#: Number of a commit, and of the first one from which on all are noted so.
+_NOTED = struct.Struct(">QQ")
 
 
 @dataclass(slots=True)
@@ -154,6 +159,25 @@ def encode_slot(count: int, name: str) -> bytes:
 def decode_slot(row: bytes) -> tuple[int, str]:
     """The inverse of :func:`encode_slot`."""
     return _COUNT.unpack_from(row)[0], row[_COUNT.size :].decode("utf-8", "surrogatepass")
+
+
+def noted_key(number: int) -> bytes:
+    """The key, in ``meta``, of the note of one commit; the one 256 later takes its place."""
+    return b"commit:%d" % (number % NOTED)
+
+
+def encode_noted(number: int, first: int) -> bytes:
+    """The note that commit *number* was stored.
+
+    :param first: the first commit from which on each has such a note.
+    """
+    return _NOTED.pack(number, first)
+
+
+def decode_noted(row: bytes) -> tuple[int, int]:
+    """The inverse of :func:`encode_noted`."""
+    number, first = _NOTED.unpack(row)
+    return number, first
 
 
 def encode_suspicion(suspicion: Suspicion) -> bytes:

@@ -20,7 +20,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .database import Database
-from .records import Counters, Suspicion, decode_slot, decode_suspicion, encode_claim
+from .records import (
+    NOTED,
+    Counters,
+    Suspicion,
+    decode_noted,
+    decode_slot,
+    decode_suspicion,
+    encode_claim,
+    noted_key,
+)
 from .states import DEAD, State
 
 
@@ -43,6 +52,32 @@ class Rows:
     def stored_commit(self) -> int:
         """The number of the last commit that the store holds."""
         return int.from_bytes(self.database.get("meta", b"commit") or b"", "big")
+
+    def first_noted(self, number: int) -> int | None:
+        """The first commit from which on each is noted; ``None``: commit *number* is not."""
+        row = self.database.get("meta", noted_key(number))
+        noted, first = decode_noted(row) if row is not None else (0, 0)
+        return first if noted == number else None
+
+    def describe_lost_commits(self) -> str | None:
+        """What is missing before the last commit; ``None``: nothing that is known.
+
+        RocksDB begins a new log while it still writes a table of what is in the one before.  If the
+        machine dies then, the disk may have the new one and not all of the old one, and RocksDB
+        does not notice if that ends with a whole record.
+        """
+        last = self.stored_commit()
+        first = self.first_noted(last)
+        if first is None:  # an earlier version wrote it
+            return None
+        earlier = range(max(first, last - NOTED + 1), last)
+        lost = [number for number in earlier if self.first_noted(number) is None]
+        if not lost:
+            return None
+        return (
+            f"lacks commits {lost[0]} to {lost[-1]}, though it has later ones: a power cut without"
+            " ALTSCHED_SYNC took them."
+        )
 
     def counters(self) -> Counters:
         """The counters of the last commit."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 from ...errors import StoreError
 from .database import after
 from .jobdir import Identity
-from .records import Batch, encode_slot, encode_suspicion
+from .records import Batch, encode_noted, encode_slot, encode_suspicion, noted_key
 from .rows import Rows
 from .states import PENDING, STATES
 
@@ -20,11 +19,6 @@ if TYPE_CHECKING:
 
 #: Past every key of a family whose keys are a fingerprint, or begin with one.
 _PAST_FINGERPRINTS = b"\xff" * 300
-#: How many commits are known one by one: far more than fit into the moment in which there are two
-#: logs that the disk may not have.
-_RING = 256
-#: Number of a commit, and of the first one from which on all are noted so.
-_NOTED = struct.Struct(">QQ")
 #: Past every key that begins with the id of a slot.
 _PAST_SLOTS = b"\xff" * 9
 
@@ -85,7 +79,7 @@ class Store(Rows):
         """
         number = self.commit_number + 1
         if self._first_noted is None:
-            self._first_noted = self._read_noted(self.commit_number) or number
+            self._first_noted = self.first_noted(self.commit_number) or number
         self.database.write(self._encode(batch, number), wait=wait)
         self.commit_number = number
 
@@ -136,35 +130,11 @@ class Store(Rows):
             put(b"note:" + name.encode(), note, handle)
         put(b"counters", batch.counters.encode(), handle)
         put(b"commit", number.to_bytes(8, "big"), handle)
-        put(_ring_key(number), _NOTED.pack(number, self._first_noted), handle)
+        put(noted_key(number), encode_noted(number, self._first_noted or number), handle)
         return rows
-
-    def _read_noted(self, number: int) -> int | None:
-        """The first commit noted, if *number* is; else it is of an earlier version, or lost."""
-        found = self.database.get("meta", _ring_key(number))
-        noted, first = _NOTED.unpack(found) if found is not None else (0, 0)
-        return first if noted == number else None
-
-    def lost_commits(self) -> list[int]:
-        """Commits that are missing before the last one, of those that are noted.
-
-        RocksDB begins a new log while it still writes a table of what is in the one before.  If the
-        machine dies then, the disk may have the new one and not all of the old one, and RocksDB
-        does not notice if that ends with a whole record.
-        """
-        last = self.commit_number
-        first = self._read_noted(last)
-        if first is None:
-            return []
-        earlier = range(max(first, last - _RING + 1), last)
-        return [number for number in earlier if self._read_noted(number) is None]
 
     def remove_orphans(self, next_slot: int) -> None:
         """Delete rows of slots that no commit ever named: a re-encoding was cut short."""
         first = next_slot.to_bytes(8, "big")
         if any(True for _ in self.pending(start=first, limit=1)):
             self.database.delete_range("pending", first, _PAST_SLOTS)
-
-
-def _ring_key(number: int) -> bytes:
-    return b"commit:%d" % (number % _RING)
