@@ -18,7 +18,9 @@ and LazyFS (https://www.sqlite.org/testing.html#crash_testing, https://github.co
   too; what is not there, or was never written, is zeros.
 - A name in a directory is on the disk when the directory was synced after it was made; syncing the
   file alone does not save it, as on POSIX and unlike ext4.  Of what was made, renamed and deleted
-  since, either the beginning is there, as a journaling file system has it, or each by chance.
+  since, the beginning is there, as a journaling file system has it: up to one moment, or to another
+  in each directory.  RocksDB relies on that: it renames CURRENT before the name of the MANIFEST in
+  it is forced to the disk.
 - A sync that failed has forgotten what was to be written, though it can still be read, as on ext4
   and XFS ("Can Applications Recover from fsync Failures?", USENIX ATC 2020).
 """
@@ -270,11 +272,13 @@ class _Directory:
     def survive(self, rng: random.Random, last: int | None) -> dict[str, _File | _Directory]:
         """Names that a power cut leaves.
 
-        :param last: the moment up to which all are; ``None``: chance decides on each.
+        :param last: the moment up to which all are; ``None``: chance decides.
         """
         found = dict(self.disk)
+        if last is None:
+            last = rng.choice([when for when, _ in self.changes] or [0]) - rng.randrange(2)
         for when, names in self.changes:
-            if rng.random() < 0.5 if last is None else when <= last:
+            if when <= last:
                 _apply(names, found)
         return found
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,6 +21,8 @@ from scrapy.extensions.feedexport import FeedExporter
 
 from scrapy_altsched.errors import StoreDamagedError
 from scrapy_altsched.feeds import job_feeds
+from scrapy_altsched.maintenance.repair import repair
+from scrapy_altsched.maintenance.salvage import Salvage
 
 from ..crawls import PROJECT, PYTHONPATH
 from ..engines import StandIn
@@ -173,14 +176,30 @@ def rows_of(path: Path) -> tuple[list[str], int]:
     return rows, torn
 
 
+def salvage(jobdir: Path) -> int:
+    """Repair a job that is refused; the last commit of which nothing is missing in it."""
+    with TemporaryDirectory() as links:
+        source = Salvage(jobdir / "frontier", Path(links), lambda _: True)
+        commit = int.from_bytes(source.meta()[b"commit"], "big")
+        source.close()
+    return 0 if repair(jobdir, "pages", lambda _: True).damage else commit
+
+
 def resume(recorded: Recorded, moment: int, caplog: pytest.LogCaptureFixture) -> str:
     """Resume what is there to its end; which column of the table it belongs to."""
     caplog.clear()
     announced, last = recorded.announced(moment), recorded.announced(len(recorded.events))
+    outcome = "opened"
     try:
         resumed = Resumed(recorded)
-    except StoreDamagedError:
-        return "lost" if announced else "damaged"
+    except StoreDamagedError as error:
+        if not announced:
+            return "damaged"
+        if salvage(recorded.place / "job") < announced:
+            return "lost"
+        print(f"repaired: cut at {moment}: {error}")
+        outcome = "repaired"
+        resumed = Resumed(recorded)
     if resumed.commit < announced:
         resumed.stand_in.scheduler.close("shutdown")
         return "lost"
@@ -190,11 +209,11 @@ def resume(recorded: Recorded, moment: int, caplog: pytest.LogCaptureFixture) ->
     missing = set(GRAPH) - set(rows)
     assert not missing & resumed.fetched
     if not any(sign in caplog.text for sign in SIGNS):
-        return "torn" if missing or torn else "opened"
+        return "torn" if missing or torn else outcome
     return "lost" if recorded.sync or announced == last else "warned"
 
 
-COLUMNS = ("opened", "warned", "damaged", "lost", "torn")
+COLUMNS = ("opened", "repaired", "warned", "damaged", "lost", "torn")
 LINE = "{:40} {:>6}" + len(COLUMNS) * " {:>8}"
 
 

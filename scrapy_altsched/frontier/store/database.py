@@ -317,10 +317,20 @@ class Database:
     def sync(self) -> None:
         """Make the operating system write everything to the disk; blocks.
 
+        It has failed, too, if RocksDB met an error in the background: where that one could not
+        force a directory to the disk, this sync succeeds, though the names in it are forgotten.
+
         :raises StoreError: it failed.
         """
         with translated("Syncing", self.path, self._shown):
-            self._opened.flush_wal(True)
+            rdict = self._opened
+            rdict.flush_wal(True)
+            failed = rdict.property_int_value("rocksdb.background-errors")
+        if failed:
+            raise StoreError(
+                f"Syncing the store {self.path} failed: RocksDB met an error in the background."
+                f" {advise(None)}"
+            )
 
     def flush(self) -> None:
         """Move everything from the log into tables.
