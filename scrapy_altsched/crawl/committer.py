@@ -226,9 +226,16 @@ class Committer:
     def force(self) -> bool:
         """Force what was committed to the disk, and wait for it; whether that succeeded."""
         try:
-            self._frontier.sync()
+            if self._syncer is None:
+                self._frontier.sync()
+            else:
+                self._syncer.finish(self._number, _SYNC_WITHIN)
+                self._announce(self._number)
         except StoreError as error:
             self.note_failure(error)
+            return False
+        except FrontierFailedError as error:
+            self._fail(error)
             return False
         return True
 
