@@ -344,20 +344,26 @@ class Committer:
         self.unreadable |= reading
         if self._failing_since is None:
             self._failing_since = now
+        reason = self._find_reason_to_close(error, now - self._failing_since)
+        if reason is not None:
+            self._close_spider(reason, error)
+            return
         if now >= self._log_at:
             self._log_at = now + _LOG_EVERY
             self._was_logged = True
             self._log_failure(error)
-        if isinstance(error, JobdirLostError):
-            self._close_spider("jobdir_lost", error)
-        elif isinstance(error, StoreDamagedError) and self._reopened_damaged:
-            self._close_spider(STORE_DAMAGED, error)
-        elif now - self._failing_since >= self._config.commit_timeout:
-            self._close_spider("commit_failed", error)
-        elif isinstance(error, StoreError):
+        if isinstance(error, StoreError):
             # RocksDB itself resumes writing only after ENOSPC, and if much space is free.
             self._reopen = True
             self._met_damage |= isinstance(error, StoreDamagedError)
+
+    def _find_reason_to_close(self, error: AltschedError, seconds: float) -> str | None:
+        """What the spider is closed as, if it is of no use to go on after *seconds* of failure."""
+        if isinstance(error, JobdirLostError):
+            return "jobdir_lost"
+        if isinstance(error, StoreDamagedError) and self._reopened_damaged:
+            return STORE_DAMAGED
+        return "commit_failed" if seconds >= self._config.commit_timeout else None
 
     def _log_failure(self, error: AltschedError) -> None:
         changes = self._frontier.pressure.unsaved

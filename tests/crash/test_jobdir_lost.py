@@ -104,6 +104,7 @@ def replace_under_a_crawl(tmp_path: Path, way: Way, end: End, spider: str, seed:
         process.communicate(timeout=60)
         assert "Traceback" not in crawl.log
         assert "(jobdir_lost)" in crawl.log
+        assert "continues in memory" not in crawl.log
         assert "is finished" not in crawl.log
         assert listing(crawl.jobdir) == before
         check(crawl.jobdir)

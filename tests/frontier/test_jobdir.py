@@ -315,6 +315,7 @@ def test_a_path_with_a_file_in_the_way_is_refused(tmp_path: Path, below: str) ->
     with pytest.raises(JobdirError) as caught:
         open_frontier(file / below, OWNER)
     assert f"JOBDIR cannot be used: {file}: Not a directory, but a file" in str(caught.value)
+    assert ("JOBDIR is" in str(caught.value)) == bool(below)
     assert "Set JOBDIR to a directory that this user can write to" in str(caught.value)
     assert listing(tmp_path) == {"file": (file.stat().st_mtime_ns, b"somebody's")}
 

@@ -397,8 +397,9 @@ def ensure_directory(path: Path) -> None:
         file = next((name for name in (path, *path.parents) if name.is_file()), None)
         if file is None or not isinstance(error, (FileExistsError, NotADirectoryError)):
             raise not_writable(path, error) from error
+        below = "" if file == path else f", and JOBDIR is {path}"
         raise JobdirError(
-            f"JOBDIR cannot be used: {file}: Not a directory, but a file, and JOBDIR is {path}."
+            f"JOBDIR cannot be used: {file}: Not a directory, but a file{below}."
             " Set JOBDIR to a directory that this user can write to, or move the file away."
         ) from error
 
