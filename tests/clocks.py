@@ -39,6 +39,12 @@ class ManualClock:
         self._planned.append(planned)
         return planned
 
+    @property
+    def next_call_at(self) -> float:
+        """When the next call is due, or infinity."""
+        waiting = (planned.when for planned in self._planned if not planned.is_cancelled)
+        return min(waiting, default=float("inf"))
+
     def advance(self, seconds: float) -> None:
         """Have time pass, and each call made at its moment, also one that another one plans."""
         until = self.now + seconds

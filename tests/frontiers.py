@@ -217,7 +217,7 @@ def lease_from(frontier: LocalFrontier, busy: Mapping[str, int] | None = None) -
 
 
 def suspicions_of(frontier: LocalFrontier) -> tuple[int, int]:
-    """How many requests are leased one at a time, and how many alone, as of now."""
+    """How many requests are leased one after the other, and how many alone, as of now."""
     suspects = frontier._suspects
     return suspects.count(Level.SUSPECT), suspects.count(Level.BLAMED)
 

@@ -275,7 +275,7 @@ class Reports:
             self._stats.set_value("altsched/suspects", suspects + blamed)
             how = []
             if suspects:
-                how.append(f"{suspects} will be crawled one at a time, beside the others")
+                how.append(f"{suspects} will be crawled one after the other, beside the rest")
             if blamed:
                 how.append(
                     f"{blamed} will be crawled alone, when nothing else is pending or in a pause of"

@@ -348,7 +348,7 @@ class JobInfo:
     :ivar rolled_back: by how many commits the store has lost the end of its log.
     :ivar lost_in_memory: requests that lived in memory only and ended with an earlier run.
     :ivar damage: what the job may lack, and why, in a sentence; ``None``: nothing that is known.
-    :ivar suspects: how many requests are leased one at a time after a death.
+    :ivar suspects: how many requests are leased one after the other after a death.
     :ivar blamed: how many are leased alone.
     """
 

@@ -30,6 +30,7 @@ from scrapy_altsched.frontier.store.lease_log import Evidence
 from scrapy_altsched.frontier.store.records import Level, Suspicion
 from scrapy_altsched.frontier.suspects import judge
 
+from ..clocks import ManualClock
 from ..frontiers import DiskKind, lease_from, problems_of
 
 MAX_CRASHES = 1
@@ -113,8 +114,9 @@ class Log:
 class Model:
     """A disk frontier's behaviour; of its making is only what a death tells."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: Order, clock: ManualClock) -> None:
         self.order = order
+        self.clock = clock
         self.now = Content()
         self.suspicions: dict[bytes, Suspicion] = {}
         self.in_hand: list[Item] = []
@@ -129,7 +131,8 @@ class Model:
         self.waiting: list[Item] = []
         self.blamed: list[Item] = []
         self.in_hand = []
-        self.beside: Item | None = None
+        self.beside: list[Item] = []
+        self.next_at = 0.0
         self.alone = None
         self.company = False
         self.last: str | None = None
@@ -197,6 +200,11 @@ class Model:
     def level(self, item: Item) -> Level:
         return self.suspicions.get(item.name.encode(), Suspicion()).level
 
+    def pace(self, item: Item) -> float:
+        """Seconds after which a suspect lets the next one in."""
+        against = self.suspicions.get(item.name.encode(), Suspicion())
+        return 1.0 if against.narrowed else 0.1
+
     def lease(self, busy: Mapping[str, int]) -> Item | None:
         item = self.lease_next(busy)
         if item is None:
@@ -208,9 +216,10 @@ class Model:
         while self.alone is None or self.company:
             aside = [*self.waiting, *self.blamed]
             candidates = [item for item in now.pending if item not in aside]
-            if self.waiting and self.beside is None:
-                self.beside = self.waiting.pop(0)
-                return self.give(self.beside)
+            if self.waiting and self.clock.now >= self.next_at:
+                self.beside.append(self.waiting.pop(0))
+                self.next_at = self.clock.now + self.pace(self.beside[-1])
+                return self.give(self.beside[-1])
             if self.blamed and not now.leased and not self.waiting and not candidates:
                 self.alone, self.company = self.blamed.pop(0), False
                 return self.give(self.alone, "alone")
@@ -254,7 +263,10 @@ class Model:
         now.leased.remove(item)
         self.in_hand = [other for other in self.in_hand if other is not item]
         self.log.over.append(item.name)
-        self.beside = None if item is self.beside else self.beside
+        if item in self.beside:
+            if item is self.beside[-1]:
+                self.next_at = 0.0
+            self.beside.remove(item)
         self.alone = None if item is self.alone else self.alone
         if how == "release":
             now.pending.append(item)
@@ -276,11 +288,14 @@ class Machine(RuleBasedStateMachine):
     def begin(self, start: str, batch: int, batch_bytes: int) -> None:
         batches.BATCH, batches.BATCH_BYTES = batch, batch_bytes
         order = Order.parse(f"{self.policy_and_direction}/{start}")
-        self.options = Options(order=order, max_crashes=MAX_CRASHES, memory_requests=WINDOW)
+        self.clock = ManualClock()
+        self.options = Options(
+            order=order, max_crashes=MAX_CRASHES, memory_requests=WINDOW, clock=self.clock
+        )
         self.directory = Path(tempfile.mkdtemp(dir=self.base))
         self.disk = DiskKind(self.directory)
         self.frontier = self.disk.open(self.options)
-        self.model = Model(order)
+        self.model = Model(order, self.clock)
         self.leases: dict[Item, Lease] = {}
         self.number = 0
 
@@ -346,6 +361,10 @@ class Machine(RuleBasedStateMachine):
         if item not in self.model.in_hand:
             self.model.receive(item)
             self.frontier.note_response(self.leases[item])
+
+    @rule(seconds=st.sampled_from([0.06, 0.1, 1.0]))
+    def wait(self, seconds: float) -> None:
+        self.clock.advance(seconds)
 
     @rule(name=NAMES)
     def mark_seen(self, name: str) -> None:

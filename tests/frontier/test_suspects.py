@@ -22,7 +22,7 @@ from scrapy_altsched.frontier import (
     Order,
     Verdict,
 )
-from scrapy_altsched.frontier.contract import OnEvent, ignore_events
+from scrapy_altsched.frontier.contract import Fetched, OnEvent, ignore_events
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.frontier.store.lease_log import Evidence
@@ -97,6 +97,17 @@ def evidence(
         ({"a": Suspicion(age=11)}, evidence("a", "b"), "a=1/12 b=1/0"),
         # A suspect in hand: it alone is blamed.
         ({"a": Suspicion(SUSPECT)}, evidence("x", "abc"), "a=2/0 x=0/1"),
+        # Several in hand: narrowed, and blamed at the next death.
+        (
+            {"a": Suspicion(SUSPECT), "b": Suspicion(SUSPECT), "c": Suspicion(SUSPECT)},
+            evidence("cx", "ab"),
+            "a=1/0* b=1/0* c=1/1 x=0/1",
+        ),
+        (
+            {"a": Suspicion(SUSPECT, narrowed=1), "b": Suspicion(SUSPECT, narrowed=1)},
+            evidence("x", "ab"),
+            "a=2/0* b=2/0* x=0/1",
+        ),
         # A suspect in flight: blamed only if nobody is in hand.
         ({"a": Suspicion(SUSPECT)}, evidence("ax"), "a=2/4 x=0/4"),
         ({"a": Suspicion(SUSPECT)}, evidence("ax", "b"), "a=1/1 b=1/0 x=0/1"),
@@ -115,14 +126,16 @@ def test_what_a_death_tells(before: dict[str, Suspicion], found: Evidence, expec
     for name, suspicion in sorted(judge(stored, found).items()):
         deaths = f"+{suspicion.in_hand},{suspicion.downloading}"
         told.append(
-            f"{name.decode()}={suspicion.level:d}/{suspicion.age}"
+            f"{name.decode()}={suspicion.level:d}/{suspicion.age}{'*' * suspicion.narrowed}"
             + (deaths if suspicion.in_hand or suspicion.downloading else "")
         )
     assert " ".join(told) == expected
 
 
 def test_what_is_held_against_a_request_is_stored_whole() -> None:
-    for suspicion in (Suspicion(), Suspicion(SUSPECT, 0, 1, 12), Suspicion(BLAMED, 2, 19, 3)):
+    narrowed = Suspicion(SUSPECT, narrowed=1)
+    some = Suspicion(SUSPECT, 0, 1, 12), Suspicion(BLAMED, 2, 19, 3), narrowed
+    for suspicion in (Suspicion(), *some):
         assert decode_suspicion(encode_suspicion(suspicion)) == suspicion
     assert decode_suspicion(encode_suspicion(Suspicion(BLAMED, 1_000))).in_hand == 255
     for row in (b"", b"123", b"\x03\0\0\0\0", b"123456"):
@@ -211,6 +224,96 @@ def test_suspects_are_leased_one_at_a_time_beside_others(disk: DiskKind, options
     assert suspicions_of(frontier) == (0, 0)
     assert not frontier._suspects.matters
     assert frontier.counts().pending == 0
+
+
+def test_a_suspect_that_takes_long_lets_the_next_one_in(
+    disk: DiskKind, options: Options, clock: ManualClock
+) -> None:
+    events: list[Event] = []
+    frontier = resumed(disk, options, in_hand="abcd", others="xyz", on_event=events.append)
+    first, *_ = take_all(frontier)
+    assert name_of(first) == "a"
+    clock.advance(0.09)
+    assert lease_from(frontier) is None
+    assert events == []
+    clock.advance(0.01)
+    assert events == [Fetched()], "or nothing would ask again"
+    second = take(frontier)
+    assert name_of(second) == "b"
+    assert lease_from(frontier) is None
+    frontier.finish(first)
+    assert lease_from(frontier) is None, "the newest one counts"
+    frontier.finish(second)
+    third = take(frontier)
+    assert name_of(third) == "c"
+    assert lease_from(frontier) is None
+    clock.advance(0.09)
+    assert events == [Fetched()], "what was planned for the second one is off"
+    clock.advance(0.01)
+    assert events == [Fetched()] * 2
+    assert lease_from(frontier) is not None
+    frontier.close()
+
+
+def test_nothing_asks_for_a_suspect_after_the_end(
+    disk: DiskKind, options: Options, clock: ManualClock
+) -> None:
+    events: list[Event] = []
+    frontier = resumed(disk, options, in_hand="ab", on_event=events.append)
+    assert names(take_all(frontier)) == ["a"]
+    frontier.close()
+    clock.advance(10)
+    assert events == []
+
+
+def test_however_many_suspects_there_are_all_are_soon_let_in(
+    disk: DiskKind, options: Options, clock: ManualClock
+) -> None:
+    frontier = open_frontier(disk.path, OWNER, options)
+    for number in range(300):
+        frontier.add(page(str(number)))
+    frontier.commit()
+    for lease in list(take_all(frontier)):
+        frontier.note_response(lease)
+    frontier = reopened(disk, options, frontier)
+    leased = 0
+    for _ in range(30):
+        leased += len(list(take_all(frontier)))
+        for _ in range(10):
+            clock.advance(0.01)
+            leased += len(list(take_all(frontier)))
+    assert leased == 300
+
+
+def test_those_in_hand_at_another_death_are_let_in_more_slowly(
+    disk: DiskKind, options: Options, clock: ManualClock
+) -> None:
+    frontier = resumed(disk, options, in_hand="abcd", others="xyz")
+    for _ in range(2):
+        clock.advance(0.1)
+        for lease in list(take_all(frontier)):
+            if name_of(lease) in "ab":
+                frontier.note_response(lease)
+    frontier = reopened(disk, options, frontier)
+    assert suspicions_of(frontier) == (4, 0)
+    first, *_ = take_all(frontier)
+    assert name_of(first) == "a"
+    clock.advance(0.9)
+    assert lease_from(frontier) is None
+    clock.advance(0.1)
+    second = take(frontier)
+    assert name_of(second) == "b"
+    # Two that were in hand together twice: each will be alone.
+    for lease in (first, second):
+        frontier.note_response(lease)
+    frontier = reopened(disk, options, frontier)
+    assert suspicions_of(frontier) == (2, 2)
+    done = []
+    while frontier.counts().pending:
+        done += work_off(frontier)
+        clock.advance(1)
+    assert sorted(done[:-2]) == [*"cdxyz"]
+    assert sorted(done[-2:]) == [*"ab"]
 
 
 def test_a_suspect_that_is_done_is_none_any_more(disk: DiskKind, options: Options) -> None:
@@ -566,6 +669,8 @@ class Simulation:
             self.frontier.add(page(str(number)))
         self.frontier.commit()
         self.deaths = 0
+        #: When the process that runs now began.
+        self.began = self.clock.now
         self.finished_at: dict[int, float] = {}
 
     def run(self, most_deaths: int = 200) -> None:
@@ -575,6 +680,7 @@ class Simulation:
             assert self.deaths <= most_deaths, "it goes on for ever"
             self.disk.crash(self.frontier)
             self.clock.now += 1.0
+            self.began = self.clock.now
             self.frontier = open_frontier(self.disk.path, OWNER, self.options)
 
     def _crawl(self) -> bool:
@@ -603,6 +709,10 @@ class Simulation:
             if not events:
                 return False
             at, before, what, lease = heappop(events)
+            if clock.next_call_at <= min(at, kill_at, commit_at):
+                clock.advance(max(0.0, clock.next_call_at - clock.now))
+                heappush(events, (at, before, what, lease))
+                continue
             if min(at, kill_at) >= commit_at:
                 clock.now = commit_at
                 commit_at += 1.0
@@ -713,6 +823,45 @@ def test_a_page_that_is_stored_slowly_may_die_of_an_operator_and_nobody_else_doe
     crawl.check(*([500] if crawl.frontier.counts().dead else []))
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("kills", "times"), [(1, 2), (2, 10)])
+def test_a_resume_with_all_pages_in_hand_for_seconds_is_not_slow(
+    tmp_path: Path, seed: int, kills: int, times: float
+) -> None:
+    rng = random.Random(seed)
+    seconds = {number: rng.uniform(3.0, 6.0) for number in range(32)}
+
+    def crawl(name: str, kills: int) -> float:
+        directory = tmp_path / name
+        directory.mkdir()
+        # All 32 are in hand when it is killed.
+        crawl = Simulation(
+            directory, seed, 32, latency=0.1, stored=seconds, kills=kills, kill_after=1.4
+        )
+        crawl.run()
+        assert crawl.deaths == kills
+        crawl.check()
+        return crawl.clock.now - crawl.began
+
+    whole = crawl("whole", 0)
+    rest = crawl("killed", kills)
+    print(f"seed {seed}: {whole:.1f} s, after {kills} kills {rest:.1f} s")
+    assert rest <= times * whole
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_page_that_kills_among_pages_that_take_seconds_is_dead_after_six_deaths(
+    tmp_path: Path, seed: int
+) -> None:
+    rng = random.Random(seed)
+    seconds = {number: rng.uniform(3.0, 6.0) for number in range(200) if number != 140}
+    crawl = Simulation(tmp_path, seed, 200, killers=frozenset({140}), latency=0.1, stored=seconds)
+    crawl.run()
+    print(f"seed {seed}: dead after {crawl.deaths} deaths")
+    assert crawl.deaths <= 6
+    crawl.check(140)
+
+
 def test_several_killers_of_both_kinds_die_and_nobody_else(tmp_path: Path) -> None:
     killers, downloads = frozenset({50, 150, 250}), frozenset({60, 260})
     crawl = Simulation(tmp_path, 1, killers=killers, downloads=downloads)
@@ -741,6 +890,24 @@ def test_five_kills_with_nothing_but_the_start_page_in_flight_make_no_dead_lette
         is_over.set()
         assert crawl.run() == 0
         assert crawl.stat("altsched/dead") == 0
+        assert_complete(crawl, site, set(graph))
+
+
+def test_pages_in_long_callbacks_are_all_in_work_again_after_a_kill(tmp_path: Path) -> None:
+    count = 16
+    settings = {"CONCURRENT_REQUESTS": count, "CONCURRENT_REQUESTS_PER_DOMAIN": count}
+    graph = {f"/{number}": Page() for number in range(count)}
+    with Site(graph) as site:
+        crawl = Crawl(tmp_path, "together", site.url, pages=count, together=count + 1)
+        process = crawl.start(**settings)
+        assert process.stdout is not None
+        for _ in range(count):
+            assert process.stdout.readline()
+        crawl.kill(process)
+        # None is over before all of them are there.
+        crawl.arguments["together"] = count
+        assert crawl.run(**settings) == 0
+        assert crawl.stat("altsched/suspects") == count
         assert_complete(crawl, site, set(graph))
 
 

@@ -93,7 +93,7 @@ class LocalFrontier:
             kept.find_suspects(),
             max_crashes=options.max_crashes,
             patience=options.patience,
-            now=options.clock.monotonic,
+            clock=options.clock,
             on_event=on_event,
         )
         self.job = replace(
@@ -199,26 +199,28 @@ class LocalFrontier:
     def _lease_carefully(self, gate: Gate) -> Lease | None:
         """Lease the next request, where some of them may have killed the process."""
         suspects = self._suspects
-        in_flight = bool(self._leases)
-        while suspects.admit(in_flight=in_flight):
-            others = self._pending > len(suspects.withheld)
-            lease = suspects.next_withheld(in_flight=in_flight, others=others)
-            if lease is not None:
-                return self._hand_out(lease, ALONE if suspects.is_alone(lease) else LEASED)
-            slot = self._slots.choose(gate)
-            if slot is None:
-                return None
+        lease = suspects.next(
+            lambda: self._take_next(gate),
+            self._give_up,
+            in_flight=lambda: bool(self._leases),
+            others=lambda: self._pending > len(suspects.withheld),
+        )
+        if lease is None:
+            return None
+        return self._hand_out(lease, ALONE if suspects.is_alone(lease) else LEASED)
+
+    def _take_next(self, gate: Gate) -> Lease | None:
+        while (slot := self._slots.choose(gate)) is not None:
             lease = self._take(slot)
-            if lease is None:
-                continue
-            if suspects.is_free(lease):
-                return self._hand_out(lease)
-            if reason := suspects.withhold(lease):
-                self._pending -= 1
-                self._leases[lease.key] = lease
-                self.dead_letter(lease, reason)
-                self._on_event(DeadLettered(lease.entry, reason))
+            if lease is not None:
+                return lease
         return None
+
+    def _give_up(self, lease: Lease, reason: str) -> None:
+        self._pending -= 1
+        self._leases[lease.key] = lease
+        self.dead_letter(lease, reason)
+        self._on_event(DeadLettered(lease.entry, reason))
 
     def note_response(self, lease: Lease) -> None:
         lease.in_hand = True
@@ -361,6 +363,7 @@ class LocalFrontier:
     def abandon(self) -> None:
         self.check_owner()
         self._closed = True
+        self._suspects.close()
         self._kept.abandon()
 
     def end(self) -> None:

@@ -450,8 +450,7 @@ class Conversation:
         self._sender.is_over = reply.finished and is_done
         if self._sender.is_over:
             self._on_event(Fetched())
-        if was_announcing and reply.told == (self._leases.alone, self._leases.beside):
-            self._leases.note_told()
+        if was_announcing and self._leases.note_told(reply.told):
             self._tell_of_leases()
         if self._has_asked:
             self._sender.note_answer(is_useful=bool(reply.leases))

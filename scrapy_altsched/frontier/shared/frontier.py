@@ -93,7 +93,7 @@ class SharedFrontier:
             {},
             max_crashes=options.max_crashes,
             patience=options.patience,
-            now=options.clock.monotonic,
+            clock=options.clock,
             on_event=on_event,
         )
         self._leases = Leases(self._here, self._suspects, record.leases, self._give_up, on_event)
@@ -344,6 +344,7 @@ class SharedFrontier:
 
     def _close(self, *, hold: bool) -> None:
         self._is_closed = True
+        self._suspects.close()
         self._server.close()
         self._record.abandon(hold=hold)
 

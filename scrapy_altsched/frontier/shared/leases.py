@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from ..contract import Lease, LeaseUnrecorded, OnEvent
 from ..store.lease_log import ALONE, LEASED, LeaseLog, NullLeaseLog
@@ -100,18 +100,25 @@ class Leases:
 
     @property
     def beside(self) -> bytes:
-        """Fingerprint of the suspect that is worked on beside others."""
-        lease = self._suspects.beside
-        return b"" if lease is None else lease.entry.fingerprint
+        """Fingerprints of the suspects that are worked on beside others, one after the other."""
+        return b"".join(lease.entry.fingerprint for lease in self._suspects.beside.values())
 
     @property
     def is_announcing(self) -> bool:
         """Whether the server is to be told of a suspect."""
         return self._announced is not None and not self._is_known
 
-    def note_told(self) -> None:
-        """The server knows what was announced."""
-        self._is_known = True
+    def note_told(self, told: Sequence[bytes]) -> bool:
+        """The server knows what a batch said to be worked on; whether it is what was announced.
+
+        :param told: :attr:`alone` and :attr:`beside` as of that batch.
+        """
+        announced = self._announced
+        if announced is not None:
+            name, (alone, beside) = announced.entry.fingerprint, told
+            starts = range(0, len(beside), len(name))
+            self._is_known = name == alone or any(beside.startswith(name, at) for at in starts)
+        return self._is_known
 
     def next_carefully(self, *, others: bool) -> Lease | None:
         """As :meth:`next`, and given out, where some may have killed a process.
@@ -127,19 +134,19 @@ class Leases:
             if self.by_key.get(announced.key) is announced:
                 return self.give_out(announced, ALONE if suspects.is_alone(announced) else LEASED)
             suspects.note_end(announced)
-        while suspects.admit(in_flight=self.given > 0):
-            lease = suspects.next_withheld(
-                in_flight=self.given > 0, others=others or bool(self.fetched)
-            )
-            if lease is not None:
-                self._announced, self._is_known = lease, False
-                return None
-            lease = self.next()
-            if lease is None:
-                return None
-            if not lease.key or suspects.is_free(lease):
-                return self.give_out(lease)
-            if reason := suspects.withhold(lease):
-                self.given += 1
-                self._give_up(lease, reason)
-        return None
+        lease = suspects.next(
+            self.next,
+            self._give_up_taken,
+            in_flight=lambda: self.given > 0,
+            others=lambda: others or bool(self.fetched),
+        )
+        if lease is None:
+            return None
+        if suspects.is_watched(lease):
+            self._announced, self._is_known = lease, False
+            return None
+        return self.give_out(lease)
+
+    def _give_up_taken(self, lease: Lease, reason: str) -> None:
+        self.given += 1
+        self._give_up(lease, reason)

@@ -200,19 +200,32 @@ end
 
 local is_careful = redis.call('HLEN', SUSPECTS) > 0
 
+local function is_beside(fingerprint, beside)
+    for at = 1, #beside, #fingerprint do
+        if beside:sub(at, at + #fingerprint - 1) == fingerprint then
+            return true
+        end
+    end
+    return false
+end
+
 local function judge(fingerprints, alone, beside, before)
     for _, fingerprint in ipairs(fingerprints) do
         local was = redis.call('HGET', SUSPECTS, fingerprint)
-        local level, in_hand, downloading, age = FREE, 0, 0, 0
+        local level, in_hand, downloading, age, narrowed = FREE, 0, 0, 0, 0
         if was then
-            level, in_hand, downloading, age = was:byte(1, 4)
+            level, in_hand, downloading, age, narrowed = was:byte(1, 5)
         end
         local is_changed = true
         if alone ~= '' then
             is_changed = fingerprint == alone
             level, downloading = BLAMED, math.min(downloading + 1, 255)
-        elseif beside ~= '' and fingerprint == beside then
-            level = BLAMED
+        elseif is_beside(fingerprint, beside) then
+            if narrowed == 1 or #beside == #fingerprint then
+                level = BLAMED
+            else
+                narrowed = 1
+            end
         elseif level == FREE then
             age = math.min(age + A_DEATH, SUSPECT_AT)
             level = age == SUSPECT_AT and SUSPECT or FREE
@@ -223,7 +236,7 @@ local function judge(fingerprints, alone, beside, before)
         if is_changed then
             before[#before + 1] = fingerprint
             before[#before + 1] = was or ''
-            redis.call('HSET', SUSPECTS, fingerprint, string.char(level, in_hand, downloading, age, 0))
+            redis.call('HSET', SUSPECTS, fingerprint, string.char(level, in_hand, downloading, age, narrowed))
             is_careful = true
         end
     end

@@ -189,7 +189,7 @@ class Stream:
         :param late: another worker's token, whose leases are due to go back.
         :param leaving: whether this worker ends: what it has leased goes back.
         :param alone: fingerprint of a request that is worked on alone, from the answer on.
-        :param beside: fingerprint of a suspect that is worked on beside others, likewise.
+        :param beside: fingerprints of suspects that are worked on beside others, likewise, joined.
         """
         assert self._sent is None
         additions = self._take_additions()

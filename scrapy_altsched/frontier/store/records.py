@@ -97,7 +97,7 @@ class Level(enum.IntEnum):
 
     #: As any other.
     FREE = 0
-    #: One at a time, beside others that are free.
+    #: One after the other, beside others that are free.
     SUSPECT = 1
     #: Alone, when nothing else is pending.
     BLAMED = 2
@@ -110,12 +110,14 @@ class Suspicion:
     :ivar in_hand: deaths while it was leased alone and its response had been received.
     :ivar downloading: deaths while it was leased alone and its response had not been received.
     :ivar age: quarters of a death, of those while it was in flight among others.
+    :ivar narrowed: 1 if the process died while it was a suspect and among those in hand, else 0.
     """
 
     level: Level = Level.FREE
     in_hand: int = 0
     downloading: int = 0
     age: int = 0
+    narrowed: int = 0
 
 
 def _lists() -> dict[State, list[Any]]:
@@ -182,8 +184,7 @@ def decode_noted(row: bytes) -> tuple[int, int]:
 
 def encode_suspicion(suspicion: Suspicion) -> bytes:
     """The stored form of what is held against a request: a byte for each number."""
-    level, in_hand, downloading, age = astuple(suspicion)
-    return bytes(min(number, 255) for number in (level, in_hand, downloading, age, 0))
+    return bytes(min(number, 255) for number in astuple(suspicion))
 
 
 def decode_suspicion(row: bytes) -> Suspicion:
@@ -198,4 +199,4 @@ def decode_suspicion(row: bytes) -> Suspicion:
         return Suspicion(Level.BLAMED if deaths else Level.SUSPECT, downloading=min(deaths, 255))
     if len(row) != 5 or row[0] > Level.BLAMED:
         raise ValueError(f"{row.hex()} does not say what is held against a request")
-    return Suspicion(Level(row[0]), *row[1:4])
+    return Suspicion(Level(row[0]), *row[1:])

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import pytest
 import redis
 
 from scrapy_altsched.frontier import Lease, Options
 from scrapy_altsched.frontier.contract import Fetched, Reason, Waiting
 from scrapy_altsched.frontier.shared.keys import Keys
-from scrapy_altsched.frontier.store.records import Level, Suspicion, encode_suspicion
+from scrapy_altsched.frontier.store.records import (
+    Level,
+    Suspicion,
+    decode_suspicion,
+    encode_suspicion,
+)
 
 from ...frontiers import page
 from ...servers import RedisServer
-from ...shared import SettledShared
+from ...shared import LEASE_TIMEOUT, SettledShared
 from .joining import Joined, join
 
-SUSPECTS = Keys("test").fixed[8]
+DEADLINES, SUSPECTS = Keys("test").fixed[5], Keys("test").fixed[8]
 
 
 def hold_against(client: redis.Redis, fingerprint: bytes, level: Level) -> None:
@@ -48,6 +54,42 @@ def test_a_suspect_that_the_server_knows_of_now(client: redis.Redis) -> None:
     assert worker.events == [Fetched()]
     assert isinstance(frontier.lease(), Lease)
     worker.abandon()
+
+
+@pytest.mark.parametrize(
+    ("before", "names", "after"),
+    [
+        ({}, "a", {"a": Suspicion(Level.BLAMED)}),
+        ({}, "ab", dict.fromkeys("ab", Suspicion(Level.SUSPECT, narrowed=1))),
+        (
+            {"a": 1, "b": 1},
+            "ab",
+            dict.fromkeys("ab", Suspicion(Level.BLAMED, narrowed=1)),
+        ),
+    ],
+    ids=["one", "two", "two again"],
+)
+def test_suspects_that_a_worker_had_in_work_when_it_was_lost(
+    client: redis.Redis, before: dict[str, int], names: str, after: dict[str, Suspicion]
+) -> None:
+    for name in names:
+        suspicion = Suspicion(Level.SUSPECT, narrowed=before.get(name, 0))
+        client.hset(SUSPECTS, page(name).fingerprint, encode_suspicion(suspicion))
+    worker = SettledShared(Options(), client)
+    for name in names:
+        worker.add(page(name))
+    # Each lets the next one in, as seconds pass with each answer.
+    leased = [lease for _ in range(10) if isinstance(lease := worker.lease(), Lease)]
+    assert sorted(lease.entry.fingerprint.decode() for lease in leased) == [*names]
+    other = SettledShared(Options(), client)
+    client.zincrby(DEADLINES, -2 * LEASE_TIMEOUT, worker._stream.token)
+    for _ in range(3):
+        other.send()
+    found = client.hgetall(SUSPECTS)
+    rows = {name: decode_suspicion(found[page(name).fingerprint]) for name in names}
+    assert rows == after
+    worker.abandon()
+    other.abandon()
 
 
 def test_a_request_to_be_leased_alone_whose_turn_has_come(client: redis.Redis) -> None:

@@ -315,6 +315,39 @@ class AsyncSpider(PagesSpider):
             yield response.follow(link)
 
 
+class TogetherSpider(PagesSpider):
+    """Works on pages for long, or until so many are in work at once (argument ``together``).
+
+    Argument ``seconds``: the page with this number takes, in turn; 0: none does.
+    """
+
+    name = "together"
+    together = "0"
+    seconds = "0"
+
+    async def start(self):
+        self.in_work = []
+        for number in range(int(self.pages)):
+            yield Request(f"{self.url}/{number}")
+
+    async def parse(self, response):
+        print(response.url, flush=True)
+        if int(self.together):
+            deferred = Deferred()
+            self.in_work.append(deferred)
+            if len(self.in_work) == int(self.together):
+                self.release()
+            await maybe_deferred_to_future(deferred)
+        turns = [float(part) for part in self.seconds.split(",")]
+        if seconds := turns[int(response.url.rpartition("/")[2]) % len(turns)]:
+            await asyncio.sleep(seconds)
+        yield {"url": response.url}
+
+    def release(self):
+        for deferred in self.in_work:
+            deferred.callback(None)
+
+
 class LatePoisonSpider(PagesSpider):
     """A page of its own kills the process, if it is poison, long after its response was there."""
 
