@@ -257,6 +257,19 @@ class Reports:
             are=inflect(count, "is", "are"),
         )
 
+    def log_start_waits(self, count: int) -> None:
+        """``start()`` waits, and there is nothing to crawl again.
+
+        :param count: how many of its requests were refused.
+        """
+        self._log(
+            logging.WARNING,
+            "start() waits, and nothing else is left to do. %(requests)s refused, as accepted"
+            " before: if it waits for the page of one, this run does not end. Yield such a request"
+            " with dont_filter=True, or with meta={'altsched_every_run': True}.",
+            requests=inflect(count, "One of its requests was", f"{count} of its requests were"),
+        )
+
     def log_overdue(self, in_flight: int, to_come: int) -> None:
         """Requests that every run has to make took too long."""
         self._log(

@@ -355,11 +355,14 @@ class Session:
             # To skip hundreds of thousands must not keep pages and signals waiting.
             self._start.needs_turn = True
 
-    def _crawl_skipped_again(self) -> None:
+    def _free_start(self) -> None:
         """Crawl start requests that were skipped if ``start()`` may wait for them for ever."""
         is_idle = not self._engine.in_progress and not self.pending
-        requests = self._skipped.take(is_stuck=is_idle and self._start.is_waiting)
+        if not self._skipped.is_awaited(is_stuck=is_idle and self._start.is_waiting):
+            return
+        requests = self._skipped.take()
         if not requests:
+            self._reports.log_start_waits(self._refused_starts)
             return
         self._reports.log_skipped_again(len(requests))
         for request in requests:
@@ -405,8 +408,8 @@ class Session:
             if request is not None:
                 return request
         self._update_stats()
-        if self._skipped.last:
-            self._crawl_skipped_again()
+        if self._refused_starts and self._is_durable and not self._start.ended:
+            self._free_start()
         return None
 
     def _take(self, lease: Lease) -> Request | None:

@@ -6,6 +6,7 @@ when its first page is there would wait for ever then, and the crawl with it.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -33,6 +34,8 @@ class SkippedStarts:
         self.count = 0
         self.last: deque[Request] = deque(maxlen=_MOST)
         self._stuck_since: float | None = None
+        #: Whether it is known to its user that there are none to crawl again.
+        self._is_told = False
 
     def note(self, request: Request) -> None:
         """One was skipped."""
@@ -40,17 +43,25 @@ class SkippedStarts:
         self.last.append(request)
         self._stuck_since = None
 
-    def take(self, *, is_stuck: bool) -> list[Request]:
-        """Take out those that are to be crawled again.
+    def is_awaited(self, *, is_stuck: bool) -> bool:
+        """Whether ``start()`` seems to wait for a page that was refused.
+
+        It is true once for each wait as long as there are any to crawl again, and once more.
 
         :param is_stuck: whether ``start()`` waits, and nothing else is left to do.
         """
-        if not is_stuck:
+        if not is_stuck or (self._is_told and not self.last):
             self._stuck_since = None
         elif self._stuck_since is None:
             self._stuck_since = self._now()
         elif self._now() - self._stuck_since >= _PATIENCE:
-            taken = list(self.last)
-            self.last.clear()
-            return taken
-        return []
+            self._stuck_since = math.inf
+            return True
+        return False
+
+    def take(self) -> list[Request]:
+        """Take out those that are to be crawled again, if there are any."""
+        taken = list(self.last)
+        self.last.clear()
+        self._is_told = not taken
+        return taken

@@ -32,6 +32,18 @@ def test_a_start_that_waits_for_its_own_first_page(tmp_path: Path) -> None:
         assert_first_page_came_again(crawl, site)
 
 
+def test_a_start_that_waits_for_a_page_that_a_finished_job_had(tmp_path: Path) -> None:
+    """It is a duplicate, as with Scrapy's own filter; at least the log says what to do."""
+    with Site(anything) as site:
+        crawl = Crawl(tmp_path, "own-page", site.url, count=0, unique=1)
+        assert crawl.run() == 0
+        process = crawl.start()
+        crawl.wait_for_log(process, "One of its requests was refused, as accepted before")
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+    assert "'altsched_every_run': True" in crawl.log
+
+
 def test_a_start_that_waits_for_a_page_that_another_worker_had(
     tmp_path: Path, server: RedisServer
 ) -> None:

@@ -118,7 +118,8 @@ class OwnPageSpider(ManyStartsSpider):
 
     async def start(self):
         self.first = Deferred()
-        yield Request(f"{self.url}/first", self.parse_first, dont_filter=True)
+        is_unique = bool(int(getattr(self, "unique", 0)))
+        yield Request(f"{self.url}/first", self.parse_first, dont_filter=not is_unique)
         await maybe_deferred_to_future(self.first)
         async for request in super().start():
             yield request
