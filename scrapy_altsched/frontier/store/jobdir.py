@@ -142,6 +142,7 @@ class Jobdir:
         ensure_directory(self.path)
         self._note: int | None = None
         self._lock: int | None = None
+        self._lock_path = self.path / _LOCK
         #: What the lock file says of this process.
         self._holder = Holder.current().encode()
         self._check_identity(read_identity(self.path))
@@ -153,6 +154,7 @@ class Jobdir:
         close_in_child(self.release)
         try:
             self._lock = self._take_lock()
+            self._lock_identity = identify(os.fstat(self._lock))
             self.identity = read_identity(self.path)
             self._check_identity(self.identity)
             repaired = self.place / REPAIRED
@@ -165,7 +167,7 @@ class Jobdir:
             raise
 
     def _take_lock(self) -> int:
-        path = self.path / _LOCK
+        path = self._lock_path
         try:
             # Not truncated: until the lock is ours, the file is somebody else's.
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
@@ -220,15 +222,14 @@ class Jobdir:
         :raises StoreError: that cannot be told.
         """
         assert self._lock is not None
-        path = self.path / _LOCK
-        found = find(path)
+        found = find(self._lock_path)
         if found is None:  # deleted by hand: whether the rest is there shows elsewhere
             return True
         try:
-            is_same = identify(found) == identify(os.fstat(self._lock))
+            is_same = identify(found) == self._lock_identity
             return is_same and os.pread(self._lock, 1024, 0) == self._holder
         except OSError as error:
-            raise not_reached(path, error) from error
+            raise not_reached(self._lock_path, error) from error
 
     def write_identity(self, identity: Identity) -> None:
         """Put ``altsched.json`` in place, whole or not at all.
