@@ -311,17 +311,17 @@ class Scheduler(BaseScheduler):
 
         Nothing is any more once the scheduler has closed: an asynchronous ``start()`` goes on.
         """
-        if self._session is None and self._ended is not None:
-            return False
-        assert self._session is not None, "the scheduler is not open"
-        return self._session.enqueue(request)
+        if (session := self._session) is not None:
+            return session.enqueue(request)
+        assert self._ended is not None, "the scheduler is not open"
+        return False
 
     def next_request(self) -> Request | None:
         """The next request, or ``None``: nothing is pending, or nothing is ready yet."""
-        if self._session is None and self._ended is not None:
-            return None
-        assert self._session is not None, "the scheduler is not open"
-        return self._session.next_request()
+        if (session := self._session) is not None:
+            return session.next_request()
+        assert self._ended is not None, "the scheduler is not open"
+        return None
 
     def has_pending_requests(self) -> bool:
         """Whether there are requests to hand out; those handed out are the engine's to count.

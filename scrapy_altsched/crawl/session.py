@@ -311,7 +311,7 @@ class Session:
                     self._df.log(request, self._spider)
                     return False
                 unique = False
-        elif unique and not yielded and identity.is_recent(page):
+        elif unique and not yielded and (page in identity.newest or identity.is_recent(page)):
             self._df.log(request, self._spider)
             return False
         fingerprint = identity.of(request, page)

@@ -25,6 +25,7 @@ class PageIdentity:
         request; ``None``: the frontier keeps the record.
     :param are_sha1: whether all fingerprints are SHA-1 hashes.
     :ivar page_of: request -> the URL, if that alone identifies it; ``None``: it does not.
+    :ivar newest: such URLs that were seen last; to look there first is quicker.
     :ivar is_recent: whether such a URL was seen a moment ago.
     :ivar remember: records that such a URL was seen.
     """
@@ -41,6 +42,7 @@ class PageIdentity:
         self.is_refused = is_refused
         self.are_sha1 = are_sha1
         self.page_of = self.recent.page_of
+        self.newest = self.recent.newest
         self.is_recent = self.recent.has
         self.remember = self.recent.add
         self._fingerprint = fingerprint

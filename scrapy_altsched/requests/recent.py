@@ -47,16 +47,17 @@ class RecentURLs:
     """Remembers at least the last 4,096 different pages, and at most twice as many.
 
     :ivar page_of: a request -> the page to look up and to remember; ``None``: it has none.
+    :ivar newest: the newest half of them, always the same set: to look there first saves a call.
     """
 
     def __init__(self, page_of: Callable[[Request], str | None] = page_of) -> None:
         self.page_of = page_of
-        self._new: set[str] = set()
+        self.newest: set[str] = set()
         self._old: set[str] = set()
 
     def has(self, page: str) -> bool:
         """Whether *page* is remembered."""
-        if page in self._new:
+        if page in self.newest:
             return True
         if page in self._old:
             self.add(page)
@@ -65,13 +66,13 @@ class RecentURLs:
 
     def add(self, page: str) -> None:
         """Remember *page*."""
-        new = self._new
-        if len(new) >= _GENERATION:
-            self._old = new
-            self._new = new = set()
-        new.add(page)
+        newest = self.newest
+        if len(newest) >= _GENERATION:
+            self._old = newest.copy()
+            newest.clear()
+        newest.add(page)
 
     def clear(self) -> None:
         """Forget all of them."""
-        self._new.clear()
+        self.newest.clear()
         self._old.clear()

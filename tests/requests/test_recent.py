@@ -31,7 +31,7 @@ def test_at_least_the_last_ones_are_known_and_memory_is_bounded() -> None:
     requests = [Request(f"data:,{number}") for number in range(100_000)]
     for request in requests:
         recent.add(request.url)
-    assert len(recent._new) + len(recent._old) <= 2 * 4_096
+    assert len(recent.newest) + len(recent._old) <= 2 * 4_096
     assert all(recent.has(request.url) for request in requests[-4_096:])
     recent.clear()
     assert not recent.has(requests[-1].url)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import json
 import struct
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 from ...inflection import inflect
@@ -78,7 +78,8 @@ class Counters:
 
     def encode(self) -> bytes:
         """The stored form."""
-        return json.dumps(asdict(self)).encode()
+        # asdict() would copy each value, with each commit.
+        return json.dumps({name: getattr(self, name) for name in self.__slots__}).encode()
 
     @classmethod
     def parse(cls, text: bytes) -> Counters:
