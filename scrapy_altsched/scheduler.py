@@ -136,6 +136,7 @@ class Scheduler(BaseScheduler):
             logger.critical("%s", error, extra={"spider": spider})
             if isinstance(error, FrontierFailedError):
                 exit_code.set(Outcome.UNFINISHED)
+            exit_code.fail()
             keep_spider_state(self.crawler)
             raise
         job = self._session.frontier.job

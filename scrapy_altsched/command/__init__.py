@@ -46,7 +46,7 @@ class Command(ScrapyCommand):
 
     requires_project = False
     default_settings: ClassVar = {"LOG_LEVEL": "WARNING"}  # only the answer is of interest
-    requires_crawler_process = False  # new in Scrapy 2.14; one that is not started changes nothing
+    requires_crawler_process = False  # new in Scrapy 2.14
 
     def syntax(self) -> str:
         return "SUBCOMMAND ..."
@@ -74,6 +74,10 @@ class Command(ScrapyCommand):
         if args:
             raise UsageError(f"unrecognized arguments: {' '.join(args)}", print_help=False)
         super().process_options(args, opts)
+        if not hasattr(ScrapyCommand, "requires_crawler_process"):
+            # What comes next there imports all spiders: what they lack would be a traceback.
+            self.run(args, opts)
+            sys.exit(self.exitcode)
 
     def run(self, args: list[str], opts: Any) -> None:  # noqa: ARG002  (Scrapy's interface)
         assert self.settings is not None

@@ -16,6 +16,7 @@ from .command_line import CommandLine
 from .outcome import Outcome
 
 #: 1 and 2 are Scrapy's own: for failures, and for usage errors.
+_FAILED = 1
 CODES = {
     Outcome.FINISHED: 0,
     Outcome.DEAD_LETTERS: 3,
@@ -34,9 +35,20 @@ class ExitCode:
 
     def set(self, outcome: Outcome) -> None:
         """Make the process exit with the code of *outcome*, if it is a Scrapy crawl command."""
+        self._set(CODES[outcome])
+
+    def fail(self) -> None:
+        """Make it exit with 1, as Scrapy 2.13 does not do where a crawl could not be opened.
+
+        A code that was set before stays.
+        """
+        if not self._code:
+            self._set(_FAILED)
+
+    def _set(self, code: int) -> None:
         command = CommandLine.current()
         if command is not None and command.scrapy_command in _COMMANDS:
-            self._code, self._pid = CODES[outcome], os.getpid()
+            self._code, self._pid = code, os.getpid()
 
     def exit(self) -> None:
         """End the process if its code is not Scrapy's: later exit handlers do not run."""

@@ -233,7 +233,7 @@ def test_a_suspect_that_takes_long_lets_the_next_one_in(
     frontier = resumed(disk, options, in_hand="abcd", others="xyz", on_event=events.append)
     first, *_ = take_all(frontier)
     assert name_of(first) == "a"
-    clock.advance(0.09)
+    clock.advance(0.19)
     assert lease_from(frontier) is None
     assert events == []
     clock.advance(0.01)
@@ -247,7 +247,7 @@ def test_a_suspect_that_takes_long_lets_the_next_one_in(
     third = take(frontier)
     assert name_of(third) == "c"
     assert lease_from(frontier) is None
-    clock.advance(0.09)
+    clock.advance(0.19)
     assert events == [Fetched()], "what was planned for the second one is off"
     clock.advance(0.01)
     assert events == [Fetched()] * 2
@@ -290,7 +290,7 @@ def test_those_in_hand_at_another_death_are_let_in_more_slowly(
 ) -> None:
     frontier = resumed(disk, options, in_hand="abcd", others="xyz")
     for _ in range(2):
-        clock.advance(0.1)
+        clock.advance(0.2)
         for lease in list(take_all(frontier)):
             if name_of(lease) in "ab":
                 frontier.note_response(lease)
