@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable, Set
 from operator import attrgetter
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
 import scrapy
@@ -155,7 +156,7 @@ class Engine:
         :return: ``None``: it was called from elsewhere, as by an extension.
         """
         in_progress = self.in_progress
-        frame = sys._getframe(1)
+        frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             for name in ("request", "response"):
                 found = frame.f_locals.get(name)
@@ -163,7 +164,7 @@ class Engine:
                     found = getattr(found, "request", None)
                 if isinstance(found, Request) and found in in_progress:
                     return found
-            frame = frame.f_back  # type: ignore[assignment]
+            frame = frame.f_back
         return None
 
     @property

@@ -68,7 +68,7 @@ class GivenUp:
 
     def _update_stats(self) -> None:
         stats = self._crawler.stats
-        for reason in ("download", "status", "callback"):
+        for reason in (DOWNLOAD, STATUS, CALLBACK):
             if self.counts[reason]:
                 stats.set_value(f"altsched/given_up/{reason}", self.counts[reason])
         if self.counts:

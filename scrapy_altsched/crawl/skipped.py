@@ -34,7 +34,7 @@ class SkippedStarts:
         self.count = 0
         self.last: deque[Request] = deque(maxlen=_MOST)
         self._stuck_since: float | None = None
-        #: Whether it is known to its user that there are none to crawl again.
+        #: Whether the user was told that there are none to crawl again.
         self._is_told = False
 
     def note(self, request: Request) -> None:

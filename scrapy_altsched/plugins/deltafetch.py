@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class DeltaFetch(scrapy_deltafetch.DeltaFetch):  # type: ignore[misc]
+class DeltaFetch(scrapy_deltafetch.DeltaFetch):  # type: ignore[misc]  # it has no types
     """scrapy-deltafetch's spider middleware, whose record does not run ahead of the crawl.
 
     For ``SPIDER_MIDDLEWARES``.  Without JOBDIR, and under another scheduler, its record is as the

@@ -96,7 +96,7 @@ def run_torn(
 
     :param names: how the names of files end that it may die at.
     """
-    # The same page may be at work at each of these deaths: that shall not make a dead letter of it.
+    # The same page may be in progress at each of these deaths: no reason for a dead letter here.
     settings["ALTSCHED_MAX_CRASHES"] = kills + 1
     for _ in range(kills):
         tear = {
