@@ -68,7 +68,8 @@ class GivenUp:
 
     def _update_stats(self) -> None:
         stats = self._crawler.stats
-        for reason in (DOWNLOAD, STATUS, CALLBACK):
+        # As words: the reference of all stats is compared with the names in this line.
+        for reason in ("download", "status", "callback"):
             if self.counts[reason]:
                 stats.set_value(f"altsched/given_up/{reason}", self.counts[reason])
         if self.counts:
