@@ -79,7 +79,9 @@ class Counters:
     def encode(self) -> bytes:
         """The stored form."""
         # asdict() would copy each value, with each commit.
-        return json.dumps({name: getattr(self, name) for name in self.__slots__}).encode()
+        return json.dumps(
+            {name: getattr(self, name) for name in self.__dataclass_fields__}
+        ).encode()
 
     @classmethod
     def parse(cls, text: bytes) -> Counters:
