@@ -203,7 +203,7 @@ class Model:
     def pace(self, item: Item) -> float:
         """Seconds after which a suspect lets the next one in."""
         against = self.suspicions.get(item.name.encode(), Suspicion())
-        return 1.0 if against.narrowed else 0.1
+        return 1.0 if against.narrowed else 0.2
 
     def lease(self, busy: Mapping[str, int]) -> Item | None:
         item = self.lease_next(busy)
@@ -362,7 +362,7 @@ class Machine(RuleBasedStateMachine):
             self.model.receive(item)
             self.frontier.note_response(self.leases[item])
 
-    @rule(seconds=st.sampled_from([0.06, 0.1, 1.0]))
+    @rule(seconds=st.sampled_from([0.11, 0.2, 1.0]))
     def wait(self, seconds: float) -> None:
         self.clock.advance(seconds)
 
