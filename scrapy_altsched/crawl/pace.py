@@ -7,7 +7,7 @@ from collections import deque
 #: Share of the time that commits may take.
 _SHARE = 0.02
 #: Seconds from the end of a commit to the next one, at least.
-_EARLIEST = 0.1
+_EARLIEST = 0.2
 #: Commits that are looked back on.
 _LOOK_BACK = 5
 

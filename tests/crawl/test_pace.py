@@ -26,17 +26,17 @@ def pause_after(*commits: tuple[float, float], elsewhere: float = 0.0) -> float:
     ("commits", "expected"),
     [
         ([], 1.0),
-        ([(0.0, 0.0)], 0.1),
-        ([(0.001, 0.001)], 0.1),
-        ([(0.004, 0.004)], 0.2),
+        ([(0.0, 0.0)], 0.2),
+        ([(0.001, 0.001)], 0.2),
+        ([(0.008, 0.008)], 0.4),
         ([(0.05, 0.05)], 1.0),
         # One that takes longer now and then is paid for by several.
-        ([(0.002, 0.002)] * 4 + [(0.012, 0.012)], 0.2),
+        ([(0.002, 0.002)] * 4 + [(0.032, 0.032)], 0.4),
         # Commits that only waited for a processor, and handlers that always wait for something.
-        ([(0.001, 0.001), (0.001, 0.3)], 0.1),
+        ([(0.001, 0.001), (0.001, 0.3)], 0.2),
         ([(0.001, 0.01), (0.001, 0.3)], 0.5),
         # What was long ago is forgotten.
-        ([(1.0, 1.0)] * 9 + [(0.002, 0.002)] * 5, 0.1),
+        ([(1.0, 1.0)] * 9 + [(0.002, 0.002)] * 5, 0.2),
     ],
 )
 def test_commits_take_two_percent_of_the_time(
