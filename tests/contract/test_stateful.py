@@ -202,8 +202,13 @@ class Model:
 
     def pace(self, item: Item) -> float:
         """Seconds after which a suspect lets the next one in."""
-        against = self.suspicions.get(item.name.encode(), Suspicion())
-        return 1.0 if against.narrowed else 0.2
+        narrowed = self.suspicions.get(item.name.encode(), Suspicion()).narrowed
+        alike = sum(
+            against.level is Level.SUSPECT and against.narrowed == narrowed
+            for against in self.suspicions.values()
+        )
+        after, all_within = (1.0, 30.0) if narrowed else (0.2, 3.0)
+        return min(after, all_within / max(alike, 1))
 
     def lease(self, busy: Mapping[str, int]) -> Item | None:
         item = self.lease_next(busy)
