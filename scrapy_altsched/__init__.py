@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .addon import Addon
     from .dupefilter import DupeFilter
-    from .engine import current_scheduler
+    from .engine.engine import current_scheduler
     from .errors import AltschedError
     from .feeding.mixin import RedisQueueMixin
     from .requests.fingerprint import RequestFingerprinter

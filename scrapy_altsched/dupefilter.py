@@ -15,7 +15,7 @@ from scrapy.utils.request import (
 from .canonical import Rules
 from .crawl.reports import name_of, warn_of_other_fingerprints
 from .crawl.tally import Tally
-from .engine import Engine, current_scheduler
+from .engine.engine import Engine, current_scheduler
 from .errors import AltschedError, StoreStalledError
 from .frontier import Components, Frontier, Options
 from .frontier.options import SYSTEM_CLOCK

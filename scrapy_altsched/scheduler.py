@@ -22,9 +22,9 @@ from .crawl.reports import Reports, name_of
 from .crawl.session import Session, Setup
 from .crawl.tally import Tally
 from .dupefilter import DupeFilter
-from .engine import Engine, fingerprinter_of, keep_spider_state
+from .engine.engine import Engine, fingerprinter_of, keep_spider_state
+from .engine.event_loop import thread_caller
 from .errors import AltschedError, FrontierFailedError
-from .event_loop import thread_caller
 from .feeds import JobFeeds, check_files, find_files, warn_of_unsafe_feeds
 from .frontier import Components, Frontier, OnEvent, Options
 from .frontier.shared.options import SharedOptions

@@ -28,8 +28,8 @@ from scrapy_altsched.frontier import (
 )
 from scrapy_altsched.frontier.contract import (
     Event,
-    Fetched,
     JobInfo,
+    LeasesReady,
     Pressure,
     Progress,
     Refused,
@@ -131,7 +131,7 @@ class LaterFrontier:
 
     def add(self, entry: Entry) -> Verdict:
         self.check_owner()
-        entry.complete()
+        entry.encode()
         self._options.order.encode(entry.priority, entry.start, 0)
         self._undecided += 1
 
@@ -192,13 +192,13 @@ class LaterFrontier:
         self._is_fetching = False
         if isinstance(lease, Lease):
             self._leases.append(lease)
-            self._on_event(Fetched())
+            self._on_event(LeasesReady())
         elif not self.pressure.changes:
             self._is_empty = True
 
     def _tell_of_more(self) -> None:
         self._is_empty = False
-        self._on_event(Fetched())
+        self._on_event(LeasesReady())
 
     def note_response(self, lease: Lease) -> None:
         lease.in_hand = True

@@ -83,7 +83,7 @@ class SettledShared:
 
     def send(self) -> None:
         """Send a batch, with whatever there is, and have it answered."""
-        self._frontier._server.hasten()
+        self._frontier._server.flush_soon()
         self._settle()
 
     def _settle(self) -> None:

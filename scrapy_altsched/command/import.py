@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     _check_filter(settings["DUPEFILTER_CLASS"])
     values = read_redis(settings, "--from-redis")
     # What it needs is optional.
-    from ..frontier.shared.connection import connect
+    from ..redis_client.connection import connect
     from ..stock.redis_job import QUEUE_KEY, SEEN_KEY, RedisJob
 
     source = {"REDIS_URL": arguments.from_redis, "REDIS_PARAMS": values["REDIS_PARAMS"]}

@@ -9,7 +9,7 @@ from scrapy import Spider
 from scrapy.exceptions import UsageError
 from scrapy.spiderloader import SpiderLoader
 
-from ..engine import prepare_crawler
+from ..engine.engine import prepare_crawler
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler

@@ -36,8 +36,8 @@ def find_crawl(project: Project, key: str) -> SharedCrawl:
     """
     values = read_redis(project.settings)
     # What they need is optional.
-    from ..frontier.shared.connection import connect
     from ..frontier.shared.operating import SharedCrawl
+    from ..redis_client.connection import connect
 
     return SharedCrawl(connect(values), key)
 

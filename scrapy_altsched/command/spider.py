@@ -9,7 +9,7 @@ from scrapy.utils.misc import load_object
 
 from ..canonical import Rules
 from ..dupefilter import DupeFilter
-from ..engine import fingerprinter_of
+from ..engine.engine import fingerprinter_of
 from ..requests.fingerprint import describe, shorten
 from ..requests.identity import PageIdentity
 from ..settings import Config

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from ..event_loop import call_later
+from ..engine.event_loop import call_later
 from ..frontier.clock import SystemClock
 from ..frontier.contract import Call, Clock
 
@@ -39,7 +39,7 @@ class Timer:
         """Start."""
         self._plan(self._interval)
 
-    def hasten(self, seconds: float) -> None:
+    def flush_soon(self, seconds: float) -> None:
         """Have the next call come after *seconds*, unless the timer is stopped."""
         if self._next is not None:
             self._next.cancel()

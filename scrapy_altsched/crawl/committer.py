@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from twisted.python.failure import Failure
 
 from ..background import Background
-from ..engine import Engine
+from ..engine.engine import Engine
 from ..errors import (
     AltschedError,
     CommitPostponedError,
@@ -189,7 +189,7 @@ class Committer:
                 self._committed()
         self._stalled = False
         self._note_success()
-        is_done = progress.complete or progress.is_on_its_way
+        is_done = progress.complete or progress.is_sent
         if self._number != before:
             self._report_commit()
         elif has_changes and self._sent_at is None:
@@ -200,7 +200,7 @@ class Committer:
         self._due_at = self._now() + pause
         if has_changes:
             # The scheduler may not be called again for long, and there may be more by then.
-            self._timer.hasten(pause)
+            self._timer.flush_soon(pause)
         return is_done
 
     def _recover(self) -> None:

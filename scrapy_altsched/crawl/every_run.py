@@ -16,8 +16,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..engine import Engine
-from ..start_watch import StartWatch
+from ..engine.engine import Engine
+from ..engine.start_watch import StartWatch
 
 if TYPE_CHECKING:
     from scrapy import Request

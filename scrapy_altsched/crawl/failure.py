@@ -11,7 +11,7 @@ from .outcome import Outcome
 if TYPE_CHECKING:
     from scrapy import Spider
 
-    from ..engine import Engine
+    from ..engine.engine import Engine
     from ..errors import AltschedError
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.signals import spider_error
 from twisted.python.failure import Failure
 
-from ..engine import Engine, ignored_responses
+from ..engine.engine import Engine, ignored_responses
 
 if TYPE_CHECKING:
     from scrapy import Request

@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import filterfalse
 from typing import TYPE_CHECKING
 
-from ..engine import Engine
+from ..engine.engine import Engine
 from ..frontier import Entry, Frontier, Lease
 from .descendants import Descendants
 

@@ -16,26 +16,26 @@ from typing import TYPE_CHECKING
 from scrapy.exceptions import DontCloseSpider
 from scrapy.signals import request_dropped, response_received, spider_idle
 
-from ..engine import Engine, keep_spider_state, place_spider_state
+from ..engine.engine import Engine, keep_spider_state, place_spider_state
 from ..errors import AltschedError, CodecError, JobdirLostError
 from ..feeds import JobFeeds
 from ..frontier import Clock, Counts, Entry, Event, Frontier, Lease, OnEvent, Verdict
 from ..frontier.contract import (
-    Accompanied,
-    CameLate,
+    AlreadyFinished,
     Committed,
     DeadLettered,
-    Fetched,
     FrontierFailed,
     FrontierLost,
-    HistoryLost,
     Isolated,
+    IsolationEnded,
     LeaseLost,
+    LeasesReady,
     LeaseUnrecorded,
     MemoryFull,
     Reason,
     Refused,
-    SeenRemoved,
+    SeenInvalidated,
+    ServerRolledBack,
     Stalled,
     Unreadable,
     Waiting,
@@ -245,7 +245,7 @@ class Session:
         damage = frontier.job.damage
         try:
             if self._checkpoint is not None:
-                self._checkpoint.hasten()
+                self._checkpoint.flush_soon()
             if self.feeds is not None:
                 # Before the store: a power cut must not take rows of pages that are done.
                 self.feeds.files.force()
@@ -501,15 +501,15 @@ class Session:
             )
         elif isinstance(event, Unreadable):
             self._committer.note_failure(event.error, reading=True)
-        elif isinstance(event, Fetched):
+        elif isinstance(event, LeasesReady):
             self._engine.wake()
         elif isinstance(event, LeaseUnrecorded):
             self._reports.unrecorded_leases += 1
         elif isinstance(event, LeaseLost):
             self._crawler.stats.inc_value("altsched/shared/leases_lost")
-        elif isinstance(event, SeenRemoved):
+        elif isinstance(event, SeenInvalidated):
             self._identity.recent.clear()
-        elif isinstance(event, HistoryLost):
+        elif isinstance(event, ServerRolledBack):
             self._start_again()
         elif isinstance(event, FrontierLost):
             self._reports.log_frontier_lost()
@@ -520,12 +520,12 @@ class Session:
             self._reports.log_memory_full(event.waiting)
         elif isinstance(event, Stalled):
             self._reports.log_stalled(event.seconds, event.why)
-        elif isinstance(event, CameLate):
+        elif isinstance(event, AlreadyFinished):
             self._reports.log_came_late()
         else:
             self._report(event)
 
-    def _report(self, event: DeadLettered | Isolated | Accompanied) -> None:
+    def _report(self, event: DeadLettered | Isolated | IsolationEnded) -> None:
         entry: Entry = event.entry
         url: str | None = None
         if entry.payload is not None:

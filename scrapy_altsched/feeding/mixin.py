@@ -20,9 +20,9 @@ from twisted.internet.defer import Deferred
 
 from ..crawl.clock import CrawlClock
 from ..crawl.failure import close_failed
-from ..engine import Engine
+from ..engine.engine import Engine
+from ..engine.event_loop import thread_caller
 from ..errors import AltschedError, ConfigError
-from ..event_loop import thread_caller
 from ..settings import Config, read_redis
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class _Feeding:
         self._max_idle = self._number("max_idle_time", "MAX_IDLE_TIME_BEFORE_CLOSE", 0, least=0)
         self._timeout = Config.from_settings(settings, disk=None).lease_timeout
         # What it needs is optional.
-        from ..frontier.shared.connection import connect
+        from ..redis_client.connection import connect
         from .queue import RedisQueue
 
         self._queue = RedisQueue(connect(values), self._key, os.urandom(16), self._timeout)

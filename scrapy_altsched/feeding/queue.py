@@ -11,7 +11,7 @@ import msgpack
 import redis
 
 from ..errors import ConfigError
-from ..frontier.shared.connection import address_of, explain_errors
+from ..redis_client.connection import address_of, explain_errors
 
 
 @dataclass(frozen=True, slots=True)

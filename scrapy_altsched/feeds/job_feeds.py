@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..disk import write_again
-from ..engine import Engine
+from ..engine.engine import Engine
 from ..errors import FeedLockedError, JobdirError
 from ..frontier.store.lease_log import boot_id
 from ..inflection import inflect

@@ -15,7 +15,7 @@ from scrapy import signals
 from scrapy.extensions import feedexport
 from scrapy.utils.misc import load_object
 
-from ..engine import current_scheduler
+from ..engine.engine import current_scheduler
 from ..errors import FeedLockedError
 from .columns import fit_fields, read_header
 from .configured import Rows, csv_dialect, rows_of

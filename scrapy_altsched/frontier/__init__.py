@@ -14,7 +14,6 @@ A frontier is opened in :mod:`scrapy_altsched.maintenance.opening`.  Nothing her
 from __future__ import annotations
 
 from .contract import (
-    Accompanied,
     Clock,
     Counts,
     DeadLettered,
@@ -23,6 +22,7 @@ from .contract import (
     Frontier,
     Gate,
     Isolated,
+    IsolationEnded,
     Lease,
     OnEvent,
     Reason,
@@ -34,7 +34,6 @@ from .queue.order import Order
 from .store.runs import Components, Runs
 
 __all__ = [
-    "Accompanied",
     "Clock",
     "Components",
     "Counts",
@@ -44,6 +43,7 @@ __all__ = [
     "Frontier",
     "Gate",
     "Isolated",
+    "IsolationEnded",
     "Lease",
     "OnEvent",
     "Options",

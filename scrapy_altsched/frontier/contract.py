@@ -75,7 +75,7 @@ class Reason(enum.Enum):
     EMPTY = "empty"
     #: A request that may have killed the process is to be alone, or waits until it can be.
     ISOLATING = "isolating"
-    #: The answer is on its way; :class:`Fetched` tells when to ask again.
+    #: The answer is on its way; :class:`LeasesReady` tells when to ask again.
     FETCHING = "fetching"
     #: Other workers have leased what is left, or bring more.
     ELSEWHERE = "elsewhere"
@@ -137,7 +137,7 @@ class Entry:
         self.unique = unique
         self.yielded = yielded
 
-    def complete(self) -> None:
+    def encode(self) -> None:
         """Fill in what only an accepted request needs.
 
         A frontier calls it once, when it knows that the entry is not refused and before anything
@@ -165,7 +165,7 @@ class Isolated:
 
 
 @dataclass(frozen=True, slots=True)
-class Accompanied:
+class IsolationEnded:
     """Others are leased beside a request that was to be alone."""
 
     entry: Entry
@@ -184,7 +184,7 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class LeasesReady:
     """It is time to ask again: there is something to lease, or never will be."""
 
 
@@ -218,12 +218,12 @@ class LeaseLost:
 
 
 @dataclass(frozen=True, slots=True)
-class HistoryLost:
+class ServerRolledBack:
     """The server has lost its latest changes: start requests are to be added again."""
 
 
 @dataclass(frozen=True, slots=True)
-class SeenRemoved:
+class SeenInvalidated:
     """Fingerprints are no longer seen, or may not be: whoever remembers some has to forget them."""
 
 
@@ -262,27 +262,27 @@ class Stalled:
 
 
 @dataclass(frozen=True, slots=True)
-class CameLate:
+class AlreadyFinished:
     """The crawl had finished before this worker came to it."""
 
 
 Event = (
     DeadLettered
     | Isolated
-    | Accompanied
+    | IsolationEnded
     | Refused
-    | Fetched
+    | LeasesReady
     | Unreadable
     | LeaseUnrecorded
     | Committed
     | LeaseLost
-    | HistoryLost
-    | SeenRemoved
+    | ServerRolledBack
+    | SeenInvalidated
     | FrontierLost
     | FrontierFailed
     | MemoryFull
     | Stalled
-    | CameLate
+    | AlreadyFinished
 )
 #: Called from within calls to the frontier only.
 OnEvent = Callable[[Event], None]
@@ -373,24 +373,24 @@ class Pressure:
     :ivar changes: how many changes wait for a commit.
     :ivar urgent: whether they should not wait: what they clear is suspected until they are
         committed, or they take much memory.
-    :ivar unanswered: how many changes have no answer yet, those included that wait for a commit.
+    :ivar unacknowledged: how many changes have no answer yet, with those that wait for a commit.
     :ivar most: how many of these there may be; what can wait is then not to be added.
     """
 
     changes: int = 0
     urgent: bool = False
-    unanswered: int = 0
+    unacknowledged: int = 0
     most: float = math.inf
 
     @property
     def is_full(self) -> bool:
         """Whether nothing is to be added that can wait."""
-        return self.unanswered >= self.most
+        return self.unacknowledged >= self.most
 
     @property
     def unsaved(self) -> int:
         """How many changes would be lost with the process."""
-        return max(self.changes, self.unanswered)
+        return max(self.changes, self.unacknowledged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,12 +399,12 @@ class Progress:
 
     :ivar number: of the last commit, over all runs of the job; 0: the job lives in memory.
     :ivar complete: whether everything is stored, or what is not never will be.
-    :ivar is_on_its_way: whether a further commit would do no more, although not all is stored yet.
+    :ivar is_sent: whether a further commit would do no more, although not all is stored yet.
     """
 
     number: int
     complete: bool
-    is_on_its_way: bool = False
+    is_sent: bool = False
 
 
 class SeenSet(Protocol):

@@ -38,7 +38,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from .contract import Accompanied, Call, Clock, Fetched, Isolated, Lease, OnEvent
+from .contract import Call, Clock, Isolated, IsolationEnded, Lease, LeasesReady, OnEvent
 from .store.journal import Journal
 from .store.lease_log import Evidence
 from .store.records import Level, Suspicion
@@ -70,7 +70,7 @@ def judge(stored: Mapping[bytes, Suspicion], evidence: Evidence) -> dict[bytes, 
     :param stored: what was held against requests before it.
     """
     found = dict(stored)
-    if evidence.blames_nobody:
+    if evidence.inconclusive:
         return found
     alone, in_hand = evidence.alone, evidence.in_hand
     if alone is not None:
@@ -123,7 +123,7 @@ class Suspects:
     :param patience: seconds for which a request may hold up all others.
     :param on_event: told what is done, and why, and when another one may be leased.
     :ivar matters: whether there is a suspect, or a request leased alone.
-    :ivar held_against: fingerprint -> what is held against it.
+    :ivar suspicions: fingerprint -> what is held against it.
     :ivar withheld: key -> lease of those that are in no queue and not leased yet.
     :ivar beside: key -> lease of the suspects that are leased, beside others; the newest last.
     :ivar alone: the one that is leased alone.
@@ -138,7 +138,7 @@ class Suspects:
         clock: Clock,
         on_event: OnEvent,
     ) -> None:
-        self.held_against = dict(known)
+        self.suspicions = dict(known)
         self._max_crashes = max_crashes
         self._patience = patience
         self._clock = clock
@@ -155,11 +155,11 @@ class Suspects:
         self._alone_until = 0.0
         self._alone_at = self._now() + _ALONE_EVERY
         self.matters = False
-        self._look_again()
+        self._refresh()
 
     def count(self, level: Level) -> int:
         """How many requests are of *level*."""
-        return sum(suspicion.level is level for suspicion in self.held_against.values())
+        return sum(suspicion.level is level for suspicion in self.suspicions.values())
 
     def is_alone(self, lease: Lease) -> bool:
         """Whether *lease* is the one that is leased alone."""
@@ -229,28 +229,28 @@ class Suspects:
         """Whether a request that is next in its queue may be leased as any other."""
         # One without a key is gone with the process.
         is_kept = bool(lease.key)
-        return not is_kept or _level(self.held_against, lease.entry.fingerprint) is Level.FREE
+        return not is_kept or _level(self.suspicions, lease.entry.fingerprint) is Level.FREE
 
     def _pace(self, lease: Lease) -> float:
         """Seconds after which *lease*, a suspect, lets the next one in."""
         is_narrowed = self._held(lease).narrowed
         alike = sum(
             suspicion.level is Level.SUSPECT and suspicion.narrowed == is_narrowed
-            for suspicion in self.held_against.values()
+            for suspicion in self.suspicions.values()
         )
         after, all_within = _PACES[bool(is_narrowed)]
         return min(after, all_within / max(alike, 1))
 
     def _held(self, lease: Lease) -> Suspicion:
-        return self.held_against.get(lease.entry.fingerprint, Suspicion())
+        return self.suspicions.get(lease.entry.fingerprint, Suspicion())
 
     def _ask(self) -> None:
         self._call = None
-        self._on_event(Fetched())
+        self._on_event(LeasesReady())
 
     def _withhold(self, lease: Lease) -> str | None:
         """Keep a request for :meth:`_next_withheld`; or why it is a dead letter."""
-        suspicion = self.held_against[lease.entry.fingerprint]
+        suspicion = self.suspicions[lease.entry.fingerprint]
         if suspicion.level is Level.SUSPECT:
             self._waiting.append(lease)
         elif suspicion.in_hand >= self._max_crashes:
@@ -265,7 +265,7 @@ class Suspects:
         self.withheld[lease.key] = lease
         return None
 
-    def let_go(self, key: bytes) -> None:
+    def discard(self, key: bytes) -> None:
         """A request that waits outside of its queue is somebody else's now."""
         lease = self.withheld.pop(key, None)
         if lease is not None:
@@ -286,29 +286,29 @@ class Suspects:
                 self._next_at = 0.0
                 self.close()
             del self.beside[lease.key]
-            self._look_again()
+            self._refresh()
         if lease is not self.alone:
             return False
         self.alone = None
         self._alone_until = 0.0
-        self._look_again()
+        self._refresh()
         return True
 
     def hold_against(self, fingerprint: bytes, suspicion: Suspicion) -> None:
         """Hold something against a request, instead of what was before."""
-        self.held_against[fingerprint] = suspicion
-        self._look_again()
+        self.suspicions[fingerprint] = suspicion
+        self._refresh()
 
     def clear(self, fingerprint: bytes) -> bool:
         """The request is done: nothing is held against it; whether anything was."""
-        if self.held_against.pop(fingerprint, None) is None:
+        if self.suspicions.pop(fingerprint, None) is None:
             return False
         for queue in (self._waiting, self._blamed):
             for lease in [lease for lease in queue if lease.entry.fingerprint == fingerprint]:
                 # Others of the same fingerprint may be leased beside anything.
                 queue.remove(lease)
                 self._waiting.append(lease)
-        self._look_again()
+        self._refresh()
         return True
 
     def close(self) -> None:
@@ -317,9 +317,9 @@ class Suspects:
             self._call.cancel()
             self._call = None
 
-    def _look_again(self) -> None:
+    def _refresh(self) -> None:
         """See whether there is anybody left to be careful with."""
-        levels = (suspicion.level for suspicion in self.held_against.values())
+        levels = (suspicion.level for suspicion in self.suspicions.values())
         self.matters = bool(self.withheld or self.beside or self.alone or any(levels))
 
     def _isolate(self, lease: Lease) -> None:
@@ -333,4 +333,4 @@ class Suspects:
     def _accompany(self, why: str) -> None:
         self._alone_until = 0.0
         assert self.alone is not None
-        self._on_event(Accompanied(self.alone.entry, why))
+        self._on_event(IsolationEnded(self.alone.entry, why))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import scrapy_deltafetch
 
-from ..engine import current_scheduler
+from ..engine.engine import current_scheduler
 from .record import DurableRecord, PluginRecord
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from scrapy.extensions import httpcache
 
-from ..engine import cache_entry
+from ..engine.engine import cache_entry
 
 if TYPE_CHECKING:
     from pathlib import Path

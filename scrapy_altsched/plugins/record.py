@@ -13,7 +13,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..engine import Engine, current_scheduler
+from ..engine.engine import Engine, current_scheduler
 from ..inflection import inflect
 from ..signals import frontier_committed, frontier_committing
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING, Protocol
 
-from ..engine import Engine
+from ..engine.engine import Engine
 from ..errors import CodecError
 from ..frontier import Entry
 
@@ -66,7 +66,7 @@ class Entries:
         self._tally = tally
         self._by_slot = by_slot
 
-    def complete(self, entry: RequestEntry) -> None:
+    def encode(self, entry: RequestEntry) -> None:
         """Fill in what only an accepted request needs: its slot, and its bytes."""
         request: Request = entry.request
         if self._by_slot:
@@ -161,5 +161,5 @@ class RequestEntry(Entry):
         self.yielded = yielded
         self._entries = entries
 
-    def complete(self) -> None:
-        self._entries.complete(self)
+    def encode(self) -> None:
+        self._entries.encode(self)

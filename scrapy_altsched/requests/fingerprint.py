@@ -32,7 +32,7 @@ from scrapy.utils.request import RequestFingerprinterProtocol
 from scrapy.utils.request import fingerprint as scrapy_fingerprint
 
 from ..canonical import Canonical, Rules
-from ..engine import reader_of
+from ..engine.engine import reader_of
 from ..errors import ConfigError
 from ..settings import Config
 from .meta_keys import DEDUPE_KEY, SKIP_RULES, VERBATIM

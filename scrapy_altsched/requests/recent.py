@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from scrapy import Request
 
-from ..engine import reader_of
+from ..engine.engine import reader_of
 from .meta_keys import DEDUPE_KEY, EVERY_RUN, SKIP_RULES, VERBATIM
 
 _parts_of = reader_of("method", "body", "meta", "url")

@@ -111,7 +111,7 @@ class SpiderStateCheckpoint:
             self._handed_out_at = None
             self._put_off()
 
-    def hasten(self) -> None:
+    def flush_soon(self) -> None:
         """Make the next notes hold the state of that time, however long that takes."""
         self._due_at = 0.0
 

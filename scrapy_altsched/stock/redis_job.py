@@ -14,9 +14,9 @@ import redis
 
 from ..errors import CodecError, InputError
 from ..frontier import Entry, Runs
-from ..frontier.shared.connection import address_of, explain_errors
 from ..maintenance.importing import Imported
 from ..maintenance.progress import progress
+from ..redis_client.connection import address_of, explain_errors
 from ..requests.codec import adopt_record, decode_without_callbacks
 from ..requests.fingerprint import shorten
 from .fingerprints import count_known, find_maker

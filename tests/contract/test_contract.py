@@ -69,7 +69,7 @@ class Observed(Entry):
         self.completed = 0
         self.error = error
 
-    def complete(self) -> None:
+    def encode(self) -> None:
         self.completed += 1
         if self.error is not None:
             raise self.error

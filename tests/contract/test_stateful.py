@@ -416,7 +416,7 @@ class Machine(RuleBasedStateMachine):
         self.leases = {}
         self.frontier = self.disk.open(self.options)
         assert self.frontier.job.resumed == resumed
-        assert self.frontier._suspects.held_against == self.model.suspicions
+        assert self.frontier._suspects.suspicions == self.model.suspicions
         assert self.frontier.job.lost_in_memory == self.model.lost
         self.model.lost = 0
 

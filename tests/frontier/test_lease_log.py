@@ -78,9 +78,9 @@ def test_that_one_is_over_and_the_next_is_leased_is_told_at_once(
 def test_a_crawl_that_began_to_close_blames_nobody(tmp_path: Path, log: LeaseLog) -> None:
     log.note(b"a", LEASED)
     log.note_closing()
-    assert LeaseLog(tmp_path, STORE).read(1) == Evidence({b"a"}, blames_nobody=True)
+    assert LeaseLog(tmp_path, STORE).read(1) == Evidence({b"a"}, inconclusive=True)
     log.restart(1, [(b"a", False, False)])
-    assert LeaseLog(tmp_path, STORE).read(1).blames_nobody
+    assert LeaseLog(tmp_path, STORE).read(1).inconclusive
 
 
 def test_that_it_began_to_close_can_be_noted_on_a_full_disk(tmp_path: Path, log: LeaseLog) -> None:
@@ -93,27 +93,27 @@ def test_that_it_began_to_close_can_be_noted_on_a_full_disk(tmp_path: Path, log:
         log.note_closing()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert LeaseLog(tmp_path, STORE).read(1).blames_nobody
+    assert LeaseLog(tmp_path, STORE).read(1).inconclusive
 
 
 @pytest.mark.parametrize(
-    ("then", "now", "blames_nobody"),
+    ("then", "now", "inconclusive"),
     [("one", "one", False), ("one", "other", True), ("", "other", False), ("one", "", False)],
 )
 def test_another_boot_of_the_machine_blames_nobody(
-    tmp_path: Path, then: str, now: str, blames_nobody: bool
+    tmp_path: Path, then: str, now: str, inconclusive: bool
 ) -> None:
     log = LeaseLog(tmp_path, STORE, then)
     log.restart(1, [(b"a", False, True)])
     log.close()
     found = LeaseLog(tmp_path, STORE, now).read(1)
-    assert found == Evidence({b"a"}, {b"a"}, blames_nobody=blames_nobody)
+    assert found == Evidence({b"a"}, {b"a"}, inconclusive=inconclusive)
 
 
 def test_this_machine_tells_its_boots_apart(tmp_path: Path, log: LeaseLog) -> None:
     assert log._boot
     log.note(b"a", LEASED)
-    assert not LeaseLog(tmp_path, STORE).read(1).blames_nobody
+    assert not LeaseLog(tmp_path, STORE).read(1).inconclusive
 
 
 def test_a_log_that_began_anew_tells_what_was_held_then_and_came_since(
@@ -189,7 +189,7 @@ def test_a_record_that_was_cut_or_damaged_ends_the_log(tmp_path: Path, log: Leas
             found = told(tmp_path)
             assert found == set(names[: len(found)])
             # That it began to close is one byte, which has no checksum.
-            assert len(found) < len(names) or LeaseLog(tmp_path, STORE).read(1).blames_nobody
+            assert len(found) < len(names) or LeaseLog(tmp_path, STORE).read(1).inconclusive
 
 
 def test_what_could_not_be_written_is_an_error_and_is_written_over(

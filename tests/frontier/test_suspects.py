@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 
 from scrapy_altsched.frontier import (
-    Accompanied,
     DeadLettered,
     Event,
     Isolated,
+    IsolationEnded,
     Lease,
     Options,
     Order,
     Verdict,
 )
-from scrapy_altsched.frontier.contract import Fetched, OnEvent, ignore_events
+from scrapy_altsched.frontier.contract import LeasesReady, OnEvent, ignore_events
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.frontier.store.lease_log import Evidence
@@ -82,7 +82,7 @@ def evidence(
         return {letter.encode() for letter in letters}
 
     return Evidence(
-        each(in_flight + in_hand), each(in_hand), alone.encode() or None, blames_nobody=nobody
+        each(in_flight + in_hand), each(in_hand), alone.encode() or None, inconclusive=nobody
     )
 
 
@@ -237,7 +237,7 @@ def test_a_suspect_that_takes_long_lets_the_next_one_in(
     assert lease_from(frontier) is None
     assert events == []
     clock.advance(0.01)
-    assert events == [Fetched()], "or nothing would ask again"
+    assert events == [LeasesReady()], "or nothing would ask again"
     second = take(frontier)
     assert name_of(second) == "b"
     assert lease_from(frontier) is None
@@ -248,9 +248,9 @@ def test_a_suspect_that_takes_long_lets_the_next_one_in(
     assert name_of(third) == "c"
     assert lease_from(frontier) is None
     clock.advance(0.19)
-    assert events == [Fetched()], "what was planned for the second one is off"
+    assert events == [LeasesReady()], "what was planned for the second one is off"
     clock.advance(0.01)
-    assert events == [Fetched()] * 2
+    assert events == [LeasesReady()] * 2
     assert lease_from(frontier) is not None
     frontier.close()
 
@@ -342,7 +342,7 @@ def test_one_that_is_over_is_not_suspected_though_that_was_not_committed(
     take(frontier)
     frontier = reopened(disk, options, frontier)
     assert suspicions_of(frontier) == (1, 0)
-    assert [*frontier._suspects.held_against] == [b"b", b"c"]
+    assert [*frontier._suspects.suspicions] == [b"b", b"c"]
 
 
 @pytest.mark.parametrize("commits", [True, False])
@@ -396,7 +396,7 @@ def test_a_log_that_began_anew_knows_who_is_in_hand(disk: DiskKind, options: Opt
     frontier.commit()
     take(frontier)
     frontier = reopened(disk, options, frontier)
-    assert frontier._suspects.held_against[b"a"].level is SUSPECT
+    assert frontier._suspects.suspicions[b"a"].level is SUSPECT
     assert suspicions_of(frontier) == (1, 0)
 
 
@@ -471,13 +471,13 @@ def test_an_orderly_stop_blames_nobody(disk: DiskKind, options: Options) -> None
     frontier.note_response(alone)
     frontier.note_closing()
     frontier = reopened(disk, options, frontier)
-    assert frontier._suspects.held_against == {b"!": Suspicion(BLAMED)}
+    assert frontier._suspects.suspicions == {b"!": Suspicion(BLAMED)}
 
 
 def test_a_clean_close_with_leases_out_blames_nobody(disk: DiskKind, options: Options) -> None:
     frontier = resumed(disk, options, in_hand="a", others="x")
     for _ in range(4):
-        assert [*frontier._suspects.held_against.items()] == [(b"a", Suspicion(SUSPECT))]
+        assert [*frontier._suspects.suspicions.items()] == [(b"a", Suspicion(SUSPECT))]
         assert names(take_all(frontier)) == ["a", "x"]
         frontier.close()
         frontier = open_frontier(disk.path, OWNER, options)
@@ -494,7 +494,7 @@ def test_another_boot_of_the_machine_blames_nobody(disk: DiskKind, options: Opti
     frontier.commit()
     frontier.note_response(take(frontier))
     frontier = reopened(disk, options, frontier)
-    assert frontier._suspects.held_against == {}
+    assert frontier._suspects.suspicions == {}
 
 
 @pytest.mark.parametrize("hours", [0, -300])
@@ -505,7 +505,7 @@ def test_no_clock_is_asked_what_a_death_tells(
     monkeypatch.setattr(time, "time", lambda: stopped)
     frontier = blamed(disk, options)
     frontier = die_alone(disk, options, frontier)
-    assert frontier._suspects.held_against == {b"!": Suspicion(BLAMED, in_hand=1)}
+    assert frontier._suspects.suspicions == {b"!": Suspicion(BLAMED, in_hand=1)}
 
 
 def test_a_finished_job_suspects_nobody(disk: DiskKind, options: Options) -> None:
@@ -571,14 +571,14 @@ def test_what_a_page_that_is_alone_has_led_to_goes_beside_it(
     assert lease_from(frontier) is None
     frontier.add(page("child"))
     child = take(frontier)
-    assert isinstance(events[-1], Accompanied)
+    assert isinstance(events[-1], IsolationEnded)
     assert "led to" in events[-1].why
     # Who is let in beside it changes nothing.
     frontier.note_response(child)
     frontier.note_response(alone)
     frontier.commit()
     frontier = reopened(disk, options, frontier)
-    assert frontier._suspects.held_against == {b"!": Suspicion(BLAMED, in_hand=1)}
+    assert frontier._suspects.suspicions == {b"!": Suspicion(BLAMED, in_hand=1)}
 
 
 def test_one_that_takes_too_long_is_alone_no_more(
@@ -595,7 +595,7 @@ def test_one_that_takes_too_long_is_alone_no_more(
     assert lease_from(frontier) is None
     clock.now += 1
     assert lease_from(frontier) is None, "nothing is pending"
-    assert [type(event) for event in events] == [Isolated, Accompanied]
+    assert [type(event) for event in events] == [Isolated, IsolationEnded]
     frontier.add(waiting)
     assert name_of(take(frontier)) == "fed before"
     frontier.finish(alone)

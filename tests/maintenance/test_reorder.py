@@ -229,7 +229,7 @@ def test_suspects_and_counts_outlive_the_change(disk: DiskKind) -> None:
     counts = frontier.counts()
     assert (counts.accepted, counts.done) == (before.accepted, before.done)
     assert counts.pending == before.pending + before.leased
-    assert [*frontier._suspects.held_against] == [suspect.entry.fingerprint]
+    assert [*frontier._suspects.suspicions] == [suspect.entry.fingerprint]
     assert suspicions_of(frontier) == (1, 0)
     while (lease := lease_from(frontier)) is not None:
         frontier.finish(lease)

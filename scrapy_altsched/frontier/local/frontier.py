@@ -97,7 +97,7 @@ class LocalFrontier:
             on_event=on_event,
         )
         self.job = replace(
-            kept.begin(suspects.held_against),
+            kept.begin(suspects.suspicions),
             suspects=suspects.count(Level.SUSPECT),
             blamed=suspects.count(Level.BLAMED),
         )
@@ -146,7 +146,7 @@ class LocalFrontier:
                 return Verdict.STARTED
         if entry.unique and kept.has_seen(entry.fingerprint):
             return Verdict.SEEN
-        entry.complete()
+        entry.encode()
         live = self._live
         order_key = self._order.encode(entry.priority, entry.start, live.next_sequence)
         # Nothing fails from here on.
@@ -240,7 +240,7 @@ class LocalFrontier:
 
     def hold(self, lease: Lease) -> None:
         self._end_work(lease)
-        if self._suspects.held_against:
+        if self._suspects.suspicions:
             self._clear(lease.entry.fingerprint)
         lease.held = True
         self._held[lease.key] = lease
@@ -354,7 +354,7 @@ class LocalFrontier:
         try:
             while not self.commit(wait=True).complete:
                 pass
-            self._kept.finish(self._suspects.held_against, finished=finished)
+            self._kept.finish(self._suspects.suspicions, finished=finished)
         finally:
             self.abandon()
             if not hold:
@@ -437,7 +437,7 @@ class LocalFrontier:
     def _end(self, lease: Lease, reason: str | None = None) -> None:
         slot = self._drop_lease(lease)
         entry = lease.entry
-        if self._suspects.held_against:
+        if self._suspects.suspicions:
             self._clear(entry.fingerprint)
         if entry.payload is None:
             self._live.memory_only -= 1

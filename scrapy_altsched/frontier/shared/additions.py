@@ -69,7 +69,7 @@ class Additions:
                 if seen_key in self._unacknowledged:
                     self._rely_on(self._unacknowledged[seen_key])
                 return Verdict.SEEN
-        entry.complete()
+        entry.encode()
         if entry.payload is not None and len(entry.payload) > MOST_BYTES:
             entry.payload = None
         level, inverted = self._order.level(entry.priority, entry.start)
@@ -182,11 +182,11 @@ class Additions:
             self._here.accepted += 1
             self._here.add(addition.level, addition.inverted, entry)
 
-    def distrust(self) -> None:
+    def invalidate(self) -> None:
         """Forget what is known: somebody has removed seen keys on the server."""
         self._known.clear()
 
-    def begin_again(self) -> None:
+    def reset(self) -> None:
         """Forget what is known, and which start requests were added: the server may have, too."""
         self._known.clear()
         self._claimed.clear()

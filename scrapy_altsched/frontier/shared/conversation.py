@@ -13,19 +13,19 @@ from dataclasses import replace
 from ...errors import FrontierFailedError, StoreError
 from ...inflection import inflect
 from ..contract import (
-    CameLate,
+    AlreadyFinished,
     Clock,
     Committed,
-    Fetched,
     FrontierFailed,
     FrontierLost,
-    HistoryLost,
     JobInfo,
     Lease,
     LeaseLost,
+    LeasesReady,
     OnEvent,
     Pressure,
-    SeenRemoved,
+    SeenInvalidated,
+    ServerRolledBack,
 )
 from ..store.records import Level, decode_suspicion, encode_suspicion
 from ..store.states import decode_value
@@ -61,7 +61,7 @@ class Conversation:
     :ivar pressure: what waits for an answer.
     :ivar reply: what the server answered last.
     :ivar is_waiting: whether the crawl waits for something to lease.
-    :ivar is_cut_off: whether nothing can be said any more: the crawl had finished before this
+    :ivar is_closed: whether nothing can be said any more: the crawl had finished before this
         worker came, is gone, or cannot be talked of (*failure*).
     :ivar failure: what has made an end to the talk.
     """
@@ -113,7 +113,7 @@ class Conversation:
         self._memory = ServerMemory(clock, stream, on_event)
         self._heard_at = clock.monotonic()
         self._stall = Stall(clock, self._progress, self._why_stalled, on_event)
-        self.is_cut_off = False
+        self.is_closed = False
         self.failure: FrontierFailedError | None = None
 
     @property
@@ -157,7 +157,7 @@ class Conversation:
         if reply.status is Status.OK:
             if reply.finished:
                 # It has been here before, and may bring something new.
-                self._on_event(CameLate())
+                self._on_event(AlreadyFinished())
             self._judge_last_death()
             self.wait_for_answers(max(0.0, deadline - self._clock.monotonic()))
             self._record.note_tokens([self._stream.token], self._stream.crawl)
@@ -170,13 +170,13 @@ class Conversation:
         return reply
 
     def _judge_last_death(self) -> None:
-        suspects, stored = self._suspects, dict(self._suspects.held_against)
+        suspects, stored = self._suspects, dict(self._suspects.suspicions)
         for fingerprint, suspicion in judge(stored, self._record.evidence).items():
             if suspicion != stored.get(fingerprint):
                 self._stream.judge(fingerprint, encode_suspicion(suspicion))
                 suspects.hold_against(fingerprint, suspicion)
         leased = {lease.entry.fingerprint for lease in self._leases.fetched}
-        for fingerprint in suspects.held_against.keys() - leased:
+        for fingerprint in suspects.suspicions.keys() - leased:
             suspects.clear(fingerprint)
         self.job = replace(
             self.job,
@@ -201,14 +201,14 @@ class Conversation:
                 self._sender.send()
             left = deadline - self._clock.monotonic()
             if not self.take_replies(max(0.0, left)) and left <= 0:
-                changes = self._stream.unanswered
+                changes = self._stream.unacknowledged
                 raise StoreError(
                     f"The Redis server did not answer for {timeout:g} s: this worker's last"
                     f" {changes} {inflect(changes, 'change', 'changes')} may not be saved, and what"
                     " it had leased is crawled again by the others."
                 )
         self._check()
-        if self._stream.is_full and (changes := self._stream.unanswered):
+        if self._stream.is_full and (changes := self._stream.unacknowledged):
             raise StoreError(
                 f"The Redis server's memory is full: {changes}"
                 f" {inflect(changes, 'change is', 'changes are')} not saved, and their pages are"
@@ -218,18 +218,18 @@ class Conversation:
     def note_start_end(self) -> None:
         """``Spider.start()`` has brought all that it will."""
         self._is_start_over = True
-        self.hasten()
+        self.flush_soon()
 
-    def open_again(self) -> bool:
+    def reopen(self) -> bool:
         """Have something sent though the crawl is finished; whether that is possible."""
-        if self.is_cut_off:
+        if self.is_closed:
             return False
         self._sender.is_over = False
         return True
 
     def close(self) -> None:
         """Say nothing any more."""
-        self.is_cut_off = True
+        self.is_closed = True
         self._stall.stop()
         self._sender.close()
 
@@ -237,16 +237,16 @@ class Conversation:
 
     def note_change(self) -> None:
         """Something is to be sent, soon or, if there is enough of it, now."""
-        self.pressure.unanswered = self._stream.unanswered
+        self.pressure.unacknowledged = self._stream.unacknowledged
         if self._stream.is_full and not self._stream.waiting:
             return  # it is sent with what is tried again
         self._sender.plan(0.0 if self._stream.waiting >= _ENOUGH else _LINGER)
 
-    def hasten(self) -> None:
+    def flush_soon(self) -> None:
         """Send what there is as soon as the last batch is answered."""
         self._sender.plan(0.0)
 
-    def want(self) -> None:
+    def request_leases(self) -> None:
         """Ask for something to lease, at first often."""
         self.is_waiting = True
         if self.pressure.changes:
@@ -260,7 +260,7 @@ class Conversation:
         if self._leases.by_key.get(lease.key) is not lease:
             return
         self._leases.lose(lease.key)
-        if kind is not End.RELEASED and self._suspects.held_against:
+        if kind is not End.RELEASED and self._suspects.suspicions:
             self._suspects.clear(lease.entry.fingerprint)
         after = self._additions.rests_after(lease.origin)
         upto = self._stream.last_addition
@@ -286,11 +286,11 @@ class Conversation:
 
     def _free_endings(self) -> None:
         self._additions.free_ended()
-        self._stream.free_endings()
+        self._stream.release_endings()
 
     def _measure(self) -> None:
         self.pressure.changes = self._stream.held + self._additions.held
-        self.pressure.unanswered = self._stream.unanswered
+        self.pressure.unacknowledged = self._stream.unacknowledged
 
     def wait_for_answers(self, timeout: float) -> None:
         """Wait until everything is answered, but for what the server has no memory for.
@@ -300,14 +300,14 @@ class Conversation:
         :raises FrontierFailedError: it never will be.
         """
         deadline = self._deadline(timeout)
-        while self._stream.unanswered and not self.is_over:
+        while self._stream.unacknowledged and not self.is_over:
             if self._stream.is_full and not self._stream.waiting:
                 return
             self._sender.send()
             left = deadline - self._clock.monotonic()
             if not self.take_replies(max(0.0, left)) and left <= 0:
                 self._is_given_up = True
-                changes = self._stream.unanswered
+                changes = self._stream.unacknowledged
                 raise StoreError(
                     f"The Redis server does not answer; {changes}"
                     f" {inflect(changes, 'change waits', 'changes wait')} for it."
@@ -332,7 +332,7 @@ class Conversation:
         if stream.is_in_flight and self._clock.monotonic() - self._heard_at > _SILENCE:
             return "the server does not answer"
         if stream.is_full:
-            waiting = stream.unanswered
+            waiting = stream.unacknowledged
             return (
                 f"the server's memory is full, and {waiting}"
                 f" {inflect(waiting, 'change of this worker waits', 'changes of this worker wait')}"
@@ -392,7 +392,7 @@ class Conversation:
     def _fail(self, error: FrontierFailedError) -> None:
         if self.failure is None:
             self.failure = error
-            self._sender.is_over = self.is_cut_off = True
+            self._sender.is_over = self.is_closed = True
             if not self._is_beginning:
                 self._on_event(FrontierFailed(error))
 
@@ -402,10 +402,10 @@ class Conversation:
         elif reply.status in (Status.GAP, Status.STALE):
             self._start_again()
         else:
-            self._sender.is_over = self.is_cut_off = True
+            self._sender.is_over = self.is_closed = True
             if reply.status is Status.FINISHED:
                 self.reply = reply
-                self._on_event(CameLate())
+                self._on_event(AlreadyFinished())
             elif not self._is_beginning:
                 self._on_event(FrontierLost())
             return
@@ -413,11 +413,11 @@ class Conversation:
         if self._stream.is_full:
             self._sender.plan(self._memory.pause_left)
         if self._leases.is_announcing:
-            self.hasten()
+            self.flush_soon()
         elif self._stream.waiting:
             self.note_change()
         elif self.is_waiting and not self._has_asked and self.reply.pending:
-            self.hasten()
+            self.flush_soon()
         elif self.is_waiting:
             self._sender.plan_poll()
         else:
@@ -425,8 +425,8 @@ class Conversation:
 
     def _take(self, reply: Reply) -> None:
         if reply.epoch != self.reply.epoch:
-            self._additions.distrust()
-            self._on_event(SeenRemoved())
+            self._additions.invalidate()
+            self._on_event(SeenInvalidated())
         was_announcing = self._leases.is_announcing
         self._is_given_up = False
         self.reply = reply
@@ -446,22 +446,22 @@ class Conversation:
             for key in list(self._leases.by_key):
                 self._lose(key)
         # It may have more to bring, and so opens the crawl again.
-        is_done = not self.is_feeding and not self._stream.unanswered
+        is_done = not self.is_feeding and not self._stream.unacknowledged
         self._sender.is_over = reply.finished and is_done
         if self._sender.is_over:
-            self._on_event(Fetched())
-        if was_announcing and self._leases.note_told(reply.told):
-            self._tell_of_leases()
+            self._on_event(LeasesReady())
+        if was_announcing and self._leases.mark_announced(reply.told):
+            self._notify_leases_ready()
         if self._has_asked:
             self._sender.note_answer(is_useful=bool(reply.leases))
         # Those that are withheld may be waiting for nothing else to be pending.
         may_isolate = bool(self._suspects.withheld) and not reply.pending
         if reply.leases or len(self._here.pending) > had_here or may_isolate:
-            self._tell_of_leases()
+            self._notify_leases_ready()
         self._has_ended |= bool(outcome.over)
         self._is_unreported |= bool(outcome.over or outcome.accepted or outcome.refused)
         # What was added meanwhile is not stored yet, and nobody may take it to be.
-        if self._is_unreported and self._stream.unanswered == self._stream.held:
+        if self._is_unreported and self._stream.unacknowledged == self._stream.held:
             self._note_committed()
 
     def _note_lost(self, reply: Reply, over: Iterable[Ending]) -> None:
@@ -489,10 +489,10 @@ class Conversation:
         if lost is not None:
             self._on_event(LeaseLost(lost.entry))
 
-    def _tell_of_leases(self) -> None:
+    def _notify_leases_ready(self) -> None:
         if self.is_waiting:
             self.is_waiting = False
-            self._on_event(Fetched())
+            self._on_event(LeasesReady())
 
     def _note_committed(self) -> None:
         self.commits += 1
@@ -513,9 +513,9 @@ class Conversation:
         What a page has led to may be lost with it.  So every page goes back that anything may have
         been added by, or found to be known by, and is worked on again.
         """
-        self._additions.begin_again()
+        self._additions.reset()
         self._observed = -1
-        self._give_up_what_may_be_lost()
+        self._release_doubtful_leases()
         self.pressure.changes = 0
         self._stream.restart(self._leases.by_key)
         with suppress(StoreError):  # its leases go back by timeout then, if it dies
@@ -523,10 +523,10 @@ class Conversation:
                 [*self._stream.earlier, self._stream.token], self._stream.crawl
             )
         self._is_start_over = False
-        self._on_event(SeenRemoved())
-        self._on_event(HistoryLost())
+        self._on_event(SeenInvalidated())
+        self._on_event(ServerRolledBack())
 
-    def _give_up_what_may_be_lost(self) -> None:
+    def _release_doubtful_leases(self) -> None:
         for lease in list(self._leases.given_out()):
             if lease.origin[0] != self._additions.works:
                 self._lose(lease.key)

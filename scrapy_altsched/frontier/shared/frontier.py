@@ -135,7 +135,7 @@ class SharedFrontier:
 
     def add(self, entry: Entry) -> Verdict:
         self.check_owner()
-        if self._server.is_over and not self._server.open_again():
+        if self._server.is_over and not self._server.reopen():
             return Verdict.STARTED if entry.yielded else Verdict.SEEN
         verdict = self._additions.add(entry)
         if self._suspects.matters and verdict is not Verdict.SEEN:
@@ -162,26 +162,26 @@ class SharedFrontier:
         leases = self._leases
         if self._suspects.matters:
             before = leases.alone
-            lease = leases.next_carefully(others=self._server.reply.pending > 0)
+            lease = leases.next_with_suspects(others=self._server.reply.pending > 0)
             if leases.alone != before:
                 # One request is to be alone here: others may have what was fetched ahead.
                 self._server.give_back(leases.fetched)
                 leases.fetched.clear()
             if leases.is_announcing:
-                self._server.want()
-                self._server.hasten()
+                self._server.request_leases()
+                self._server.flush_soon()
                 return _FETCHING
         else:
             lease = leases.next()
             if lease is not None:
-                leases.give_out(lease)
+                leases.hand_out(lease)
         if lease is None:
-            self._server.want()
+            self._server.request_leases()
             return self._why_none()
         if lease.key:
             lease.origin = self._additions.works, self._stream.last_addition
         if len(leases.fetched) < self._prefetch // 2:
-            self._server.hasten()
+            self._server.flush_soon()
         return lease
 
     def _why_none(self) -> Waiting:
@@ -295,7 +295,7 @@ class SharedFrontier:
 
     def has_changes(self, notes: Mapping[str, bytes] = _NO_NOTES) -> bool:
         self.check_owner()
-        has_ended = self._stream.unanswered > 0 or self._additions.held > 0
+        has_ended = self._stream.unacknowledged > 0 or self._additions.held > 0
         return has_ended or self._record.has_changed(notes)
 
     def commit(self, notes: Mapping[str, bytes] = _NO_NOTES, *, wait: bool = False) -> Progress:
@@ -306,9 +306,9 @@ class SharedFrontier:
         if wait:
             self._server.wait_for_answers(_WAIT_WITHIN)
         # Of a crawl that is gone, nothing will ever be stored.
-        is_gone = self._server.is_cut_off and self._server.failure is None
-        complete = not self._stream.unanswered or is_gone
-        return Progress(self._server.commits, complete, is_on_its_way=True)
+        is_gone = self._server.is_closed and self._server.failure is None
+        complete = not self._stream.unacknowledged or is_gone
+        return Progress(self._server.commits, complete, is_sent=True)
 
     @property
     def position(self) -> int:

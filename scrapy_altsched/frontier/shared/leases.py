@@ -62,7 +62,7 @@ class Leases:
                 return first
         return self._here.lease() if pending else None
 
-    def give_out(self, lease: Lease, what: int = LEASED) -> Lease:
+    def hand_out(self, lease: Lease, what: int = LEASED) -> Lease:
         """Record that somebody works on it now."""
         self.given += 1
         try:
@@ -80,7 +80,7 @@ class Leases:
     def lose(self, key: bytes) -> Lease | None:
         """Let go of one that is this worker's no longer, if it was."""
         if self._suspects.matters:
-            self._suspects.let_go(key)
+            self._suspects.discard(key)
         return self.by_key.pop(key, None)
 
     def given_out(self) -> Iterator[Lease]:
@@ -108,7 +108,7 @@ class Leases:
         """Whether the server is to be told of a suspect."""
         return self._announced is not None and not self._is_known
 
-    def note_told(self, told: Sequence[bytes]) -> bool:
+    def mark_announced(self, told: Sequence[bytes]) -> bool:
         """The server knows what a batch said to be worked on; whether it is what was announced.
 
         :param told: :attr:`alone` and :attr:`beside` as of that batch.
@@ -120,7 +120,7 @@ class Leases:
             self._is_known = name == alone or any(beside.startswith(name, at) for at in starts)
         return self._is_known
 
-    def next_carefully(self, *, others: bool) -> Lease | None:
+    def next_with_suspects(self, *, others: bool) -> Lease | None:
         """As :meth:`next`, and given out, where some may have killed a process.
 
         :param others: whether anything else is pending on the server.
@@ -132,7 +132,7 @@ class Leases:
                 return None
             self._announced = None
             if self.by_key.get(announced.key) is announced:
-                return self.give_out(announced, ALONE if suspects.is_alone(announced) else LEASED)
+                return self.hand_out(announced, ALONE if suspects.is_alone(announced) else LEASED)
             suspects.note_end(announced)
         lease = suspects.next(
             self.next,
@@ -145,7 +145,7 @@ class Leases:
         if suspects.is_watched(lease):
             self._announced, self._is_known = lease, False
             return None
-        return self.give_out(lease)
+        return self.hand_out(lease)
 
     def _give_up_taken(self, lease: Lease, reason: str) -> None:
         self.given += 1

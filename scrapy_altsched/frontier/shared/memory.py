@@ -46,7 +46,7 @@ class ServerMemory:
             self._roomy_since = now
             if not self._is_said:
                 self._is_said = True
-                self._on_event(MemoryFull(self._stream.unanswered))
+                self._on_event(MemoryFull(self._stream.unacknowledged))
         elif is_taken:
             self._pause = _AGAIN_FIRST
         if self._is_said and not self._stream.is_full and now - self._roomy_since > _SAID_EVERY:

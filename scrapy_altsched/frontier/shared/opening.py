@@ -13,18 +13,18 @@ from typing import Any
 import redis
 
 from ...errors import AltschedError, ConfigError, SharedError, StoreError
+from ...redis_client.connection import address_of, connect, explain, explain_errors
+from ...redis_client.server import check_permissions, examine
 from ..contract import OnEvent, ignore_events
 from ..options import Options
 from ..store.journal import Journal
 from .batches import PROTOCOL, Status
-from .connection import address_of, connect, explain, explain_errors
 from .exchange import Exchange
 from .frontier import SharedFrontier
 from .keys import Keys, seen_key_of, seen_key_of_sha1
 from .operating import HASHED, other_version, read_dead, unlink
 from .options import SharedOptions
 from .record import JobRecord, NoRecord, Record
-from .server import check_permissions, examine
 from .stream import Stream
 
 #: Seconds for which opening waits for the server.

@@ -18,9 +18,9 @@ import msgpack
 import redis
 
 from ...errors import ConfigError, SharedError
+from ...redis_client.connection import address_of, explain_errors
 from ..contract import Counts
 from .batches import PROTOCOL, Status, pack
-from .connection import address_of, explain_errors
 from .exchange import Script
 from .keys import Keys
 from .scripts import read_requeue

@@ -122,7 +122,7 @@ class Stream:
         return additions + self._free + len(self._judged)
 
     @property
-    def unanswered(self) -> int:
+    def unacknowledged(self) -> int:
         """How many changes have no answer yet, those that must not be sent yet included."""
         sent = len(self._sent[0]) + len(self._sent[1]) if self._sent else 0
         judged = len(self._judged) + len(self._judged_sent)
@@ -149,10 +149,10 @@ class Stream:
         self._additions.append(addition)
 
     def end(self, ending: Ending) -> None:
-        """Send an ending, after the next :meth:`free_endings`."""
+        """Send an ending, after the next :meth:`release_endings`."""
         self._endings.append(ending)
 
-    def free_endings(self) -> None:
+    def release_endings(self) -> None:
         """Let all endings be sent."""
         self._free = len(self._endings)
 
@@ -280,7 +280,7 @@ class Stream:
         while self._free and len(taken) < _MOST:
             ending = self._endings.popleft()
             self._free -= 1
-            (kept if self._rests_on_unsent(ending) else taken).append(ending)
+            (kept if self._depends_on_unsent(ending) else taken).append(ending)
         self._keep(kept)
         return taken
 
@@ -292,7 +292,7 @@ class Stream:
             self._endings.extendleft(reversed(endings))
             self._free += len(endings)
 
-    def _rests_on_unsent(self, ending: Ending) -> bool:
+    def _depends_on_unsent(self, ending: Ending) -> bool:
         unsent = self._additions
         first = bisect_right(unsent, ending.after, key=lambda addition: addition.number)
         return first < len(unsent) and unsent[first].number <= ending.upto

@@ -58,13 +58,13 @@ class Evidence:
     :ivar in_hand: of these, the ones whose response had been received: Scrapy's callbacks, your
         pipelines, or what they called, were at work on them or about to be.
     :ivar alone: the one that was leased alone, if it was in flight.
-    :ivar blames_nobody: whether the machine was rebooted, or the crawl was being closed.
+    :ivar inconclusive: whether the machine was rebooted, or the crawl was being closed.
     """
 
     in_flight: set[bytes] = field(default_factory=set)
     in_hand: set[bytes] = field(default_factory=set)
     alone: bytes | None = None
-    blames_nobody: bool = False
+    inconclusive: bool = False
 
 
 class LeaseLog:
@@ -118,7 +118,7 @@ class LeaseLog:
         evidence = _weigh(records)
         boot = boot.rstrip(b"\0")
         is_other_boot = bool(boot and self._boot) and boot != self._boot
-        evidence.blames_nobody = is_other_boot or content[_CLOSING_AT] != 0
+        evidence.inconclusive = is_other_boot or content[_CLOSING_AT] != 0
         return generation, evidence
 
     def restart(self, run: int, held: Iterable[tuple[bytes, bool, bool]] = ()) -> None:

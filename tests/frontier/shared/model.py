@@ -17,10 +17,10 @@ import redis
 
 from scrapy_altsched.frontier import Entry, Lease, Options, Order
 from scrapy_altsched.frontier.contract import (
-    CameLate,
+    AlreadyFinished,
     Event,
     FrontierLost,
-    HistoryLost,
+    ServerRolledBack,
 )
 from scrapy_altsched.frontier.shared.batches import Reply, parse_reply
 from scrapy_altsched.frontier.shared.frontier import SharedFrontier
@@ -246,9 +246,9 @@ class Worker:
 
     def on_event(self, event: Event) -> None:
         self._crawl.events[type(event).__name__] += 1
-        if isinstance(event, HistoryLost):
+        if isinstance(event, ServerRolledBack):
             self._starts = list(self._all_starts)
-        elif isinstance(event, FrontierLost | CameLate):
+        elif isinstance(event, FrontierLost | AlreadyFinished):
             self.is_over = True
 
     def step(self) -> None:

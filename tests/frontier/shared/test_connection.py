@@ -19,7 +19,7 @@ from redis.connection import ConnectionPool
 from scrapy.settings import Settings
 
 from scrapy_altsched.errors import AltschedError, ConfigError, SharedError
-from scrapy_altsched.frontier.shared.connection import (
+from scrapy_altsched.redis_client.connection import (
     FIXED,
     address_of,
     connect,

@@ -148,7 +148,7 @@ def fails(server: Server, mix: str, setting: Setting = USUAL) -> bool:
 def test_what_a_page_rests_on_is_done_again_after_a_rollback(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Conversation, "_give_up_what_may_be_lost", lambda _: None)
+    monkeypatch.setattr(Conversation, "_release_doubtful_leases", lambda _: None)
     assert fails(Server(connect), "rollback")
 
 
@@ -162,7 +162,7 @@ def test_a_worker_with_requests_to_come_keeps_the_crawl_open(
 def test_an_ending_waits_for_what_it_rests_on(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Stream, "_rests_on_unsent", lambda *_: False)
+    monkeypatch.setattr(Stream, "_depends_on_unsent", lambda *_: False)
     # Pages have so few links here that all of them would be in one batch.
     monkeypatch.setattr(stream, "_PROBE", 1)
     assert fails(Server(connect), "full kill return")
@@ -237,7 +237,7 @@ def test_an_ending_whose_lease_the_server_has_lost_ends_no_other_one_with_its_ke
     first = take(worker)
     assert server.roll_back(random.Random(0))
     exchange(worker, 1)
-    assert crawl.events["HistoryLost"]
+    assert crawl.events["ServerRolledBack"]
     # It is not known yet whether the server has its lease, and no commit sends this one meanwhile.
     frontier.finish(first)
     frontier.lease()

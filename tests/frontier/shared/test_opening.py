@@ -12,11 +12,11 @@ import redis
 
 from scrapy_altsched.errors import ConfigError, JobdirMismatchError, SharedError
 from scrapy_altsched.frontier import Options, Order
-from scrapy_altsched.frontier.contract import CameLate, Committed, HistoryLost
-from scrapy_altsched.frontier.shared.connection import connect
+from scrapy_altsched.frontier.contract import AlreadyFinished, Committed, ServerRolledBack
 from scrapy_altsched.frontier.shared.keys import Keys
 from scrapy_altsched.frontier.shared.operating import SharedCrawl
 from scrapy_altsched.maintenance.opening import open_frontier
+from scrapy_altsched.redis_client.connection import connect
 
 from ...frontiers import OWNER, page, take
 from ...servers import RedisServer
@@ -257,7 +257,7 @@ def test_a_late_worker_of_a_finished_crawl_changes_nothing(
     crawl_whole(server, "a", "b")
     before = dump(client)
     late = join(server)
-    assert [type(event) for event in late.events] == [CameLate]
+    assert [type(event) for event in late.events] == [AlreadyFinished]
     assert late.frontier.is_over
     assert late.frontier.counts().done == 2
     late.frontier.add(page("c"))
@@ -336,6 +336,6 @@ def test_workers_that_were_not_heard_of_for_a_week_are_forgotten(
     assert client.hkeys(keys.workers) == [fourth.frontier._stream.token]
     # It begins anew, and nothing is lost.
     silent.add(page("a"))
-    assert HistoryLost() in silent.events
+    assert ServerRolledBack() in silent.events
     fourth.close()
     assert silent.work_off() == ["a"]

@@ -7,7 +7,7 @@ import redis
 
 from scrapy_altsched.errors import SharedError
 from scrapy_altsched.frontier import Waiting
-from scrapy_altsched.frontier.contract import CameLate, Counts, FrontierLost
+from scrapy_altsched.frontier.contract import AlreadyFinished, Counts, FrontierLost
 from scrapy_altsched.frontier.shared.keys import Keys, slot_id_of
 from scrapy_altsched.frontier.shared.operating import SharedCrawl
 
@@ -94,7 +94,7 @@ def test_a_late_worker_of_the_crawl_before_ends(
     crawl.restart(lambda _: True)
     old.frontier.add(page("a"))
     old.settle()
-    assert CameLate() in old.events
+    assert AlreadyFinished() in old.events
     assert old.frontier.is_over
     assert crawl.look().counts == Counts()
 

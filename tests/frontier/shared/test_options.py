@@ -9,8 +9,8 @@ from scrapy import FormRequest, Request
 from scrapy.settings import Settings
 
 from scrapy_altsched.errors import ConfigError
-from scrapy_altsched.frontier.shared.connection import SETTINGS
 from scrapy_altsched.frontier.shared.options import SharedOptions
+from scrapy_altsched.redis_client.connection import SETTINGS
 from scrapy_altsched.settings import REDIS_SETTINGS, Config
 
 

@@ -10,8 +10,8 @@ import pytest
 import redis
 
 from scrapy_altsched.errors import ConfigError
-from scrapy_altsched.frontier.shared.connection import connect, make_client, options_of
-from scrapy_altsched.frontier.shared.server import check_permissions, examine, understand
+from scrapy_altsched.redis_client.connection import connect, make_client, options_of
+from scrapy_altsched.redis_client.server import check_permissions, examine, understand
 
 from ...servers import RedisServer
 

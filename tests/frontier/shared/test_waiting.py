@@ -6,7 +6,7 @@ import pytest
 import redis
 
 from scrapy_altsched.frontier import Lease, Options
-from scrapy_altsched.frontier.contract import Fetched, Reason, Waiting
+from scrapy_altsched.frontier.contract import LeasesReady, Reason, Waiting
 from scrapy_altsched.frontier.shared.keys import Keys
 from scrapy_altsched.frontier.store.records import (
     Level,
@@ -35,7 +35,7 @@ def test_the_end_of_the_crawl(client: redis.Redis) -> None:
     worker.events.clear()
     while not frontier.is_over:
         worker.send()
-    assert worker.events == [Fetched()]
+    assert worker.events == [LeasesReady()]
     assert frontier.lease() == Waiting(Reason.EMPTY)
     worker.abandon()
 
@@ -51,7 +51,7 @@ def test_a_suspect_that_the_server_knows_of_now(client: redis.Redis) -> None:
     assert frontier.lease() == Waiting(Reason.FETCHING)
     worker.events.clear()
     worker.send()
-    assert worker.events == [Fetched()]
+    assert worker.events == [LeasesReady()]
     assert isinstance(frontier.lease(), Lease)
     worker.abandon()
 
@@ -106,7 +106,7 @@ def test_a_request_to_be_leased_alone_whose_turn_has_come(client: redis.Redis) -
     assert frontier.lease() == Waiting(Reason.ISOLATING)
     worker.events.clear()
     worker.send()
-    assert worker.events == [Fetched()]
+    assert worker.events == [LeasesReady()]
     assert frontier.lease() == Waiting(Reason.FETCHING)
     worker.send()
     assert isinstance(frontier.lease(), Lease)

@@ -8,8 +8,8 @@ from scrapy import signals
 from scrapy.exceptions import DontCloseSpider
 from scrapy.utils.engine import get_engine_status
 
-from scrapy_altsched.engine import Engine
-from scrapy_altsched.event_loop import call_later
+from scrapy_altsched.engine.engine import Engine
+from scrapy_altsched.engine.event_loop import call_later
 
 
 class Status:

@@ -11,8 +11,8 @@ from scrapy.exceptions import DontCloseSpider
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 
-from scrapy_altsched.engine import Engine, current_scheduler
-from scrapy_altsched.event_loop import sleep
+from scrapy_altsched.engine.engine import Engine, current_scheduler
+from scrapy_altsched.engine.event_loop import sleep
 
 
 class PagesSpider(Spider):

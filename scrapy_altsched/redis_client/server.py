@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import redis
 
-from ...errors import ConfigError
+from ..errors import ConfigError
 from .connection import address_of, explain_errors, options_of
 
 #: The oldest Redis whose scripts and commands suffice; Valkey began as 7.2.

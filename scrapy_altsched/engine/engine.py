@@ -34,7 +34,7 @@ from scrapy.utils.misc import build_from_crawler
 from scrapy.utils.request import RequestFingerprinter, RequestFingerprinterProtocol
 from twisted.python.failure import Failure
 
-from .errors import UnsupportedScrapyError
+from ..errors import UnsupportedScrapyError
 from .event_loop import call_later, sleep
 from .start_watch import StartWatch
 

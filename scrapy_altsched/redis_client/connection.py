@@ -25,7 +25,7 @@ from redis.backoff import NoBackoff
 from redis.connection import ConnectionPool, parse_url
 from redis.retry import Retry
 
-from ...errors import AltschedError, ConfigError, SharedError
+from ..errors import AltschedError, ConfigError, SharedError
 
 #: scrapy-redis's REDIS_PARAMS, without its retries.
 DEFAULTS: Mapping[str, Any] = {
