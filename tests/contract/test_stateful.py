@@ -459,7 +459,7 @@ class Machine(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("policy", ["slots", "one"])
-@pytest.mark.parametrize("direction", ["lifo", "fifo"])
+@pytest.mark.parametrize("direction", ["lifo", pytest.param("fifo", marks=pytest.mark.long)])
 def test_the_disk_frontier_behaves_as_the_model(
     policy: str, direction: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -338,6 +338,7 @@ def test_all_of_it_can_be_done_again_and_undone(disk: DiskKind) -> None:
     frontier.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(20))
 def test_random_jobs_are_as_a_model_says(disk: DiskKind, seed: int) -> None:
     rng = random.Random(seed)

@@ -332,6 +332,7 @@ class OtherFingerprinter:
 # Start requests
 
 
+@pytest.mark.smoke
 def test_start_requests_that_wait_are_not_taken_twice(tmp_path: Path) -> None:
     urls = 20
     with Site({f"/{number}": Page() for number in range(urls)}) as site:
