@@ -18,7 +18,6 @@ from scrapy_altsched.maintenance.audit import audit
 from scrapy_altsched.maintenance.opening import open_frontier
 from scrapy_altsched.maintenance.reorder import Locate
 
-from .later import Settled
 from .servers import RedisServer
 from .shared import SettledShared
 
@@ -30,8 +29,6 @@ class MemoryKind:
 
     #: Whether what was committed is there again when the frontier is opened again.
     survives = False
-    #: Whether an entry is known to be refused before it is completed.
-    knows_duplicates = True
     #: Whether the choice between slots is by this process's downloads.
     knows_downloads = True
 
@@ -111,15 +108,6 @@ class SmallWindowKind(DiskKind):
         return super()._open(replace(options, memory_requests=2), locate)
 
 
-class LaterKind(MemoryKind):
-    """Opens frontiers in memory that answer later; tests wait for each answer."""
-
-    knows_duplicates = False
-
-    def _open(self, options: Options) -> Any:
-        return Settled(options)
-
-
 class SharedKind(MemoryKind):
     """Opens frontiers of workers on a server of the test's own."""
 
@@ -143,7 +131,6 @@ KINDS: Mapping[str, type[MemoryKind]] = {
     "memory": MemoryKind,
     "disk": DiskKind,
     "disk with a small window": SmallWindowKind,
-    "later": LaterKind,
     "shared": SharedKind,
 }
 
