@@ -96,7 +96,7 @@ class Handout:
                 return first
             if self._every_run.holds_others():
                 return None
-        lease_next, gate = self._lease, self._gate
+        lease_next, gate, outage = self._lease, self._gate, committer.outage
         while not self._is_hopeless:
             lease = lease_next(gate)
             if isinstance(lease, Waiting):
@@ -107,8 +107,8 @@ class Handout:
                 # If it kills the process, nothing else should have to be crawled again.
                 self.is_isolating = False
                 committer.commit_all()
-            if committer.unreadable:
-                committer.note_read()
+            if outage.unreadable:
+                outage.unreadable = False
             request = self._take(lease)
             if request is not None:
                 return request

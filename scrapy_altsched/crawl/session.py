@@ -42,7 +42,7 @@ from ..maintenance.requeue import dead_requests
 from ..requests.fingerprint import NOTE
 from ..resume.spider_state import SpiderStateCheckpoint
 from ..resume.state import ResumeState, ResumeStates
-from .committer import STORE_DAMAGED, Committer
+from .committer import Committer
 from .every_run import NOTE as EVERY_RUN_NOTE
 from .every_run import EveryRun
 from .exit_code import exit_code
@@ -53,6 +53,7 @@ from .given_up import GivenUp
 from .handout import Handout
 from .in_progress import InProgress
 from .intake import START_TURNS, Intake
+from .outage import STORE_DAMAGED
 from .outcome import DeadLetters, Outcome, judge
 from .reports import warn_of_other_fingerprints
 from .setup import Setup
@@ -300,7 +301,7 @@ class Session:
 
     def has_requests(self) -> bool:
         """Whether there are requests to hand out; what must wait for the store does not count."""
-        return self.pending > 0 and not self._committer.unreadable
+        return self.pending > 0 and not self._committer.outage.unreadable
 
     @property
     def pending(self) -> int:
@@ -434,7 +435,12 @@ class Session:
         """Keep an idle spider open as long as something may still be saved, or read again."""
         # A spider that is fed decides by itself how long it waits.
         is_over = is_fed(self._spider) or self.frontier.is_over
-        if self._committer.failing or self.pending or not is_over or not self.intake.start.ended:
+        if (
+            self._committer.outage.is_on
+            or self.pending
+            or not is_over
+            or not self.intake.start.ended
+        ):
             raise DontCloseSpider
 
     def _note_response(self, request: Request) -> None:
