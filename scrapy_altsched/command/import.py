@@ -24,7 +24,7 @@ from ..inflection import inflect
 from ..maintenance.opening import open_frontier
 from ..maintenance.sharing import add_all
 from ..requests.codec import encode_request
-from ..requests.fingerprint import NOTE
+from ..requests.made_by import NOTE
 from ..settings import Config, read_redis
 from ..stock.job import QUEUE, SEEN
 from ..stock.restoring import Restorer

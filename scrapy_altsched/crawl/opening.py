@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.misc import load_object
+from scrapy.utils.python import global_object_name
 
 from ..canonical import Rules
 from ..engine.engine import Engine, fingerprinter_of, keep_spider_state
@@ -19,8 +20,9 @@ from ..maintenance.opening import open_frontier
 from ..plugins import warn_of_unsafe_plugins
 from ..requests.codec import PickleCodec
 from ..requests.entries import Codec, Entries
-from ..requests.fingerprint import NOTE, are_sha1, describe, shorten
+from ..requests.fingerprint import shorten
 from ..requests.identity import PageIdentity
+from ..requests.made_by import NOTE, are_sha1, describe
 from ..settings import Config
 from ..stock.job import StockJob
 from ..stock.report import report_import
@@ -28,7 +30,7 @@ from ..worker import PARAMETER, name_worker
 from .clock import CrawlClock
 from .fed import is_fed
 from .garbage import freeze
-from .reports import Reports, name_of
+from .reports import Reports
 from .session import Session
 from .setup import Setup
 from .tally import Tally
@@ -97,7 +99,7 @@ def open_session(scheduler: Scheduler, own_filter: DupeFilter | None) -> Session
     )
     options = replace(config.frontier, clock=setup.clock)
     if own_filter is None and type(df) is not BaseDupeFilter:
-        options = replace(options, components=Components(dupefilter=name_of(df)))
+        options = replace(options, components=Components(dupefilter=global_object_name(type(df))))
 
     def open_own(on_event: OnEvent) -> Frontier:
         if shared is not None:

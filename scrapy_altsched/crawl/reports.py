@@ -6,10 +6,11 @@ import logging
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
+from scrapy.utils.python import global_object_name
+
+from ..command_line import resume_command
 from ..errors import JobdirLostError, StoreDamagedError
 from ..inflection import inflect
-from ..requests.fingerprint import differences
-from .command_line import given_options, resume_command
 from .given_up import CALLBACK, DOWNLOAD, STATUS
 from .outcome import DeadLetters, Outcome
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from scrapy import Request, Spider
     from scrapy.dupefilters import BaseDupeFilter
-    from scrapy.settings import BaseSettings
     from scrapy.statscollectors import StatsCollector
 
     from ..errors import AltschedError
@@ -79,15 +79,6 @@ _SEEN = {
     "or": ", or yield start requests with dont_filter=True.",
 }
 _STARTED = {"why": "accepted by earlier runs, which crawled everything there was", "or": "."}
-
-
-#: Settings that decide which fingerprint a request has.
-_MAKE_FINGERPRINTS = ("ALTSCHED_URL_RULES", "REQUEST_FINGERPRINTER_CLASS", "DUPEFILTER_CLASS")
-
-
-def name_of(component: object) -> str:
-    """The full name of a component's class."""
-    return f"{type(component).__module__}.{type(component).__qualname__}"
 
 
 class Reports:
@@ -185,7 +176,7 @@ class Reports:
             "DUPEFILTER_CLASS is %(name)s: what it has seen and what this scheduler has stored are"
             " not saved atomically, so after a crash requests may be missing or crawled twice."
             " %(remedy)s",
-            name=name_of(dupefilter),
+            name=global_object_name(type(dupefilter)),
             remedy=_SPLASH if is_splash else "Use 'scrapy_altsched.DupeFilter' to lose none.",
         )
 
@@ -583,36 +574,6 @@ class Reports:
 
     def _log(self, level: int, message: str, **values: Any) -> None:
         logger.log(level, message, values, extra={"spider": self._spider})
-
-
-def warn_of_other_fingerprints(
-    stored: bytes | None,
-    current: bytes,
-    jobdir: str,
-    spider: Spider | None,
-    settings: BaseSettings | None,
-) -> None:
-    """Warn if the fingerprints of a job were not made as they are made now.
-
-    :param stored: what the job's note says about it.
-    :param settings: of this crawl; those that its command line gave are needed again.
-    """
-    found = differences(stored, current)
-    if not found:
-        return
-    given = () if settings is None else given_options(settings, _MAKE_FINGERPRINTS)
-    logger.warning(
-        "The fingerprints in JOBDIR %(jobdir)s were made with %(differences)s: pending and done"
-        " requests are not recognized when they are found again, and may be crawled twice. To"
-        " recompute those of pending requests, stop this crawl and run: scrapy altsched"
-        " refingerprint %(command)s",
-        {
-            "jobdir": jobdir,
-            "differences": " and ".join(found),
-            "command": " ".join([quote(jobdir), *given]),
-        },
-        extra={"spider": spider},
-    )
 
 
 def set_counts(stats: StatsCollector, counts: Counts) -> None:

@@ -39,7 +39,7 @@ from ..frontier.contract import (
 )
 from ..frontier.store.records import ORPHANS
 from ..maintenance.requeue import dead_requests
-from ..requests.fingerprint import NOTE
+from ..requests.made_by import NOTE, warn_of_other_fingerprints
 from ..resume.spider_state import SpiderStateCheckpoint
 from ..resume.state import ResumeState, ResumeStates
 from .committer import Committer
@@ -55,7 +55,6 @@ from .in_progress import InProgress
 from .intake import START_TURNS, Intake
 from .outage import STORE_DAMAGED
 from .outcome import DeadLetters, Outcome, judge
-from .reports import warn_of_other_fingerprints
 from .setup import Setup
 
 if TYPE_CHECKING:

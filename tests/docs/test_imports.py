@@ -129,7 +129,7 @@ LAYERS = (
     ("frontier.contract", "frontier.forks"),
     ("canonical", "redis_client"),
     ("engine", "signals"),
-    ("background", "disk", "errors", "inflection", "worker"),
+    ("background", "command_line", "disk", "errors", "inflection", "worker"),
 )
 HEIGHTS = {name: -number for number, layer in enumerate(LAYERS) for name in layer}
 
