@@ -204,7 +204,7 @@ class DupeFilter(BaseDupeFilter):
     def _commit(self, frontier: Frontier) -> float:
         """Commit; the number of seconds until the next commit."""
         try:
-            complete = frontier.commit({NOTE: self.fingerprint_note}).complete
+            complete = frontier.commit({NOTE: self.fingerprint_note})
         except StoreStalledError:
             return 0.1
         except AltschedError as error:

@@ -163,11 +163,11 @@ class Committer:
         if has_changes:
             self._prepare_others()
             # Only after the others have written: a note may say how far they got.
-            progress = frontier.commit(self._notes(), wait=wait)
-            if progress.complete:
+            is_done = frontier.commit(self._notes(), wait=wait)
+            if is_done:
                 self._committed()
             # What is stored elsewhere is on its way, and a further commit would do no more.
-            is_done = progress.complete or progress.is_sent
+            is_done |= not frontier.job.stored_here
         if self.outage.note_success():
             self._engine.wake()
         self._must_wait = self.outage.is_on
@@ -234,8 +234,8 @@ class Committer:
         if not self._frontier.is_durable(position):
             return False
         # What is on a server is synced there.
-        is_here = self._frontier.job.shared is None
-        return self._syncer is None or not is_here or self._synced_position >= position
+        is_synced = self._syncer is None or self._synced_position >= position
+        return is_synced or not self._frontier.job.stored_here
 
     def _report_commit(self) -> None:
         self._crawler.stats.inc_value("altsched/commit/count")

@@ -19,7 +19,7 @@ from ..engine.engine import keep_spider_state, place_spider_state
 from ..errors import AltschedError, CodecError, JobdirLostError
 from ..feeds import JobFeeds
 from ..frontier import Counts, Entry, Event, Frontier, OnEvent
-from ..frontier.contract import (
+from ..frontier.events import (
     AlreadyFinished,
     Committed,
     DeadLettered,
@@ -141,7 +141,7 @@ class Session:
         start = engine.watch_start(
             self._note_end_of_start,
             self._is_full,
-            turns=math.inf if job.shared is None else START_TURNS,
+            turns=START_TURNS if job.starts_in_turns else math.inf,
         )
         if start.ended:  # there is none, as in some projects' tests
             frontier.note_start_end()
@@ -279,8 +279,8 @@ class Session:
         )
         had_nothing = not self._at_open.pending and counts.accepted == self._at_open.accepted
         is_blocked = outcome is Outcome.BLOCKED
-        # In a shared crawl others may have had everything.
-        is_own = self._is_durable and frontier.job.shared is None
+        # Otherwise other workers may have had everything.
+        is_own = self._is_durable and frontier.job.exclusive
         refused = self.intake.refused_starts
         if is_own and refused and had_nothing and not is_blocked:
             self._reports.log_nothing_to_do(refused, was_finished=not frontier.job.resumed)
@@ -325,9 +325,8 @@ class Session:
         is_saved = self._committer.commit_all()
         if force and is_saved:
             is_saved = self._committer.force()
-        if self.frontier.job.shared is not None:
-            # What has ended is saved later; what was accepted is, as soon as the server says so.
-            return not self.frontier.counts().undecided
+        # A server saves what has ended later, and what was accepted as soon as it says so.
+        is_saved |= not self.frontier.job.stored_here
         return is_saved and self._is_durable and not self.frontier.counts().undecided
 
     @property
@@ -349,7 +348,7 @@ class Session:
             request: Request = event.entry.request
             self._entries.note_refusal(event.entry)
             self._in_progress.descendants.discard(event.entry)
-            self.intake.note_refusal(request, event.verdict, event.entry.yielded)
+            self.intake.note_refusal(request, event.verdict, event.entry.from_start)
             self._update_stats()
             self._crawler.signals.send_catch_log(
                 request_dropped, request=request, spider=self._spider

@@ -18,7 +18,7 @@ from scrapy.extensions.spiderstate import SpiderState
 
 from scrapy_altsched.crawl.clock import CrawlClock
 from scrapy_altsched.errors import JobdirError
-from scrapy_altsched.frontier.contract import Clock
+from scrapy_altsched.frontier.clock import Clock
 from scrapy_altsched.frontier.options import SYSTEM_CLOCK
 from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.resume.spider_state import FILE, STATE, SpiderStateCheckpoint
