@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ..errors import CodecError
 from ..frontier import Frontier, Lease, Reason, Waiting
 from ..frontier.store.records import CANNOT_BE_RESTORED
+from . import messages
 from .committer import Committer
 from .every_run import EveryRun
 from .in_progress import InProgress
@@ -140,9 +141,10 @@ class Handout:
         self._dead_letters.note(entry.fingerprint, entry.payload or b"", why)
         failed = self._dead_letters.failed_here
         if failed == 1:
-            self._reports.log_unrestorable(self._entries.url_of(entry.payload or b""), error)
+            url = self._entries.url_of(entry.payload or b"") or "an unknown URL"
+            self._reports.log(messages.UNRESTORABLE, url=url, error=error)
         counts = self._frontier.counts()
         if failed >= HOPELESS and counts.done + counts.leased == self._done_at_open:
             self._is_hopeless = True
-            self._reports.log_hopeless(failed, RESTORE_FAILED)
+            self._reports.log(messages.HOPELESS, count=failed, reason=RESTORE_FAILED)
             self._engine.close_spider(self._spider, RESTORE_FAILED)

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from ..engine.start_watch import StartWatch
 from ..frontier import Frontier, Verdict
+from ..inflection import inflect
 from ..requests.entries import RequestEntry
 from ..requests.meta_keys import EVERY_RUN
+from . import messages
 from .committer import Committer
 from .every_run import EveryRun
 from .fed import has_fed_starts
@@ -143,9 +145,13 @@ class Intake:
             return
         requests = self._skipped.take()
         if not requests:
-            self._reports.log_start_waits(self.refused_starts)
+            count = self.refused_starts
+            were = "One of its requests was", f"{count} of its requests were"
+            self._reports.log(messages.START_WAITS, refused=inflect(count, *were))
             return
-        self._reports.log_skipped_again(len(requests))
+        count = len(requests)
+        last = inflect(count, "request", f"{count} requests")
+        self._reports.log(messages.SKIPPED_AGAIN, count=count, last=last)
         for request in requests:
             fingerprint = self._identity.of(request, self._identity.page_of(request))
             self._add(RequestEntry(fingerprint, request, False, False, self._entries))
@@ -154,4 +160,4 @@ class Intake:
     def note_start_end(self) -> None:
         """``start()`` has ended: say how many of its requests were skipped, if any were."""
         if self._skipped.count:
-            self._reports.log_skipped_starts(self._skipped.count)
+            self._reports.log(messages.SKIPPED_STARTS, count=self._skipped.count)

@@ -30,6 +30,7 @@ from ..worker import PARAMETER, name_worker
 from .clock import CrawlClock
 from .fed import is_fed
 from .garbage import freeze
+from .messages import SERVER, UNREACHABLE
 from .reports import Reports
 from .session import Session
 from .setup import Setup
@@ -161,8 +162,8 @@ def _open_shared(
         jobdir=setup.jobdir,
         check=lambda: _check_feeds(setup),
         wake=thread_caller(),
-        fail=setup.reports.log_unreachable,
-        warn=setup.reports.log_server,
+        fail=lambda error: setup.reports.log(UNREACHABLE, error=error),
+        warn=lambda warning: setup.reports.log(SERVER, warning=warning),
     )
     if is_fed(setup.spider):
         # What it takes from its queue must find the crawl open.

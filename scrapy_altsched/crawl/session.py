@@ -20,21 +20,17 @@ from ..errors import AltschedError, CodecError, JobdirLostError
 from ..feeds import JobFeeds
 from ..frontier import Counts, Entry, Event, Frontier, OnEvent
 from ..frontier.events import (
-    AlreadyFinished,
     Committed,
     DeadLettered,
     FrontierFailed,
     FrontierLost,
     Isolated,
     IsolationEnded,
-    LeaseLost,
     LeasesReady,
     LeaseUnrecorded,
-    MemoryFull,
     Refused,
     SeenInvalidated,
     ServerRolledBack,
-    Stalled,
     Unreadable,
 )
 from ..frontier.store.records import ORPHANS
@@ -53,6 +49,7 @@ from .given_up import GivenUp
 from .handout import Handout
 from .in_progress import InProgress
 from .intake import START_TURNS, Intake
+from .messages import OVERDUE
 from .outage import STORE_DAMAGED
 from .outcome import DeadLetters, Outcome, judge
 from .setup import Setup
@@ -150,7 +147,9 @@ class Session:
             start,
             int(frontier.note(EVERY_RUN_NOTE) or 0) if job.resumed else 0,
             config.patience,
-            self._reports.log_overdue,
+            lambda in_flight, to_come: self._reports.log(
+                OVERDUE, in_flight=in_flight, to_come=to_come
+            ),
             now,
         )
         self._committer = Committer(
@@ -359,46 +358,34 @@ class Session:
             self._engine.wake()
         elif isinstance(event, LeaseUnrecorded):
             self._reports.unrecorded_leases += 1
-        elif isinstance(event, LeaseLost):
-            self._crawler.stats.inc_value("altsched/shared/leases_lost")
         elif isinstance(event, SeenInvalidated):
             self._identity.recent.clear()
-        elif isinstance(event, ServerRolledBack):
-            self._start_again()
-        elif isinstance(event, FrontierLost):
-            self._reports.log_frontier_lost()
-            close_unfinished(self._engine, self._spider, FRONTIER_LOST)
         elif isinstance(event, FrontierFailed):
             close_failed(self._engine, self._spider, event.error)
-        elif isinstance(event, MemoryFull):
-            self._reports.log_memory_full(event.waiting)
-        elif isinstance(event, Stalled):
-            self._reports.log_stalled(event.seconds, event.why)
-        elif isinstance(event, AlreadyFinished):
-            self._reports.log_came_late()
+        elif isinstance(event, DeadLettered | Isolated | IsolationEnded):
+            self._note_suspect(event)
         else:
-            self._report(event)
+            self._reports.log_event(event)
+            if isinstance(event, ServerRolledBack):
+                self._start_again()
+            elif isinstance(event, FrontierLost):
+                close_unfinished(self._engine, self._spider, FRONTIER_LOST)
 
-    def _report(self, event: DeadLettered | Isolated | IsolationEnded) -> None:
+    def _note_suspect(self, event: DeadLettered | Isolated | IsolationEnded) -> None:
         entry: Entry = event.entry
         url: str | None = None
         if entry.payload is not None:
             with suppress(CodecError):
                 url = self._entries.decode(entry.payload).url
-        name = url or f"with fingerprint {entry.fingerprint.hex()}"
         if isinstance(event, DeadLettered):
             self._in_progress.descendants.discard(entry)
             self._dead_letters.note(entry.fingerprint, entry.payload or b"", event.reason)
-            self._reports.log_dead_lettered(name, event.reason)
         elif isinstance(event, Isolated):
             self.handout.is_isolating = True
-            self._reports.log_isolated(name, event.deaths)
-        else:
-            self._reports.log_accompanied(name, event.why)
+        self._reports.log_event(event, url or f"with fingerprint {entry.fingerprint.hex()}")
 
     def _start_again(self) -> None:
         """Have ``Spider.start()`` bring its requests again: the server may have lost them."""
-        self._reports.log_history_lost()
         self._must_start_again = True
         if self.intake.start.ended:
             self._run_start_again()
