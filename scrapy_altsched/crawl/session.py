@@ -72,32 +72,6 @@ class Session:
     :raises AltschedError: it cannot be opened; everything is closed again.
     """
 
-    __slots__ = (
-        "__weakref__",  # for signals
-        "_at_open",
-        "_committer",
-        "_config",
-        "_crawler",
-        "_dead_letters",
-        "_engine",
-        "_entries",
-        "_every_run",
-        "_given_up",
-        "_identity",
-        "_in_progress",
-        "_is_durable",
-        "_must_start_again",
-        "_outcome",
-        "_reports",
-        "_spider",
-        "_tally",
-        "feeds",
-        "frontier",
-        "handout",
-        "intake",
-        "states",
-    )
-
     def __init__(self, setup: Setup, open_frontier: Callable[[OnEvent], Frontier]) -> None:
         self._crawler, self._spider = setup.crawler, setup.spider
         self._engine, self._config = setup.engine, setup.config
