@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import MutableMapping
 from typing import TYPE_CHECKING
 
 from scrapy.dupefilters import BaseDupeFilter
+from scrapy.utils.python import global_object_name
 from scrapy.utils.request import (
     RequestFingerprinter,
     RequestFingerprinterProtocol,
@@ -13,23 +15,15 @@ from scrapy.utils.request import (
 )
 
 from .canonical import Rules
-from .crawl.reports import name_of, warn_of_other_fingerprints
-from .crawl.tally import Tally
 from .engine.engine import Engine, current_scheduler
 from .errors import AltschedError, StoreStalledError
 from .frontier import Components, Frontier, Options
 from .frontier.options import SYSTEM_CLOCK
 from .inflection import inflect
 from .maintenance.opening import open_frontier
-from .requests.fingerprint import (
-    NOTE,
-    apply_rules,
-    are_sha1,
-    describe,
-    makes_scrapys_own,
-    shorten,
-)
+from .requests.fingerprint import apply_rules, makes_scrapys_own, shorten
 from .requests.identity import PageIdentity, no_page
+from .requests.made_by import NOTE, are_sha1, describe, warn_of_other_fingerprints
 from .requests.recent import RecentURLs, page_of
 from .settings import Config
 
@@ -71,7 +65,7 @@ class DupeFilter(BaseDupeFilter):
         self._path = path
         self._crawler = crawler
         self._frontier: Frontier | None = None
-        self._tally: Tally | None = None
+        self._tally: MutableMapping[str, int] | None = None
         self.use_rules(Rules())
         self._is_owner = False
         self._interval = 0.0
@@ -110,10 +104,10 @@ class DupeFilter(BaseDupeFilter):
         """Whether the look-up and the mark may be one atomic step with the rest of an add."""
         return type(self).request_seen is DupeFilter.request_seen
 
-    def share(self, frontier: Frontier, tally: Tally) -> None:
+    def share(self, frontier: Frontier, tally: MutableMapping[str, int]) -> None:
         """Use a scheduler's frontier; the scheduler calls it before :meth:`open`.
 
-        :param tally: where to count what is refused.
+        :param tally: name of a stat -> by how much to increase it.
         """
         self._frontier = frontier
         self._tally = tally
@@ -171,7 +165,7 @@ class DupeFilter(BaseDupeFilter):
         """The class that keeps the queue."""
         scheduler = current_scheduler(self._crawler) if self._crawler is not None else None
         if scheduler is not None:
-            return name_of(scheduler)
+            return global_object_name(type(scheduler))
         return str(self._crawler.settings["SCHEDULER"]) if self._crawler is not None else "unknown"
 
     def fingerprint(self, request: Request) -> bytes:
@@ -210,7 +204,7 @@ class DupeFilter(BaseDupeFilter):
     def _commit(self, frontier: Frontier) -> float:
         """Commit; the number of seconds until the next commit."""
         try:
-            complete = frontier.commit({NOTE: self.fingerprint_note}).complete
+            complete = frontier.commit({NOTE: self.fingerprint_note})
         except StoreStalledError:
             return 0.1
         except AltschedError as error:

@@ -4,40 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scrapy.core.scheduler import BaseScheduler
 from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.misc import build_from_crawler, load_object
 
-from .canonical import Rules
-from .crawl.clock import CrawlClock
 from .crawl.exit_code import exit_code
-from .crawl.fed import is_fed
-from .crawl.garbage import freeze, thaw
+from .crawl.fed import FedSpider
+from .crawl.garbage import thaw
+from .crawl.opening import open_session
 from .crawl.outcome import Outcome
-from .crawl.reports import Reports, name_of
-from .crawl.session import Session, Setup
-from .crawl.tally import Tally
+from .crawl.session import Session
 from .dupefilter import DupeFilter
-from .engine.engine import Engine, fingerprinter_of, keep_spider_state
-from .engine.event_loop import thread_caller
+from .engine.engine import keep_spider_state
 from .errors import AltschedError, FrontierFailedError
-from .feeds import JobFeeds, check_files, find_files, warn_of_unsafe_feeds
-from .frontier import Components, Frontier, OnEvent, Options
-from .frontier.shared.options import SharedOptions
-from .maintenance.opening import open_frontier
-from .plugins import warn_of_unsafe_plugins
-from .requests.codec import PickleCodec
-from .requests.entries import Codec, Entries
-from .requests.fingerprint import NOTE, are_sha1, describe, shorten
-from .requests.identity import PageIdentity
-from .settings import Config
-from .stock.job import StockJob
-from .stock.report import report_import
-from .worker import PARAMETER, name_worker
+from .feeds import JobFeeds
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -110,6 +92,8 @@ class Scheduler(BaseScheduler):
         self._session: Session | None = None
         #: The session that has ended.
         self._ended: Session | None = None
+        self._enqueue: Callable[[Request], bool] = self._refuse
+        self._next: Callable[[], Request | None] = self._hand_out_none
         #: Stand-ins for the queues of Scrapy's scheduler.
         self.mqs = _Queue(lambda: self._count_queue(in_memory=True), self.next_request)
         self.dqs: _Queue | None = None
@@ -129,9 +113,10 @@ class Scheduler(BaseScheduler):
         """
         self.spider = spider
         try:
-            if hasattr(spider, "open_redis_queue"):  # as RedisQueueMixin has it
-                spider.open_redis_queue(self)
-            self._session = self._open(spider)
+            if isinstance(spider, FedSpider):
+                spider.open_queue(self)
+            own_filter = self.df if isinstance(self.df, DupeFilter) else None
+            self._session = session = open_session(self, own_filter)
         except AltschedError as error:
             logger.critical("%s", error, extra={"spider": spider})
             if isinstance(error, FrontierFailedError):
@@ -139,156 +124,14 @@ class Scheduler(BaseScheduler):
             exit_code.fail()
             keep_spider_state(self.crawler)
             raise
-        job = self._session.frontier.job
+        self._enqueue, self._next = session.intake.enqueue, session.handout.next_request
+        job = session.frontier.job
         self.resumed = job.resumed
-        self.feeds = self._session.feeds
+        self.feeds = session.feeds
         self.dqdir = str(job.path) if job.path is not None else None
         if job.path is not None:
             self.dqs = _Queue(lambda: self._count_queue(in_memory=False), self.next_request)
         return self.df.open()
-
-    def _open(self, spider: Spider) -> Session:
-        engine = Engine(self.crawler)
-        # The spider may change the working directory.
-        jobdir = str(Path(self.jobdir).absolute()) if self.jobdir else None
-        if engine.interactive:
-            jobdir = None
-            keep_spider_state(self.crawler)
-        given = {
-            "SCHEDULER_DISK_QUEUE": self.dqclass,
-            "SCHEDULER_MEMORY_QUEUE": self.mqclass,
-            "SCHEDULER_PRIORITY_QUEUE": self.pqclass,
-        }
-        settings = self.crawler.settings
-        config = Config.from_settings(settings, disk=jobdir is not None, **given)
-        if not hasattr(spider, PARAMETER):
-            setattr(spider, PARAMETER, name_worker(config.shared_worker, jobdir))
-        shared = config.shared_options(spider.name)
-        reports = Reports(
-            spider,
-            self.stats,
-            jobdir,
-            shared=None if shared is None else shared.key,
-            logs_reason=self.logunser,
-        )
-        identity, fingerprint_note = self._identify(config, spider)
-        keeps_items = jobdir is not None or shared is not None
-        if keeps_items:
-            warn_of_unsafe_feeds(settings, spider)
-            warn_of_unsafe_plugins(settings, spider)
-            if identity.is_refused is not None and type(self.df) is not BaseDupeFilter:
-                reports.log_foreign_filter(self.df)
-        tally = Tally()
-        setup = Setup(
-            crawler=self.crawler,
-            spider=spider,
-            engine=engine,
-            config=config,
-            clock=CrawlClock(),
-            jobdir=jobdir,
-            dupefilter=self.df,
-            identity=identity,
-            fingerprint_note=fingerprint_note,
-            feed_files=find_files(settings, spider) if keeps_items else (),
-            entries=Entries(
-                self._codec_of(config, spider, jobdir),
-                engine,
-                tally,
-                by_slot=config.order.policy == "slots",
-            ),
-            reports=reports,
-            tally=tally,
-            stats=self.stats,
-        )
-        session = Session(setup, lambda on_event: self._open_frontier(setup, on_event))
-        if config.gc_freeze:
-            freeze()
-        return session
-
-    def _identify(self, config: Config, spider: Spider) -> tuple[PageIdentity, bytes]:
-        """What decides which page a request is, and the note about how fingerprints are made."""
-        if isinstance(self.df, DupeFilter):
-            self.df.use_rules(config.rules_of(spider))
-            return self.df.identity, self.df.fingerprint_note
-        fingerprinter = fingerprinter_of(self.crawler)
-        note = describe(fingerprinter, Rules())
-        identity = PageIdentity(
-            lambda request: shorten(fingerprinter.fingerprint(request)),
-            is_refused=self.df.request_seen,
-            are_sha1=are_sha1(note),
-        )
-        return identity, note
-
-    def _codec_of(self, config: Config, spider: Spider, jobdir: str | None) -> Codec | None:
-        if config.shared:
-            from .frontier.shared.additions import MOST_BYTES
-            from .requests.portable import PortableCodec
-
-            classes = [load_object(path) for path in config.shared_request_classes]
-            return PortableCodec(
-                spider, classes, most_bytes=MOST_BYTES, pickle=config.shared_pickle
-            )
-        return None if jobdir is None else PickleCodec(spider)
-
-    def _open_shared(
-        self, setup: Setup, options: Options, shared: SharedOptions, on_event: OnEvent
-    ) -> Frontier:
-        from .frontier.shared.opening import Worker, open_shared
-
-        worker = Worker(
-            spider=setup.spider.name,
-            fingerprints=setup.fingerprint_note,
-            are_sha1=setup.identity.are_sha1,
-            jobdir=setup.jobdir,
-            check=lambda: check_files(setup.feed_files, self.crawler.settings, setup.spider),
-            wake=thread_caller(),
-            fail=setup.reports.log_unreachable,
-            warn=setup.reports.log_server,
-        )
-        if is_fed(setup.spider):
-            # What it takes from its queue must find the crawl open.
-            shared = replace(shared, idle="wait")
-        return open_shared(options, shared, worker, on_event)
-
-    def _open_frontier(self, setup: Setup, on_event: OnEvent) -> Frontier:
-        name, jobdir = setup.spider.name, setup.jobdir
-        options = replace(setup.config.frontier, clock=setup.clock)
-        if not isinstance(self.df, DupeFilter) and type(self.df) is not BaseDupeFilter:
-            options = replace(options, components=Components(dupefilter=name_of(self.df)))
-        frontier: Frontier
-        shared = setup.config.shared_options(name)
-        if shared is not None:
-            frontier = self._open_shared(setup, options, shared, on_event)
-        elif jobdir is None:
-            frontier = open_frontier(None, name, options, on_event=on_event)
-        else:
-            stock = StockJob(
-                jobdir,
-                setup.spider,
-                fingerprint=setup.identity.of,
-                slot_key=setup.engine.slot_key,
-                notes={NOTE: setup.fingerprint_note},
-                takes_seen=setup.identity.is_refused is None,
-                trusts_seen=setup.config.trust_stock_seen,
-            )
-            frontier = open_frontier(
-                jobdir,
-                name,
-                options,
-                locate=setup.entries.locate,
-                source=stock,
-                check=lambda: check_files(setup.feed_files, self.crawler.settings, setup.spider),
-                on_event=on_event,
-            )
-            try:
-                place = stock.move_away()
-            except BaseException:
-                frontier.close()
-                raise
-            report_import(stock, place, setup.spider, self.stats)
-        if isinstance(self.df, DupeFilter):
-            self.df.share(frontier, setup.tally)
-        return frontier
 
     def close(self, reason: str) -> Deferred[None] | None:
         """Commit everything, log the state of the job in one line, and close."""
@@ -299,6 +142,7 @@ class Scheduler(BaseScheduler):
                 session.close(reason)
             finally:
                 self._session, self._ended = None, session
+                self._enqueue, self._next = self._refuse, self._hand_out_none
                 thaw()
             self.mqs.close()
             if self.dqs is not None:
@@ -312,17 +156,18 @@ class Scheduler(BaseScheduler):
 
         Nothing is any more once the scheduler has closed: an asynchronous ``start()`` goes on.
         """
-        if (session := self._session) is not None:
-            return session.enqueue(request)
-        assert self._ended is not None, "the scheduler is not open"
-        return False
+        return self._enqueue(request)
 
     def next_request(self) -> Request | None:
         """The next request, or ``None``: nothing is pending, or nothing is ready yet."""
-        if (session := self._session) is not None:
-            return session.next_request()
+        return self._next()
+
+    def _refuse(self, _: Request) -> bool:
         assert self._ended is not None, "the scheduler is not open"
-        return None
+        return False
+
+    def _hand_out_none(self) -> None:
+        assert self._ended is not None, "the scheduler is not open"
 
     def has_pending_requests(self) -> bool:
         """Whether there are requests to hand out; those handed out are the engine's to count.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from scrapy_altsched.frontier.contract import Clock
+from scrapy_altsched.frontier.clock import Clock
 
 
 class _Planned:

@@ -29,8 +29,6 @@ class MemoryKind:
 
     #: Whether what was committed is there again when the frontier is opened again.
     survives = False
-    #: Whether an entry is known to be refused before it is completed.
-    knows_duplicates = True
     #: Whether the choice between slots is by this process's downloads.
     knows_downloads = True
 
@@ -144,14 +142,14 @@ def page(
     *,
     start: bool = False,
     unique: bool = True,
-    yielded: bool = False,
+    from_start: bool = False,
     stored: bool = True,
 ) -> Entry:
     """The entry of the page called *name*; *stored*: not one that lives in memory only."""
     payload = f"payload of {name}".encode() if stored else None
     request = None if stored else f"request of {name}"
     fingerprint = name.encode()
-    return Entry(fingerprint, slot, priority, start, payload, request, unique, yielded)
+    return Entry(fingerprint, slot, priority, start, payload, request, unique, from_start)
 
 
 def stored(
@@ -177,7 +175,7 @@ def problems_of(frontier: LocalFrontier) -> list[str]:
     """What is wrong with all that *frontier* has stored, once it has stored everything."""
     if not isinstance(getattr(frontier, "_kept", None), Persistence):
         return []
-    while not frontier.commit().complete:
+    while not frontier.commit():
         pass
     return [problem.sentence for problem in audit(journal_of(frontier))]
 

@@ -47,7 +47,7 @@ def have_small_batches() -> None:
 
 def start(frontier: LocalFrontier) -> Verdict:
     """As ``start()`` does, each time that a job is opened."""
-    return frontier.add(page("root", "r", yielded=True))
+    return frontier.add(page("root", "r", from_start=True))
 
 
 def crawl(frontier: LocalFrontier, phase: Phase, pages: int) -> None:
@@ -64,13 +64,13 @@ def crawl(frontier: LocalFrontier, phase: Phase, pages: int) -> None:
             frontier.release(lease)
         if number % 2:
             phase("commit")
-            while not frontier.commit({"state": str(number).encode()}).complete:
+            while not frontier.commit({"state": str(number).encode()}):
                 pass
 
 
 def commit_all(frontier: LocalFrontier, phase: Phase) -> None:
     phase("commit")
-    while not frontier.commit().complete:
+    while not frontier.commit():
         pass
 
 
@@ -138,7 +138,7 @@ def commit_of_many(path: Path, phase: Phase, *, done: int, added: int) -> None:
         frontier.finish(lease)
     assert frontier.pressure.changes == done + added
     phase("commit")
-    while not frontier.commit({"done": str(done).encode()}).complete:
+    while not frontier.commit({"done": str(done).encode()}):
         # Whoever commits goes on with the crawl between two batches.
         frontier.add(page(f"added later {frontier.commit_number}"))
     phase("close")

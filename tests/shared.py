@@ -9,7 +9,8 @@ from typing import Any
 import redis
 
 from scrapy_altsched.frontier import Entry, Lease, Options, Verdict, Waiting
-from scrapy_altsched.frontier.contract import Event, Pressure, Progress, Refused
+from scrapy_altsched.frontier.contract import Pressure
+from scrapy_altsched.frontier.events import Event, Refused
 from scrapy_altsched.frontier.shared.additions import Additions
 from scrapy_altsched.frontier.shared.batches import Addition, AdditionKind
 from scrapy_altsched.frontier.shared.exchange import Exchange
@@ -59,7 +60,7 @@ class SettledShared:
         self._failures: list[redis.RedisError] = []
         token = next(_tokens).to_bytes(16, "big")
         tokens = itertools.count(1)
-        record = record or NoRecord("test")
+        record = record or NoRecord()
         self._stream = Stream(
             Keys("test"),
             lambda: token[8:] + next(tokens).to_bytes(8, "big"),
@@ -155,7 +156,7 @@ class SettledShared:
         self._frontier.dead_letter(lease, reason)
         self.commit()
 
-    def commit(self, *arguments: Any, **options: Any) -> Progress:
+    def commit(self, *arguments: Any, **options: Any) -> bool:
         self._frontier.commit(*arguments, **options)
         self._settle()
         return self._frontier.commit(*arguments, **options)

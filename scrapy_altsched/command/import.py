@@ -18,13 +18,13 @@ from scrapy.utils.misc import load_object
 
 from ..dupefilter import DupeFilter
 from ..errors import ConfigError, InputError, JobdirError, SharedError
-from ..frontier.clock import SystemClock
-from ..frontier.contract import Call, Event, MemoryFull, Refused
+from ..frontier.clock import Call, SystemClock
+from ..frontier.events import Event, MemoryFull, Refused
 from ..inflection import inflect
 from ..maintenance.opening import open_frontier
 from ..maintenance.sharing import add_all
 from ..requests.codec import encode_request
-from ..requests.fingerprint import NOTE
+from ..requests.made_by import NOTE
 from ..settings import Config, read_redis
 from ..stock.job import QUEUE, SEEN
 from ..stock.restoring import Restorer

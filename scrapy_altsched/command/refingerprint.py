@@ -17,7 +17,7 @@ from ..inflection import inflect
 from ..maintenance.progress import watched
 from ..maintenance.refingerprint import Refingerprinted, refingerprint
 from ..requests.codec import decode_request
-from ..requests.fingerprint import NOTE
+from ..requests.made_by import NOTE
 from .job import add_jobdir, identify
 from .spider import add_spider_arguments, create_spider, identity_of
 

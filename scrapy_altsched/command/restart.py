@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..requests.fingerprint import are_sha1
+from ..requests.made_by import are_sha1
 from .job import make_console
 from .server import add_key, find_crawl
 

@@ -10,8 +10,9 @@ from scrapy.utils.misc import load_object
 from ..canonical import Rules
 from ..dupefilter import DupeFilter
 from ..engine.engine import fingerprinter_of
-from ..requests.fingerprint import describe, shorten
+from ..requests.fingerprint import shorten
 from ..requests.identity import PageIdentity
+from ..requests.made_by import describe
 from ..settings import Config
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ import logging
 from collections.abc import Callable
 
 from ..engine.event_loop import call_later
-from ..frontier.clock import SystemClock
-from ..frontier.contract import Call, Clock
+from ..frontier.clock import Call, Clock, SystemClock
 
 logger = logging.getLogger(__name__)
 

@@ -11,32 +11,28 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from twisted.python.failure import Failure
 
-from ..background import Background
 from ..engine.engine import Engine
 from ..errors import (
     AltschedError,
     CommitPostponedError,
     ForkedError,
     FrontierFailedError,
-    JobdirLostError,
-    StoreDamagedError,
     StoreError,
     StoreStalledError,
 )
 from ..frontier import Clock, Frontier
-from ..frontier.contract import Progress
-from ..inflection import inflect
 from ..settings import Config
 from ..signals import frontier_committed, frontier_committing
 from .clock import Timer
 from .failure import close_failed
+from .outage import Outage
 from .pace import Pace
 from .reports import set_counts
+from .syncing import Syncer
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -44,14 +40,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Reason for closing a spider if its store has to be repaired.
-STORE_DAMAGED = "store_damaged"
-#: Seconds between two log lines about commits that keep failing.
-_LOG_EVERY = 60.0
 #: Seconds after which a failed commit is retried.
 _RETRY_AFTER = 1.0
-#: Seconds for which the end of a crawl waits for the disk.
-_SYNC_WITHIN = 60.0
 #: Seconds after which a commit that RocksDB had no room for is retried.
 _STALLED_FOR = 0.1
 
@@ -99,21 +89,13 @@ class Committer:
         self._number = 0
         #: When a commit was handed over that is stored elsewhere, and not there yet.
         self._sent_at: float | None = None
-        self._failing_since: float | None = None
-        #: Whether RocksDB was behind with its own work at the last commit.
-        self._stalled = False
-        self._log_at = 0.0
-        self._was_logged = False
-        self._reopen = False
-        #: Whether the store was found damaged, and whether it was reopened since.
-        self._met_damage = False
-        self._reopened_damaged = False
-        #: Whether a read failed, and none has succeeded since: a commit alone ends no outage then.
-        self.unreadable = False
+        #: Whether the last commit failed, or RocksDB had no room for it: only time matters then.
+        self._must_wait = False
+        self.outage = Outage(crawler, spider, frontier, clock.monotonic, config.commit_timeout)
         self._closing = False
         #: Whether the thread that syncs has died.
         self._has_failed = False
-        self._syncer = _Syncer(frontier.sync) if config.sync else None
+        self._syncer = Syncer(frontier.sync) if config.sync else None
         #: Number of each complete commit that the disk may not have yet, and up to where it goes.
         self._unsynced: deque[tuple[int, int]] = deque()
         #: Up to where the disk has everything, if that is waited for.
@@ -133,8 +115,7 @@ class Committer:
             self._collect(self._syncer)
         frontier = self._frontier
         if self._now() >= self._due_at or (
-            self._failing_since is None
-            and not self._stalled
+            not self._must_wait
             and (
                 urgent
                 or frontier.pressure.urgent
@@ -157,7 +138,7 @@ class Committer:
             return self._commit()
         except StoreStalledError:
             self._crawler.stats.inc_value("altsched/commit/stalled")
-            self._stalled = True
+            self._must_wait = True
             self._due_at = self._now() + _STALLED_FOR
             return False
         except ForkedError:
@@ -171,25 +152,25 @@ class Committer:
     def _commit(self, *, wait: bool = False) -> bool:
         frontier = self._frontier
         frontier.check_owner()
-        if self._reopen:
+        if self.outage.must_reopen:
             self._recover()
-            self._reopen = False
-            # What is still damaged after that is damaged on the disk.
-            self._reopened_damaged = self._met_damage
+            self.outage.note_reopened()
         before = self._number
-        progress = Progress(before, complete=True)
+        is_done = True
         began, busy = self._now(), time.thread_time()
         self._settle()
         has_changes = frontier.has_changes() or frontier.has_changes(self._notes())
         if has_changes:
             self._prepare_others()
             # Only after the others have written: a note may say how far they got.
-            progress = frontier.commit(self._notes(), wait=wait)
-            if progress.complete:
+            is_done = frontier.commit(self._notes(), wait=wait)
+            if is_done:
                 self._committed()
-        self._stalled = False
-        self._note_success()
-        is_done = progress.complete or progress.is_sent
+            # What is stored elsewhere is on its way, and a further commit would do no more.
+            is_done |= not frontier.job.stored_here
+        if self.outage.note_success():
+            self._engine.wake()
+        self._must_wait = self.outage.is_on
         if self._number != before:
             self._report_commit()
         elif has_changes and self._sent_at is None:
@@ -229,7 +210,7 @@ class Committer:
             if self._syncer is None:
                 self._frontier.sync()
             else:
-                self._syncer.finish(self._number, _SYNC_WITHIN)
+                self._syncer.finish(self._number)
                 self._announce(self._number)
         except StoreError as error:
             self.note_failure(error)
@@ -253,8 +234,8 @@ class Committer:
         if not self._frontier.is_durable(position):
             return False
         # What is on a server is synced there.
-        is_here = self._frontier.job.shared is None
-        return self._syncer is None or not is_here or self._synced_position >= position
+        is_synced = self._syncer is None or self._synced_position >= position
+        return is_synced or not self._frontier.job.stored_here
 
     def _report_commit(self) -> None:
         self._crawler.stats.inc_value("altsched/commit/count")
@@ -266,7 +247,7 @@ class Committer:
                 self._unsynced.append((self._number, self._frontier.position))
             self._syncer.ask(self._number)
 
-    def _collect(self, syncer: _Syncer) -> None:
+    def _collect(self, syncer: Syncer) -> None:
         try:
             number = syncer.collect()
         except StoreError as error:
@@ -297,7 +278,7 @@ class Committer:
             self._commit_rest()
         except StoreError:
             # It may be RocksDB alone that still refuses.
-            self._reopen = True
+            self.outage.must_reopen = True
             self._commit_rest()
         if self._syncer is not None:
             try:
@@ -307,14 +288,14 @@ class Committer:
                 raise
             self._announce(self._number)
 
-    def _force_last(self, syncer: _Syncer) -> None:
+    def _force_last(self, syncer: Syncer) -> None:
         try:
-            syncer.finish(self._number, _SYNC_WITHIN)
+            syncer.finish(self._number)
         except StoreError:
             if syncer.is_running:
                 raise
             self._recover()
-            syncer.finish(self._number, _SYNC_WITHIN)
+            syncer.finish(self._number)
 
     def _commit_rest(self) -> None:
         while not self._commit(wait=True):
@@ -327,74 +308,12 @@ class Committer:
         if self._syncer is not None:
             self._syncer.stop()
 
-    @property
-    def failing(self) -> bool:
-        """Whether the last commit failed; the next try is for :meth:`commit_if_due`."""
-        return self._failing_since is not None
-
-    def note_read(self) -> None:
-        """The store can be read again."""
-        self.unreadable = False
-
     def note_failure(self, error: AltschedError, *, reading: bool = False) -> None:
         """A read or write of the store failed: the crawl continues in memory, for a while."""
-        now = self._now()
-        self._due_at = now + _RETRY_AFTER
-        self._crawler.stats.inc_value("altsched/commit/failed")
-        self.unreadable |= reading
-        if self._failing_since is None:
-            self._failing_since = now
-        reason = self._find_reason_to_close(error, now - self._failing_since)
-        if reason is not None:
-            self._close_spider(reason, error)
-            return
-        if now >= self._log_at:
-            self._log_at = now + _LOG_EVERY
-            self._was_logged = True
-            self._log_failure(error)
-        if isinstance(error, StoreError):
-            # RocksDB itself resumes writing only after ENOSPC, and if much space is free.
-            self._reopen = True
-            self._met_damage |= isinstance(error, StoreDamagedError)
-
-    def _find_reason_to_close(self, error: AltschedError, seconds: float) -> str | None:
-        """What the spider is closed as, if it is of no use to go on after *seconds* of failure."""
-        if isinstance(error, JobdirLostError):
-            return "jobdir_lost"
-        if isinstance(error, StoreDamagedError) and self._reopened_damaged:
-            return STORE_DAMAGED
-        return "commit_failed" if seconds >= self._config.commit_timeout else None
-
-    def _log_failure(self, error: AltschedError) -> None:
-        changes = self._frontier.pressure.unsaved
-        logger.error(
-            "%(error)s The crawl continues in memory and tries again; %(changes)d %(are)s not"
-            " saved yet. After %(timeout)g s of failure (ALTSCHED_COMMIT_TIMEOUT) the spider is"
-            " closed.",
-            {
-                "error": error,
-                "changes": changes,
-                "are": inflect(changes, "change is", "changes are"),
-                "timeout": self._config.commit_timeout,
-            },
-            extra={"spider": self._spider},
-        )
-
-    def _note_success(self) -> None:
-        if self._failing_since is None or self.unreadable:
-            return
-        if self._was_logged:
-            self._was_logged = False
-            logger.info(
-                "The frontier is saved again, after %(seconds).0f s of failing commits",
-                {"seconds": self._now() - self._failing_since},
-                extra={"spider": self._spider},
-            )
-        self._failing_since = None
-        self._engine.wake()
-
-    def _close_spider(self, reason: str, error: AltschedError) -> None:
-        if not self._closing:
+        self._due_at = self._now() + _RETRY_AFTER
+        self._must_wait = True
+        reason = self.outage.note_failure(error, reading=reading)
+        if reason is not None and not self._closing:
             self._closing = True
             logger.error(
                 "The spider is closed (%(reason)s): %(error)s",
@@ -429,111 +348,3 @@ class Committer:
         while self._unsynced and self._unsynced[0][0] <= number:
             self._synced_position = self._unsynced.popleft()[1]
         self._crawler.signals.send_catch_log(frontier_committed, spider=self._spider, commit=number)
-
-
-class _Syncer:
-    """Forces commits to the disk in a thread: unlike writes, that releases the GIL.
-
-    :param sync: blocks until the disk has everything that was committed before.
-    :ivar took: seconds that the last sync took.
-    """
-
-    def __init__(self, sync: Callable[[], None]) -> None:
-        self._sync = sync
-        self._done: SimpleQueue[BaseException | None] = SimpleQueue()
-        self._thread: Background[None] = Background("altsched-sync", self._work, self._done.put)
-        self._failure: FrontierFailedError | None = None
-        #: Number of the commit that is being forced to the disk.
-        self._running: int | None = None
-        self._asked = 0
-        self.took = 0.0
-        self._is_stopped = False
-
-    def _work(self, _: None) -> None:
-        began = time.monotonic()
-        try:
-            self._sync()
-        except StoreError as error:
-            self._done.put(error)
-        else:
-            self.took = time.monotonic() - began
-            self._done.put(None)
-
-    def ask(self, number: int) -> None:
-        """Ask for commit *number* and all before it to be forced to the disk."""
-        self._asked = number
-        if self._running is None:
-            self._running = number
-            self._thread.give(None)
-
-    def collect(self, timeout: float = 0.0) -> int | None:
-        """The number of a commit that has reached the disk since the last call.
-
-        :param timeout: seconds to wait for it.
-        :return: ``None``: there is none yet.
-        :raises StoreError: forcing it failed.
-        :raises FrontierFailedError: the thread has died.
-        """
-        if self._failure is not None:
-            raise self._failure
-        if self._running is None:
-            return None
-        try:
-            error = self._done.get(timeout > 0, timeout or None)
-        except Empty:
-            return None
-        number, self._running = self._running, None
-        if error is not None and not isinstance(error, StoreError):
-            self._failure = FrontierFailedError("has commits synced", error)
-            raise self._failure
-        if error is not None:
-            # Nothing is asked of that store again: a second sync would succeed, though the
-            # operating system may have forgotten what to write.
-            raise error
-        if self._asked > number:
-            self.ask(self._asked)
-        return number
-
-    @property
-    def is_running(self) -> bool:
-        """Whether a sync has not been collected."""
-        return self._running is not None
-
-    def discard(self, timeout: float) -> None:
-        """Wait for a sync that is running; whatever it did, it counts for nothing.
-
-        :raises StoreError: it takes longer.
-        :raises FrontierFailedError: the thread has died.
-        """
-        self._asked = 0
-        if self._running is None:
-            return
-        try:
-            done = self.collect(timeout)
-        except StoreError:
-            return
-        if done is None:
-            raise StoreError("The disk has not finished a sync. Check the disk.")
-
-    def finish(self, number: int, timeout: float) -> None:
-        """Have commit *number* forced to the disk, and wait for that.
-
-        :param timeout: seconds for which the disk may do nothing.
-        :raises StoreError: forcing it failed, or took longer.
-        :raises FrontierFailedError: the thread has died.
-        """
-        self.ask(number)
-        while (done := self.collect(timeout)) != number:
-            if done is None:
-                self._is_stopped = True
-                raise StoreError(
-                    f"The disk has not finished a sync for {timeout:g} s: what was written last may"
-                    " not survive a power cut. Check the disk."
-                )
-
-    def stop(self) -> None:
-        """Let the thread end; a sync that is running is waited for, for a while."""
-        if not self._is_stopped:
-            self._is_stopped = True
-            self._thread.stop()
-            self._thread.join(_SYNC_WITHIN)

@@ -70,12 +70,12 @@ class EveryRun:
         is_known = self._start.exhausted
         return str(self._yielded if is_known else max(self._yielded, self._expected)).encode()
 
-    def add(self, request: Request, *, yielded: bool) -> None:
+    def add(self, request: Request, *, from_start: bool) -> None:
         """Add a request.
 
-        :param yielded: whether ``start()`` itself yielded it.
+        :param from_start: whether ``start()`` itself yielded it.
         """
-        self._yielded += yielded
+        self._yielded += from_start
         if not self.matters:
             self.matters = True
             self._until = self._now() + self._patience

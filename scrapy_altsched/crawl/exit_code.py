@@ -12,7 +12,7 @@ import sys
 from contextlib import suppress
 from os import _exit
 
-from .command_line import CommandLine
+from ..command_line import CommandLine
 from .outcome import Outcome
 
 #: 1 and 2 are Scrapy's own: for failures, and for usage errors.

@@ -1,27 +1,35 @@
-"""Which spiders are fed: they take requests from a queue on a server, and end when they see fit."""
+"""Spiders that are fed: they take requests from a queue on a server, and end when they see fit."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any
+
+from scrapy import Spider
 
 if TYPE_CHECKING:
-    from scrapy import Spider
+    from ..scheduler import Scheduler
 
-#: Module and name of the classes of such spiders; neither has to be imported.
-_SCRAPY_REDIS = ("scrapy_redis.spiders", "RedisMixin")
-_OURS = ("scrapy_altsched.feeding.mixin", "RedisQueueMixin")
+
+class FedSpider(Spider):
+    """A spider that takes requests from a queue, and decides how long it waits for more."""
+
+    @abstractmethod
+    def open_queue(self, scheduler: Scheduler) -> None:
+        """Connect to the queue: called before *scheduler* opens, when all settings are known.
+
+        :raises AltschedError: it cannot be used.
+        """
 
 
 def is_fed(spider: Spider) -> bool:
     """Whether a spider takes requests from a queue, and decides how long it waits for more."""
-    return has_fed_starts(spider) or _inherits(spider, _OURS)
+    return isinstance(spider, FedSpider) or has_fed_starts(spider)
 
 
 def has_fed_starts(spider: Spider) -> bool:
     """Whether ``start()`` brings what others have put into a queue: equal ones are not the same."""
-    return _inherits(spider, _SCRAPY_REDIS)
-
-
-def _inherits(spider: Spider, name: tuple[str, str]) -> bool:
-    """Whether a class of that module and name is among those of a spider."""
-    return any((parent.__module__, parent.__name__) == name for parent in type(spider).__mro__)
+    # A spider of scrapy-redis has imported it.
+    scrapy_redis: Any = sys.modules.get("scrapy_redis.spiders")
+    return scrapy_redis is not None and isinstance(spider, scrapy_redis.RedisMixin)

@@ -50,7 +50,7 @@ class InProgress:
         self._finish = self.descendants.finish
         parent = self._engine.find_parent()
         if parent is None:
-            if not entry.yielded:
+            if not entry.from_start:
                 self.descendants.orphans.add(entry)
         elif parent in self._leases:
             self.descendants.add(entry, self._leases[parent])

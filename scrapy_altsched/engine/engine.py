@@ -15,10 +15,10 @@ import logging
 import math
 import re
 import sys
-from collections.abc import Callable, Set
+from collections.abc import AsyncIterator, Callable, Set
 from operator import attrgetter
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import scrapy
@@ -101,20 +101,12 @@ class ActiveDownloads:
         return 0 if found is None else len(found.active)
 
 
-class _NextCall:
-    def schedule(self) -> None:
-        """Do nothing: no engine asks for the next request."""
-
-
-class _NoSpider:
+def _without_spider() -> Any:
     """Stands in for the engine's slot when no spider is open."""
-
-    inprogress: Set[Request] = frozenset()
-    nextcall = _NextCall()
-    close_if_idle = True
-
-    def close(self) -> None:
-        """Do nothing."""
+    next_call = SimpleNamespace(schedule=bool)
+    return SimpleNamespace(
+        inprogress=frozenset(), nextcall=next_call, close_if_idle=True, close=bool
+    )
 
 
 class Engine:
@@ -135,7 +127,7 @@ class Engine:
                 _require(self._slot, name, "engine._slot")
             _require(getattr(self._engine, "scraper", None), "enqueue_scrape", "engine.scraper")
         elif not hasattr(self._slot, "nextcall"):
-            self._slot = _NoSpider()
+            self._slot = _without_spider()
 
     @property
     def in_progress(self) -> Set[Request]:
@@ -199,7 +191,7 @@ class Engine:
     def start_again(
         self, on_end: Callable[[], object], is_held: Callable[[], bool] = bool
     ) -> StartWatch:
-        """Run ``Spider.start()`` once more, beside all else.
+        """Run ``Spider.start()`` once more, while all else goes on.
 
         Its items are not scraped once more.
 
@@ -208,15 +200,18 @@ class Engine:
         :param is_held: whether the next request has to wait.
         """
         engine, spider = self._engine, self._engine.spider
-        watch = StartWatch(None, on_end, is_held)
-        watch.exhausted = watch.ended = False
+
+        async def run() -> AsyncIterator[Any]:
+            # The caller needs the watch before it brings anything.
+            await sleep(0)
+            process_start = engine.scraper.spidermw.process_start
+            async for output in await process_start(*_spider_for(process_start, spider)):
+                yield output
+
+        watch = StartWatch(run(), on_end, is_held)
 
         async def bring() -> None:
-            # Whoever asked for it first has to know what it is.
-            await sleep(0)
             try:
-                process_start = engine.scraper.spidermw.process_start
-                watch._source = await process_start(*_spider_for(process_start, spider))
                 async for request in watch:
                     if not engine.running or engine.spider is not spider:
                         return

@@ -8,7 +8,7 @@ from typing import Protocol
 from ..background import Background
 from ..errors import AltschedError, FrontierFailedError, SharedError
 from ..frontier import Clock
-from ..frontier.contract import Call
+from ..frontier.clock import Call
 from .queue import Answer, Question, RedisQueue
 
 #: Seconds between two questions, at first, at most, and at most while the server fails.

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from scrapy import FormRequest, Request, Spider
+from scrapy import FormRequest, Request
 from scrapy.exceptions import DontCloseSpider
 from scrapy.signals import (
     request_reached_downloader,
@@ -20,6 +20,7 @@ from twisted.internet.defer import Deferred
 
 from ..crawl.clock import CrawlClock
 from ..crawl.failure import close_failed
+from ..crawl.fed import FedSpider
 from ..engine.engine import Engine
 from ..engine.event_loop import thread_caller
 from ..errors import AltschedError, ConfigError
@@ -40,7 +41,7 @@ _KEY = "%(name)s:start_urls"
 _SHOWN = 300
 
 
-class RedisQueueMixin(Spider):
+class RedisQueueMixin(FedSpider):
     """Takes start requests from a list, a set or a sorted set, while the spider runs.
 
     ::
@@ -75,12 +76,7 @@ class RedisQueueMixin(Spider):
         spider.redis_feeding = _Feeding(spider, crawler)
         return spider
 
-    def open_redis_queue(self, scheduler: Scheduler) -> None:
-        """Connect to the queue; *scheduler* calls it before it opens, when all settings are known.
-
-        :raises ConfigError: a setting cannot be used, or a package is missing.
-        :raises SharedError: the server cannot be reached.
-        """
+    def open_queue(self, scheduler: Scheduler) -> None:
         self.redis_feeding.connect(scheduler)
 
     def make_request_from_data(self, data: bytes) -> Request | Iterable[Request] | None:
@@ -121,7 +117,11 @@ class _Feeding:
         signals.connect(self._close, spider_closed)
 
     def connect(self, scheduler: Scheduler) -> None:
-        """See :meth:`RedisQueueMixin.open_redis_queue`."""
+        """Connect to the queue, unless the spider only looks at some pages.
+
+        :raises ConfigError: a setting cannot be used, or a package is missing.
+        :raises SharedError: the server cannot be reached.
+        """
         spider, settings = self._spider, self._crawler.settings
         if Engine(self._crawler).interactive:
             return

@@ -13,22 +13,10 @@ A frontier is opened in :mod:`scrapy_altsched.maintenance.opening`.  Nothing her
 
 from __future__ import annotations
 
-from .contract import (
-    Clock,
-    Counts,
-    DeadLettered,
-    Entry,
-    Event,
-    Frontier,
-    Gate,
-    Isolated,
-    IsolationEnded,
-    Lease,
-    OnEvent,
-    Reason,
-    Verdict,
-    Waiting,
-)
+from .clock import Clock
+from .contract import Frontier, Gate, Reason, Verdict, Waiting
+from .entry import Counts, Entry, Lease
+from .events import DeadLettered, Event, Isolated, IsolationEnded, OnEvent
 from .options import Options
 from .queue.order import Order
 from .store.runs import Components, Runs

@@ -18,7 +18,7 @@ import enum
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from .contract import Entry
+from .entry import Entry
 
 
 class Kind(enum.Enum):

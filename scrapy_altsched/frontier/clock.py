@@ -1,22 +1,47 @@
-"""The clock of the machine."""
+"""What time it is, and what happens at a time."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Callable
+from typing import Protocol
 
-from .contract import Call
+
+class Call(Protocol):
+    """A call that is to come."""
+
+    def cancel(self) -> object:
+        """Cancel it; harmless if it was made."""
+
+
+class Clock(Protocol):
+    """What time it is, and what is to happen at a time.
+
+    A frontier, and a crawl, know the time from here only, so that tests can own it.
+    """
+
+    def monotonic(self) -> float:
+        """Seconds since some moment of this process; for timeouts."""
+
+    def wall(self) -> float:
+        """Seconds since the epoch; for what has to survive a restart."""
+
+    def call_at(self, when: float, call: Callable[[], object]) -> Call:
+        """Schedule *call* to be called once, on the crawl's thread.
+
+        :param when: as :meth:`monotonic` counts; at once if that is over.
+        """
 
 
 class SystemClock:
-    """A :class:`~.contract.Clock` that needs asyncio for :meth:`call_at`, and nothing otherwise."""
+    """A :class:`Clock` that needs asyncio for :meth:`call_at`, and nothing otherwise."""
 
     monotonic = staticmethod(time.monotonic)
     wall = staticmethod(time.time)
 
     def call_at(self, when: float, call: Callable[[], object]) -> Call:
-        """Schedule *call*: see :meth:`~.contract.Clock.call_at`.
+        """Schedule *call*: see :meth:`Clock.call_at`.
 
         :raises RuntimeError: no event loop is running.
         """

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .clock import SystemClock
-from .contract import Clock
+from .clock import Clock, SystemClock
 from .queue.order import DEFAULT_ORDER, Order
 from .store.runs import SCRAPY_ALTSCHED, Components
 

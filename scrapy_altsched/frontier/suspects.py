@@ -38,7 +38,9 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from .contract import Call, Clock, Isolated, IsolationEnded, Lease, LeasesReady, OnEvent
+from .clock import Call, Clock
+from .entry import Lease
+from .events import Isolated, IsolationEnded, LeasesReady, OnEvent
 from .store.journal import Journal
 from .store.lease_log import Evidence
 from .store.records import Level, Suspicion

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..errors import JobdirError
-from ..frontier.contract import Entry
+from ..frontier.entry import Entry
 from ..frontier.queue.order import Order
 from ..frontier.store.records import (
     DAMAGE,
@@ -165,7 +165,7 @@ class _Import:
         if why is None:
             self._rewriter.add(name, order_key, value)
             self.imported.pending += 1
-            if entry.yielded and self._is_new:
+            if entry.from_start and self._is_new:
                 self._claim(entry.fingerprint)
         else:
             key = self._rewriter.key(name, order_key)

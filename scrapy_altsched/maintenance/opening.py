@@ -7,7 +7,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from ..errors import StoreError
-from ..frontier.contract import Frontier, OnEvent, ignore_events
+from ..frontier.contract import Frontier
+from ..frontier.events import OnEvent, ignore_events
 from ..frontier.local.frontier import LocalFrontier
 from ..frontier.options import Options
 from ..frontier.shared.record import refuse_worker

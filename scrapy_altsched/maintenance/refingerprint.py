@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ..errors import CodecError
-from ..frontier.contract import Entry
+from ..frontier.entry import Entry
 from ..frontier.store.journal import Journal
 from ..frontier.store.records import (
     Batch,

@@ -46,5 +46,5 @@ def add_all(frontier: Frontier, source: Source, count_refused: Callable[[], int]
 
 
 def _settle(frontier: Frontier) -> None:
-    while not frontier.commit(wait=True).complete:
+    while not frontier.commit(wait=True):
         pass

@@ -148,7 +148,7 @@ class RequestEntry(Entry):
     __slots__ = ("_entries",)
 
     def __init__(
-        self, fingerprint: bytes, request: Request, unique: bool, yielded: bool, entries: Entries
+        self, fingerprint: bytes, request: Request, unique: bool, from_start: bool, entries: Entries
     ) -> None:
         # As in Entry, which is not called: every request takes this path.
         self.fingerprint = fingerprint
@@ -158,7 +158,7 @@ class RequestEntry(Entry):
         self.payload = None
         self.request = request
         self.unique = unique
-        self.yielded = yielded
+        self.from_start = from_start
         self._entries = entries
 
     def encode(self) -> None:

@@ -26,7 +26,7 @@ from hashlib import sha1
 from typing import TYPE_CHECKING
 
 from scrapy import Request
-from scrapy.utils.python import global_object_name, to_unicode
+from scrapy.utils.python import to_unicode
 from scrapy.utils.request import RequestFingerprinter as ScrapyFingerprinter
 from scrapy.utils.request import RequestFingerprinterProtocol
 from scrapy.utils.request import fingerprint as scrapy_fingerprint
@@ -326,48 +326,6 @@ def _headers(request: Request, names: Sequence[str]) -> dict[str, list[str]]:
         for name in names
         if name in request.headers
     }
-
-
-# What made the fingerprints of a job
-
-#: Name of the frontier's note about that.
-NOTE = "fingerprints"
-#: Those that make nothing but SHA-1 hashes, also where rules or requests change what is hashed.
-_SHA1_CLASSES = frozenset(
-    {
-        global_object_name(ScrapyFingerprinter),
-        "scrapy_altsched.stock.fingerprints.ScrapyRedisFingerprinter",
-    }
-)
-
-
-def describe(fingerprinter: RequestFingerprinterProtocol, rules: Rules) -> bytes:
-    """The note in a job's store about what makes its fingerprints."""
-    kind = type(fingerprinter)
-    name = global_object_name(ScrapyFingerprinter if kind is RequestFingerprinter else kind)
-    return json.dumps({"class": name, "rules": rules.digest}).encode()
-
-
-def are_sha1(note: bytes | str) -> bool:
-    """Whether the fingerprints that *note* describes are known to be SHA-1 hashes."""
-    return json.loads(note)["class"] in _SHA1_CLASSES
-
-
-def differences(stored: bytes | None, current: bytes) -> list[str]:
-    """How the fingerprints of a job differ from those that are made now, as phrases.
-
-    :param stored: the note, or ``None`` for a job from before there was one.
-    """
-    before, now = json.loads(stored or b'{"rules": ""}'), json.loads(current)
-    found = []
-    if before["rules"] != now["rules"]:
-        found.append(
-            "other URL rules (ALTSCHED_URL_RULES, url_rules of the spider), or by a version of"
-            " scrapy_altsched that applied the same ones in another way"
-        )
-    if before.get("class", now["class"]) != now["class"]:
-        found.append(f"{before['class']} as REQUEST_FINGERPRINTER_CLASS")
-    return found
 
 
 def shorten(fingerprint: bytes) -> bytes:

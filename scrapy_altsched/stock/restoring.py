@@ -76,7 +76,7 @@ class Restorer:
                 is_start,
                 payload,
                 unique=self._is_filtered and not request.dont_filter,
-                yielded=is_start,
+                from_start=is_start,
             ),
             why,
         )

@@ -164,17 +164,17 @@ class Model:
         self.resume()
         self.lost = lost
 
-    def add(self, item: Item, yielded: bool) -> Verdict:
+    def add(self, item: Item, from_start: bool) -> Verdict:
         now = self.now
         occurrence = item.name, self.yields[item.name]
-        if yielded and occurrence in self.started_before:
+        if from_start and occurrence in self.started_before:
             self.yields[item.name] += 1
             return Verdict.STARTED
         if item.unique and item.name in now.seen:
             return Verdict.SEEN
         if item.unique:
             now.seen[item.name] = item
-        if yielded:
+        if from_start:
             self.yields[item.name] += 1
             now.started.add(occurrence)
         now.pending.append(item)
@@ -313,20 +313,20 @@ class Machine(RuleBasedStateMachine):
         start=st.booleans(),
         stored=st.sampled_from([True, True, True, False]),
         unique=st.sampled_from([True, True, True, False]),
-        yielded=st.sampled_from([True, False, False]),
+        from_start=st.sampled_from([True, False, False]),
         times=st.sampled_from([1, 1, 1, 9]),
     )
     def add(  # type: ignore[no-untyped-def]
-        self, name, slot, priority, start, stored, unique, yielded, times
+        self, name, slot, priority, start, stored, unique, from_start, times
     ) -> None:
         for time in range(times):
             self.number += 1
             named = name if time == 0 else f"{name} {self.number}"
             item = Item(named, slot, priority, start, self.number, stored, unique)
-            expected = self.model.add(item, yielded and stored)
+            expected = self.model.add(item, from_start and stored)
             payload = str(self.number).encode() if stored else None
             entry = Entry(
-                named.encode(), slot, priority, start, payload, item, unique, yielded and stored
+                named.encode(), slot, priority, start, payload, item, unique, from_start and stored
             )
             assert self.frontier.add(entry) is expected
 
@@ -386,7 +386,7 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def commit(self) -> None:
         changed = self.frontier.has_changes()
-        while not self.frontier.commit().complete:
+        while not self.frontier.commit():
             pass
         self.model.commit(changed)
 

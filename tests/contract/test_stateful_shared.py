@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 )
 
 from scrapy_altsched.frontier import Entry, Lease, Options, Order, Verdict
-from scrapy_altsched.frontier.contract import LeaseLost
+from scrapy_altsched.frontier.events import LeaseLost
 from scrapy_altsched.frontier.shared.batches import Reply, parse_reply
 from scrapy_altsched.frontier.shared.keys import slot_id_of
 from scrapy_altsched.frontier.shared.scripts import read_script
@@ -166,28 +166,28 @@ class Machine(RuleBasedStateMachine):
         priority=PRIORITIES,
         start=st.booleans(),
         unique=st.sampled_from([True, True, False]),
-        yielded=st.sampled_from([True, False, False]),
+        from_start=st.sampled_from([True, False, False]),
         times=st.sampled_from([1, 1, 1, 9]),
     )
     def add(  # type: ignore[no-untyped-def]
-        self, who, name, slot, priority, start, unique, yielded, times
+        self, who, name, slot, priority, start, unique, from_start, times
     ) -> None:
         for time in range(times):
             self.number += 1
             named = name if time == 0 else f"{name} {self.number}"
             item = Item(named, slot, priority, start, self.number)
-            expected = self.expect(who, item, unique, yielded)
+            expected = self.expect(who, item, unique, from_start)
             payload = str(self.number).encode()
-            entry = Entry(named.encode(), slot, priority, start, payload, item, unique, yielded)
+            entry = Entry(named.encode(), slot, priority, start, payload, item, unique, from_start)
             assert self.workers[who].add(entry) is expected
 
-    def expect(self, who: int, item: Item, unique: bool, yielded: bool) -> Verdict:
+    def expect(self, who: int, item: Item, unique: bool, from_start: bool) -> Verdict:
         model, yields = self.model, self.yields[who]
         if unique:
             if item.name in model.seen:
                 return Verdict.SEEN
             model.seen.add(item.name)
-        elif yielded:
+        elif from_start:
             claim = item.name, yields.get(item.name, 0)
             yields[item.name] = claim[1] + 1
             if claim in model.claimed:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from scrapy_altsched.crawl.command_line import CommandLine
+from scrapy_altsched.command_line import CommandLine
 
 from ..crawls import PROJECT, PYTHONPATH
 from ..sites import Site, random_graph

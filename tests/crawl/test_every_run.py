@@ -129,7 +129,7 @@ def test_others_do_not_wait_for_ever() -> None:
     crawl = opened(OURS, url("x"))
     every_run = EveryRun(
         crawl.scheduler._session._engine,
-        crawl.scheduler._session._start,
+        crawl.scheduler._session.intake.start,
         2,
         10.0,
         lambda *counts: overdue.append(counts),
@@ -137,7 +137,7 @@ def test_others_do_not_wait_for_ever() -> None:
     )
     assert every_run.matters
     assert every_run.holds_others()
-    every_run.add(url("login"), yielded=True)
+    every_run.add(url("login"), from_start=True)
     request = every_run.next()
     assert request is not None
     crawl.engine.begin(request)

@@ -257,13 +257,6 @@ def test_a_request_that_somebody_holds_on_to_is_handed_out_as_a_copy(tmp_path: P
     stand_in.scheduler.close("shutdown")
 
 
-def test_a_session_has_no_more_attributes_than_are_fast_to_read(tmp_path: Path) -> None:
-    # Each link reads some.  CPython 3.11 keeps those of an object with up to 29 in the object.
-    scheduler = StandIn({**OURS, "JOBDIR": str(tmp_path / "job")}).scheduler
-    assert len(vars(scheduler._session)) <= 29
-    scheduler.close("finished")
-
-
 def test_own_leases_do_not_count_as_pending() -> None:
     stand_in = StandIn(OURS)
     stand_in.scheduler.enqueue_request(page(1))
@@ -431,7 +424,7 @@ def test_what_cannot_be_read_keeps_an_idle_spider_open_and_is_not_pending(tmp_pa
     committer.note_failure(StoreError("it cannot be read"), reading=True)
     assert not stand_in.scheduler.has_pending_requests()
     assert stays_open(stand_in)
-    committer.note_read()
+    committer.outage.unreadable = False
     assert committer.commit()
     assert stand_in.scheduler.has_pending_requests()
     stand_in.scheduler.close("shutdown")
@@ -490,10 +483,10 @@ def test_commits_that_succeed_do_not_end_an_outage_of_reads(tmp_path: Path) -> N
     committer.note_failure(StoreError("it cannot be read"), reading=True)
     stand_in.scheduler.enqueue_request(page(1))
     assert committer.commit()
-    assert committer.failing
+    assert committer.outage.is_on
     assert stand_in.scheduler.next_request() is not None
     assert committer.commit()
-    assert not committer.failing
+    assert not committer.outage.is_on
     stand_in.scheduler.close("finished")
 
 

@@ -112,11 +112,9 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
 #: those below it.  A package's name stands for all that has no layer of its own.
 LAYERS = (
     ("command", "feeding"),
-    ("addon", "scheduler", "fingerprint"),
-    ("dupefilter",),
-    ("stock",),
+    ("addon", "scheduler", "fingerprint", "dupefilter"),
     ("crawl",),
-    ("feeds", "plugins"),
+    ("stock", "feeds", "plugins"),
     ("resume",),
     ("requests",),
     ("maintenance",),
@@ -127,11 +125,11 @@ LAYERS = (
     ("frontier.options",),
     ("frontier.queue",),
     ("frontier.store",),
-    ("frontier.changes", "frontier.clock"),
-    ("frontier.contract", "frontier.forks"),
+    ("frontier.changes",),
+    ("frontier.clock", "frontier.contract", "frontier.entry", "frontier.events", "frontier.forks"),
     ("canonical", "redis_client"),
     ("engine", "signals"),
-    ("background", "disk", "errors", "inflection", "worker"),
+    ("background", "command_line", "disk", "errors", "inflection", "worker"),
 )
 HEIGHTS = {name: -number for number, layer in enumerate(LAYERS) for name in layer}
 

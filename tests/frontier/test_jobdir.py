@@ -523,7 +523,7 @@ frontier = open_frontier(sys.argv[1], "spider")
 frontier.add(page("c"))
 attempt(frontier.commit)
 attempt(frontier.recover)
-assert frontier.commit().complete
+assert frontier.commit()
 assert frontier.counts().pending == 3
 frontier.close()
 """

@@ -23,7 +23,8 @@ import pytest
 
 from scrapy_altsched.errors import JobdirLostError, StoreError
 from scrapy_altsched.frontier import Lease, Options, Order, Verdict
-from scrapy_altsched.frontier.contract import Committed, Event, Reason, Refused, Unreadable, Waiting
+from scrapy_altsched.frontier.contract import Reason, Waiting
+from scrapy_altsched.frontier.events import Committed, Event, Refused, Unreadable
 from scrapy_altsched.frontier.local import batches
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.local.persistence import Persistence
@@ -232,11 +233,11 @@ def test_a_forgotten_fingerprint_stays_forgotten(disk: DiskKind) -> None:
     frontier = disk.open(FIFO)
     frontier.add(page("a"))
     assert frontier.forget(b"a")
-    assert frontier.commit().complete
+    assert frontier.commit()
     frontier = reopen_after_crash(disk, frontier)
     assert problems_of(frontier) == []
     assert frontier.add(page("a")) is Verdict.ADDED
-    assert frontier.commit().complete
+    assert frontier.commit()
     frontier = reopen_after_crash(disk, frontier)
     assert frontier.add(page("a")) is Verdict.SEEN
     assert work_off(frontier) == ["a", "a"]
@@ -264,9 +265,9 @@ def test_what_is_forgotten_and_added_again_while_writes_fail_is_seen_once(disk: 
     assert frontier.forget(b"a")
     assert frontier.add(page("a")) is Verdict.ADDED
     directory.rename(disk.path)
-    assert not frontier.commit().complete, "what failed goes first"
+    assert not frontier.commit(), "what failed goes first"
     assert frontier.add(page("a")) is Verdict.SEEN
-    assert frontier.commit().complete
+    assert frontier.commit()
     frontier = reopen_after_crash(disk, frontier)
     assert frontier.add(page("a")) is Verdict.SEEN
     assert work_off(frontier) == ["a", "a"]
@@ -291,7 +292,7 @@ def test_slots_that_are_empty_leave_nothing_behind(disk: DiskKind) -> None:
 def test_what_is_committed_leaves_the_list_of_changes(disk: DiskKind) -> None:
     frontier = disk.open(FIFO)
     for name in "abc":
-        frontier.add(page(name, yielded=True))
+        frontier.add(page(name, from_start=True))
     frontier.add(page("in memory", stored=False))
     frontier.mark_seen(b"marked")
     frontier.finish(take(frontier))
@@ -374,11 +375,11 @@ def test_a_commit_writes_at_most_one_batch(disk: DiskKind, monkeypatch: pytest.M
     monkeypatch.setattr(batches, "BATCH", 3)
     frontier = disk.open(FIFO)
     for name in "abcd":
-        frontier.add(page(name, yielded=True, unique=False))
+        frontier.add(page(name, from_start=True, unique=False))
     frontier.close()
     frontier = disk.open(FIFO)
     for name in "abcd":
-        assert frontier.add(page(name, yielded=True)) is Verdict.STARTED
+        assert frontier.add(page(name, from_start=True)) is Verdict.STARTED
     leases = list(take_all(frontier))
     for lease in leases[:2]:
         frontier.finish(lease)
@@ -396,7 +397,7 @@ def test_a_commit_writes_at_most_one_batch(disk: DiskKind, monkeypatch: pytest.M
     is_last = False
     while not is_last:
         before = frontier.pressure.changes
-        is_last = frontier.commit(notes).complete
+        is_last = frontier.commit(notes)
         commits += 1
         # The pages that are done are not parted, however many they are.
         assert 0 < before - frontier.pressure.changes <= 3 + 2 * is_last
@@ -416,7 +417,7 @@ def test_what_is_added_meanwhile_never_puts_off_the_pages_that_are_done(
     for number in range(7):
         frontier.add(page(str(number)))
     commits = 0
-    while not frontier.commit({"state": b"done"}).complete:
+    while not frontier.commit({"state": b"done"}):
         commits += 1
         for number in range(10):
             frontier.add(page(f"{commits} {number}"))
@@ -440,7 +441,7 @@ def test_a_batch_has_few_large_requests(disk: DiskKind) -> None:
         assert frontier.pressure.urgent == (number >= 4)
     frontier.finish(parent)
     left = []
-    while not frontier.commit().complete:
+    while not frontier.commit():
         left.append(frontier.pressure.changes)
     # Nothing but adds goes into a batch before the last one of them.
     assert left == [7, 3, 2]
@@ -460,7 +461,7 @@ def test_what_ended_before_it_was_written_makes_no_batch_small(disk: DiskKind) -
         frontier.finish(take(frontier))
         assert not frontier.pressure.urgent
     frontier.finish(parent)
-    assert frontier.commit().complete
+    assert frontier.commit()
 
 
 GRAPH = {
@@ -498,7 +499,7 @@ def test_a_death_between_any_two_partial_commits_loses_nothing(
     disk = DiskKind(tmp_path)
     frontier = disk.open(FIFO)
     frontier.add(page("root", "r"))
-    assert frontier.commit().complete
+    assert frontier.commit()
     visited: set[str] = set()
     images: list[tuple[Path, set[str]]] = []
     leases: list[Lease] = []
@@ -516,7 +517,7 @@ def test_a_death_between_any_two_partial_commits_loses_nothing(
                 images.append((disk.image(), set(visited)))
     complete = False
     while not complete:
-        complete = frontier.commit().complete
+        complete = frontier.commit()
         images.append((disk.image(), set(visited)))
     frontier.close()
     assert visited == ALL
@@ -578,7 +579,7 @@ def test_any_reason_can_be_stored(disk: DiskKind) -> None:
 
 
 def start(frontier: LocalFrontier, *pages: str, unique: bool = True) -> list[Verdict]:
-    return [frontier.add(page(name, yielded=True, unique=unique)) for name in pages]
+    return [frontier.add(page(name, from_start=True, unique=unique)) for name in pages]
 
 
 ADDED, SEEN, STARTED = Verdict.ADDED, Verdict.SEEN, Verdict.STARTED
@@ -684,7 +685,7 @@ def test_a_memory_only_start_request_that_ended_with_the_process_comes_again(
     disk: DiskKind,
 ) -> None:
     def start_in_memory(*pages: str) -> list[Verdict]:
-        return [frontier.add(page(name, yielded=True, stored=False)) for name in pages]
+        return [frontier.add(page(name, from_start=True, stored=False)) for name in pages]
 
     frontier = disk.open(FIFO)
     assert start_in_memory("a", "b") == [ADDED, ADDED]
@@ -705,7 +706,7 @@ def test_what_could_not_be_read_is_decided_as_soon_as_it_can_be(disk: DiskKind) 
     events: list[Event] = []
     frontier = open_frontier(disk.path, OWNER, FIFO, on_event=events.append)
     journal_of(frontier).database.close()
-    undecided = [page("a"), page("a", yielded=True, unique=False), page("z"), page("b")]
+    undecided = [page("a"), page("a", from_start=True, unique=False), page("z"), page("b")]
     for entry in undecided:
         assert frontier.add(entry) is Verdict.UNDECIDED
     with pytest.raises(StoreError):
@@ -720,7 +721,7 @@ def test_what_could_not_be_read_is_decided_as_soon_as_it_can_be(disk: DiskKind) 
         frontier.commit()
     events.clear()
     frontier.recover()
-    assert frontier.commit().complete
+    assert frontier.commit()
     assert events == [Refused(undecided[2], Verdict.SEEN), Committed(frontier.commit_number)]
     assert not frontier.mark_seen(b"c")
     frontier.commit()
@@ -748,7 +749,7 @@ def test_a_failed_commit_keeps_all_changes_and_can_be_made_up_for(disk: DiskKind
         failure = None
         while failure is None:
             for _ in range(50):
-                frontier.add(page(f"{added:04}", yielded=True))
+                frontier.add(page(f"{added:04}", from_start=True))
                 added += 1
             try:
                 frontier.commit({"state": str(added).encode()})
@@ -768,8 +769,8 @@ def test_a_failed_commit_keeps_all_changes_and_can_be_made_up_for(disk: DiskKind
     frontier.recover()
     assert frontier.commit_number == committed
     # First what had failed, then what came since.
-    assert not frontier.commit({"state": b"the last"}).complete
-    assert frontier.commit({"state": b"the last"}).complete
+    assert not frontier.commit({"state": b"the last"})
+    assert frontier.commit({"state": b"the last"})
     assert frontier.pressure.changes == 0
     frontier = reopen_after_crash(disk, frontier)
     assert frontier.note("state") == b"the last"
@@ -811,7 +812,7 @@ def test_a_batch_that_was_applied_though_its_write_failed_is_written_again(
             frontier.commit()
     if is_reopened:
         frontier.recover()
-    while not frontier.commit().complete:
+    while not frontier.commit():
         pass
     assert problems_of(frontier) == []
     frontier = reopen_after_crash(disk, frontier)

@@ -60,7 +60,7 @@ def count_claims(frontier: LocalFrontier, lookups: list[object]) -> None:
 
 
 def start(frontier: LocalFrontier, count: int, *, unique: bool = False) -> list[Verdict]:
-    return [frontier.add(page("a", yielded=True, unique=unique)) for _ in range(count)]
+    return [frontier.add(page("a", from_start=True, unique=unique)) for _ in range(count)]
 
 
 @pytest.mark.parametrize("commit_after", [1, 150, COUNT])
@@ -84,7 +84,7 @@ def test_they_do_so_at_a_resume(
 ) -> None:
     frontier = disk.open()
     start(frontier, COUNT)
-    assert frontier.commit().complete
+    assert frontier.commit()
     disk.crash(frontier)
     frontier = disk.open(Options(skip_started=skip))
     count_claims(frontier, lookups)
@@ -104,7 +104,7 @@ def test_they_do_so_at_a_resume(
 def test_start_requests_that_differ_are_not_held_in_memory(disk: DiskKind) -> None:
     frontier = disk.open()
     for number in range(COUNT):
-        frontier.add(page(str(number), yielded=True))
+        frontier.add(page(str(number), from_start=True))
     frontier.commit()
     kept = frontier._kept
     assert isinstance(kept, Persistence)
@@ -127,7 +127,7 @@ class EqualStartRequests:
 
     def requests(self) -> Iterator[tuple[Entry, None]]:
         for _ in range(COUNT):
-            yield page("a", start=True, unique=False, yielded=True), None
+            yield page("a", start=True, unique=False, from_start=True), None
 
     def fingerprints(self) -> Iterator[bytes]:
         return iter(())

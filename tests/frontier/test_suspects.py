@@ -22,7 +22,7 @@ from scrapy_altsched.frontier import (
     Order,
     Verdict,
 )
-from scrapy_altsched.frontier.contract import LeasesReady, OnEvent, ignore_events
+from scrapy_altsched.frontier.events import LeasesReady, OnEvent, ignore_events
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.frontier.store.lease_log import Evidence

@@ -136,7 +136,7 @@ def test_a_large_window_drops_few_requests_at_once(
         frontier.add(page(str(number), priority=priority))
         if number % 2_000 == 0:
             frontier.commit()
-    while not frontier.commit().complete:
+    while not frontier.commit():
         pass
     assert frontier._window.count == cap
     frontier.add(page("one more", priority=-1))
@@ -154,7 +154,7 @@ def test_few_slots_are_cut_at_once(disk: DiskKind) -> None:
         frontier.add(page(str(number), f"slot {number % slots}"))
         if number % 2_000 == 0:
             frontier.commit(wait=True)
-    while not frontier.commit(wait=True).complete:
+    while not frontier.commit(wait=True):
         pass
     frontier.add(page("one more", "slot 0"))
     lengths = [slot.in_memory for slot in frontier._slots]
@@ -176,7 +176,7 @@ def test_a_window_full_of_bytes_drops_few_requests_at_once(disk: DiskKind) -> No
         if number > 18_000:
             # Not half of them, as would be right if a few large ones were to blame.
             assert frontier._window.count > 13_000
-    while not frontier.commit(wait=True).complete:
+    while not frontier.commit(wait=True):
         pass
     assert frontier._window.count < 20_000
 
@@ -252,7 +252,7 @@ def test_the_memory_is_bounded_by_bytes_too(disk: DiskKind, slots: int, directio
     sizes = [LARGE, 10, 10, 3 * LARGE, 10]
 
     def commit_all() -> None:
-        while not frontier.commit(wait=True).complete:
+        while not frontier.commit(wait=True):
             pass
 
     def assert_few_bytes() -> None:

@@ -20,7 +20,7 @@ from scrapy.utils.request import fingerprint as scrapy_fingerprint
 from scrapy_altsched import DupeFilter
 from scrapy_altsched.errors import CodecError
 from scrapy_altsched.frontier import Counts, Entry, Options, Order, Verdict
-from scrapy_altsched.frontier.contract import Event, LeaseUnrecorded
+from scrapy_altsched.frontier.events import Event, LeaseUnrecorded
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.frontier.store.states import DEAD
@@ -295,7 +295,7 @@ def test_suspects_stay_suspects(disk: DiskKind) -> None:
 
 def test_start_requests_that_are_pending_are_known_to_the_next_run(disk: DiskKind) -> None:
     def start(name: str, **values: Any) -> Entry:
-        return page(name, yielded=True, unique=False, **values)
+        return page(name, from_start=True, unique=False, **values)
 
     frontier = disk.open()
     add(frontier, *(start(name) for name in ("a", "b", "b", "c", "done")))
@@ -314,12 +314,12 @@ def test_start_requests_that_are_pending_are_known_to_the_next_run(disk: DiskKin
 @pytest.mark.parametrize("same", ["a", "new"])
 def test_claims_of_start_requests_that_become_one_add_up(disk: DiskKind, same: str) -> None:
     frontier = disk.open()
-    add(frontier, *(page(name, yielded=True, unique=False) for name in "abb"))
+    add(frontier, *(page(name, from_start=True, unique=False) for name in "abb"))
     frontier.close()
     change(disk, dict.fromkeys("ab", same))
     frontier = disk.open()
     for expected in [Verdict.STARTED] * 3 + [Verdict.ADDED]:
-        assert frontier.add(page(same, yielded=True, unique=False)) is expected
+        assert frontier.add(page(same, from_start=True, unique=False)) is expected
     frontier.close()
 
 

@@ -35,6 +35,7 @@ from scrapy_altsched.canonical import Rules
 from scrapy_altsched.errors import ConfigError
 from scrapy_altsched.requests import fingerprint as module
 from scrapy_altsched.requests.fingerprint import apply_rules, fingerprint, fingerprint_page
+from scrapy_altsched.requests.made_by import describe, differences
 from scrapy_altsched.requests.recent import page_of
 
 from ..engines import OURS, StandIn
@@ -784,10 +785,10 @@ def test_the_filter_by_itself_says_so_too(
 def test_a_job_from_before_there_was_a_note_had_no_rules() -> None:
     rules = Rules.load(SESSIONS)
     plain = ScrapyFingerprinter()
-    assert module.differences(None, module.describe(plain, Rules())) == []
-    assert module.differences(None, module.describe(Observer(), Rules())) == []
-    assert len(module.differences(None, module.describe(plain, rules))) == 1
-    both = module.differences(module.describe(plain, rules), module.describe(Observer(), Rules()))
+    assert differences(None, describe(plain, Rules())) == []
+    assert differences(None, describe(Observer(), Rules())) == []
+    assert len(differences(None, describe(plain, rules))) == 1
+    both = differences(describe(plain, rules), describe(Observer(), Rules()))
     assert len(both) == 2
 
 

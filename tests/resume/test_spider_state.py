@@ -16,8 +16,9 @@ import pytest
 from scrapy import Request, Spider
 from scrapy.extensions.spiderstate import SpiderState
 
+from scrapy_altsched.crawl.clock import CrawlClock
 from scrapy_altsched.errors import JobdirError
-from scrapy_altsched.frontier.contract import Clock
+from scrapy_altsched.frontier.clock import Clock
 from scrapy_altsched.frontier.options import SYSTEM_CLOCK
 from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.resume.spider_state import FILE, STATE, SpiderStateCheckpoint
@@ -375,10 +376,13 @@ def test_the_size_of_a_large_state_is_warned_of_once(tmp_path: Path, caplog: Any
     assert "saved every 50 s and when the crawl ends" in record.getMessage()
 
 
-def test_an_orderly_close_saves_a_large_state(tmp_path: Path) -> None:
+def test_an_orderly_close_saves_a_large_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock()
+    monkeypatch.setattr(CrawlClock, "monotonic", clock.monotonic)
     crawl = StandIn({**OURS, "JOBDIR": str(tmp_path)})
-    scheduler, clock = crawl.scheduler, ManualClock()
-    scheduler._session._checkpoint._now = clock.monotonic
+    scheduler = crawl.scheduler
     crawl.spider.state = {"large": Large(clock, 0.5), "pages": 1}  # type: ignore[attr-defined]
     assert scheduler.checkpoint()
     crawl.spider.state["pages"] = 2  # type: ignore[attr-defined]

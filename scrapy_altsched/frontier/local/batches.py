@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import chain, pairwise
 
 from ..changes import Change, Changes, Kind
-from ..contract import Entry
+from ..entry import Entry
 from ..queue.slots import Slot
 from ..store.records import Batch
 from ..store.states import DEAD, PENDING, encode_value

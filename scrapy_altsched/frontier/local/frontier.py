@@ -13,22 +13,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...errors import ForkedError, StoreError
-from ..contract import (
+from ..contract import Frontier, Gate, Reason, Verdict, Waiting
+from ..entry import Counts, Entry, Lease
+from ..events import (
     Committed,
-    Counts,
     DeadLettered,
-    Entry,
-    Frontier,
-    Gate,
-    Lease,
     LeaseUnrecorded,
     OnEvent,
-    Progress,
-    Reason,
     Refused,
     Unreadable,
-    Verdict,
-    Waiting,
     ignore_events,
 )
 from ..forks import call_in_child
@@ -140,7 +133,7 @@ class LocalFrontier:
         """Add an entry; nothing has changed if the store cannot be read."""
         kept = self._kept
         claim = None
-        if entry.yielded:
+        if entry.from_start:
             claim, is_skipped = kept.claim(entry)
             if is_skipped:
                 return Verdict.STARTED
@@ -307,7 +300,7 @@ class LocalFrontier:
         self.check_owner()
         return bool(self._undecided) or self._kept.has_changes(notes)
 
-    def commit(self, notes: Mapping[str, bytes] = NO_NOTES, *, wait: bool = False) -> Progress:
+    def commit(self, notes: Mapping[str, bytes] = NO_NOTES, *, wait: bool = False) -> bool:
         self.check_owner()
         self._decide_again()
         kept = self._kept
@@ -315,7 +308,7 @@ class LocalFrontier:
         written = kept.commit(notes, wait=wait)
         if written is None:
             self._completed += 1
-            return Progress(kept.commit_number, complete=True)
+            return True
         complete = written.is_last and not self.pressure.changes
         if complete:
             self._completed += 1
@@ -330,7 +323,7 @@ class LocalFrontier:
                 self._slots.drop_if_empty(slot)
         self._window.note_commit()
         self._on_event(Committed(kept.commit_number))
-        return Progress(kept.commit_number, complete)
+        return complete
 
     @property
     def position(self) -> int:
@@ -352,7 +345,7 @@ class LocalFrontier:
         if self._closed:
             return
         try:
-            while not self.commit(wait=True).complete:
+            while not self.commit(wait=True):
                 pass
             self._kept.finish(self._suspects.suspicions, finished=finished)
         finally:

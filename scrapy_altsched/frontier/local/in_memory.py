@@ -6,7 +6,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 
-from ..contract import Entry, JobInfo, Pressure
+from ..contract import JobInfo, Pressure
+from ..entry import Entry
 from ..queue.slots import Slot
 from ..store.lease_log import NullLeaseLog
 from ..store.records import Counters, Suspicion

@@ -12,7 +12,8 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from ...errors import StoreError
-from ..contract import Entry, JobInfo
+from ..contract import JobInfo
+from ..entry import Entry
 from ..options import Options
 from ..queue.slots import Slot
 from ..store.journal import Journal

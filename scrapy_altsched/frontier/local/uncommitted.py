@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from itertools import chain
 
 from ..changes import Change, Changes, Kind
-from ..contract import Entry, Pressure
+from ..contract import Pressure
+from ..entry import Entry
 from ..queue.slots import Slot
 from ..store.records import Batch, Counters
 from . import batches

@@ -21,7 +21,7 @@ from heapq import heapify, heappop, heappush
 from random import Random
 from typing import Protocol
 
-from ..contract import Entry
+from ..entry import Entry
 from ..store.states import decode_value, encode_value
 from .slots import Slot
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 
-from ..contract import Entry, OnEvent, Refused, Verdict
+from ..contract import Verdict
+from ..entry import Entry
+from ..events import OnEvent, Refused
 from ..options import Options
 from ..store.states import encode_value
 from .batches import Addition, AdditionKind
@@ -74,7 +76,7 @@ class Additions:
             entry.payload = None
         level, inverted = self._order.level(entry.priority, entry.start)
         slot = slot_id_of(self._order.slot_of(entry.slot))
-        if self._skips_started and entry.yielded and not entry.unique:
+        if self._skips_started and entry.from_start and not entry.unique:
             occurrence = self._claimed.get(entry.fingerprint, 0)
             self._claimed[entry.fingerprint] = occurrence + 1
             kind, seen_key = AdditionKind.UNIQUE, claim_key_of(entry.fingerprint, occurrence)

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgpack
 
-from ..contract import Entry
+from ..entry import Entry
 
 #: Version of the keys, of what they hold, and of batches.
 PROTOCOL = b"1"

@@ -12,18 +12,17 @@ from dataclasses import replace
 
 from ...errors import FrontierFailedError, StoreError
 from ...inflection import inflect
-from ..contract import (
+from ..clock import Clock
+from ..contract import JobInfo, Pressure
+from ..entry import Lease
+from ..events import (
     AlreadyFinished,
-    Clock,
     Committed,
     FrontierFailed,
     FrontierLost,
-    JobInfo,
-    Lease,
     LeaseLost,
     LeasesReady,
     OnEvent,
-    Pressure,
     SeenInvalidated,
     ServerRolledBack,
 )
@@ -95,7 +94,7 @@ class Conversation:
         self._renew_every = lease_timeout / _RENEWALS
         self._waits = waits
         self.job: JobInfo = record.job
-        self.pressure = Pressure(most=_MOST_UNANSWERED)
+        self.pressure = Pressure(limit=_MOST_UNANSWERED)
         self.reply = Reply(Status.OK)
         self.commits = 0
         self.is_waiting = False

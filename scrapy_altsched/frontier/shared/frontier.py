@@ -12,22 +12,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ...errors import ForkedError
-from ..contract import (
-    Counts,
-    DeadLettered,
-    Entry,
-    Frontier,
-    Gate,
-    JobInfo,
-    Lease,
-    OnEvent,
-    Pressure,
-    Progress,
-    Reason,
-    Verdict,
-    Waiting,
-    ignore_events,
-)
+from ..contract import Frontier, Gate, JobInfo, Pressure, Reason, Verdict, Waiting
+from ..entry import Counts, Entry, Lease
+from ..events import DeadLettered, OnEvent, ignore_events
 from ..options import Options
 from ..store.lease_log import RECEIVED
 from ..suspects import Suspects
@@ -136,7 +123,7 @@ class SharedFrontier:
     def add(self, entry: Entry) -> Verdict:
         self.check_owner()
         if self._server.is_over and not self._server.reopen():
-            return Verdict.STARTED if entry.yielded else Verdict.SEEN
+            return Verdict.STARTED if entry.from_start else Verdict.SEEN
         verdict = self._additions.add(entry)
         if self._suspects.matters and verdict is not Verdict.SEEN:
             self._suspects.note_add()
@@ -298,7 +285,7 @@ class SharedFrontier:
         has_ended = self._stream.unacknowledged > 0 or self._additions.held > 0
         return has_ended or self._record.has_changed(notes)
 
-    def commit(self, notes: Mapping[str, bytes] = _NO_NOTES, *, wait: bool = False) -> Progress:
+    def commit(self, notes: Mapping[str, bytes] = _NO_NOTES, *, wait: bool = False) -> bool:
         self.check_owner()
         # What a note tells must be known before the endings count that it belongs to.
         self._record.write(notes)
@@ -307,8 +294,7 @@ class SharedFrontier:
             self._server.wait_for_answers(_WAIT_WITHIN)
         # Of a crawl that is gone, nothing will ever be stored.
         is_gone = self._server.is_closed and self._server.failure is None
-        complete = not self._stream.unacknowledged or is_gone
-        return Progress(self._server.commits, complete, is_sent=True)
+        return not self._stream.unacknowledged or is_gone
 
     @property
     def position(self) -> int:

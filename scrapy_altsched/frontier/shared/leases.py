@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
-from ..contract import Lease, LeaseUnrecorded, OnEvent
+from ..entry import Lease
+from ..events import LeaseUnrecorded, OnEvent
 from ..store.lease_log import ALONE, LEASED, LeaseLog, NullLeaseLog
 from ..suspects import Suspects
 from .memory_only import MemoryOnly

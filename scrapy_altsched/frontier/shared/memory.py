@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..contract import Clock, MemoryFull, OnEvent
+from ..clock import Clock
+from ..events import MemoryFull, OnEvent
 from .stream import Stream
 
 #: Seconds after which what the server had no memory for is sent again, at first and at most.

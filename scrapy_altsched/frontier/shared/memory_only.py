@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import insort
 from dataclasses import dataclass
 
-from ..contract import Entry, Lease
+from ..entry import Entry, Lease
 
 
 @dataclass(slots=True)

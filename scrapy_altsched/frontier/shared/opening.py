@@ -15,7 +15,7 @@ import redis
 from ...errors import AltschedError, ConfigError, SharedError, StoreError
 from ...redis_client.connection import address_of, connect, explain, explain_errors
 from ...redis_client.server import check_permissions, examine
-from ..contract import OnEvent, ignore_events
+from ..events import OnEvent, ignore_events
 from ..options import Options
 from ..store.journal import Journal
 from .batches import PROTOCOL, Status
@@ -188,7 +188,7 @@ class _Crawl:
         """
         worker = self._worker
         if worker.jobdir is None:
-            return NoRecord(self._shared.key)
+            return NoRecord()
         journal = Journal(worker.jobdir, worker.spider)
         try:
             worker.check()

@@ -19,7 +19,7 @@ import redis
 
 from ...errors import ConfigError, SharedError
 from ...redis_client.connection import address_of, explain_errors
-from ..contract import Counts
+from ..entry import Counts
 from .batches import PROTOCOL, Status, pack
 from .exchange import Script
 from .keys import Keys

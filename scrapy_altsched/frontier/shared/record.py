@@ -123,10 +123,10 @@ class NoRecord:
     crawl = b""
     tokens: Sequence[bytes] = ()
 
-    def __init__(self, key: str) -> None:
+    def __init__(self) -> None:
         self.evidence = Evidence()
         self.leases: LeaseLog | NullLeaseLog = NullLeaseLog()
-        self.job = JobInfo(durable=True, shared=key)
+        self.job = JobInfo(durable=True, exclusive=False, starts_in_turns=True, stored_here=False)
 
     def leave_crawl(self) -> None:
         pass
@@ -203,7 +203,9 @@ class JobRecord:
             run=self._counters.run,
             resumed=resumed,
             durable=True,
-            shared=key,
+            exclusive=False,
+            starts_in_turns=True,
+            stored_here=False,
             path=journal.path,
             place=journal.jobdir.place,
             rolled_back=journal.rolled_back,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from ..contract import Call, Clock
+from ..clock import Call, Clock
 from .batches import Reply
 from .stream import EncodedBatch, Stream
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
-from ..contract import Call, Clock, OnEvent, Stalled
+from ..clock import Call, Clock
+from ..events import OnEvent, Stalled
 
 #: Seconds without progress after which it is said.
 STALLED_AFTER = 60.0

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..contract import Entry
+from ..entry import Entry
 
 _UNIQUE = 1
 #: Flags and length of a fingerprint, as every stored request begins; by both.

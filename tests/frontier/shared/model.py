@@ -16,12 +16,7 @@ from typing import Any
 import redis
 
 from scrapy_altsched.frontier import Entry, Lease, Options, Order
-from scrapy_altsched.frontier.contract import (
-    AlreadyFinished,
-    Event,
-    FrontierLost,
-    ServerRolledBack,
-)
+from scrapy_altsched.frontier.events import AlreadyFinished, Event, FrontierLost, ServerRolledBack
 from scrapy_altsched.frontier.shared.batches import Reply, parse_reply
 from scrapy_altsched.frontier.shared.frontier import SharedFrontier
 from scrapy_altsched.frontier.shared.keys import Keys
@@ -290,7 +285,7 @@ class Worker:
             0,
             payload=b"p" + name.encode(),
             unique=unique,
-            yielded=start,
+            from_start=start,
         )
 
     def _exchange(self, batch: EncodedBatch) -> None:

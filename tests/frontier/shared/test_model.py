@@ -193,7 +193,7 @@ def take(worker: Worker) -> Lease:
 
 
 def entry(name: str) -> Entry:
-    return Entry(name.encode(), "host", 0, payload=b"p", yielded=True)
+    return Entry(name.encode(), "host", 0, payload=b"p", from_start=True)
 
 
 def test_a_page_does_not_end_before_a_link_is_stored_that_was_seen_here_only(

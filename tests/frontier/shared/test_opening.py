@@ -12,7 +12,7 @@ import redis
 
 from scrapy_altsched.errors import ConfigError, JobdirMismatchError, SharedError
 from scrapy_altsched.frontier import Options, Order
-from scrapy_altsched.frontier.contract import AlreadyFinished, Committed, ServerRolledBack
+from scrapy_altsched.frontier.events import AlreadyFinished, Committed, ServerRolledBack
 from scrapy_altsched.frontier.shared.keys import Keys
 from scrapy_altsched.frontier.shared.operating import SharedCrawl
 from scrapy_altsched.maintenance.opening import open_frontier

@@ -7,7 +7,8 @@ import redis
 
 from scrapy_altsched.errors import SharedError
 from scrapy_altsched.frontier import Waiting
-from scrapy_altsched.frontier.contract import AlreadyFinished, Counts, FrontierLost
+from scrapy_altsched.frontier.entry import Counts
+from scrapy_altsched.frontier.events import AlreadyFinished, FrontierLost
 from scrapy_altsched.frontier.shared.keys import Keys, slot_id_of
 from scrapy_altsched.frontier.shared.operating import SharedCrawl
 
@@ -145,7 +146,7 @@ def test_a_worker_of_a_dropped_crawl_is_told(
     assert isinstance(worker.frontier.lease(), Waiting) or worker.frontier.is_over
     # What it has left to say is for nobody.
     worker.frontier.add(page("c"))
-    assert worker.frontier.commit(wait=True).complete
+    assert worker.frontier.commit(wait=True)
     worker.close()
     assert dump(client) == {}
 

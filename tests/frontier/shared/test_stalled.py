@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from scrapy_altsched.errors import StoreError
-from scrapy_altsched.frontier.contract import Event, MemoryFull, Stalled
+from scrapy_altsched.frontier.events import Event, MemoryFull, Stalled
 from scrapy_altsched.frontier.shared.keys import Keys
 
 from ...frontiers import page

@@ -6,7 +6,8 @@ import pytest
 import redis
 
 from scrapy_altsched.frontier import Lease, Options
-from scrapy_altsched.frontier.contract import LeasesReady, Reason, Waiting
+from scrapy_altsched.frontier.contract import Reason, Waiting
+from scrapy_altsched.frontier.events import LeasesReady
 from scrapy_altsched.frontier.shared.keys import Keys
 from scrapy_altsched.frontier.store.records import (
     Level,
