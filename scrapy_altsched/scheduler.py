@@ -27,7 +27,7 @@ from .engine.event_loop import thread_caller
 from .errors import AltschedError, FrontierFailedError
 from .feeds import JobFeeds, check_files, find_files, warn_of_unsafe_feeds
 from .frontier import Components, Frontier, OnEvent, Options
-from .frontier.shared.options import SharedOptions
+from .frontier.options import SharedOptions
 from .maintenance.opening import open_frontier
 from .plugins import warn_of_unsafe_plugins
 from .requests.codec import PickleCodec

@@ -11,7 +11,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from twisted.python.failure import Failure
@@ -440,24 +439,22 @@ class _Syncer:
 
     def __init__(self, sync: Callable[[], None]) -> None:
         self._sync = sync
-        self._done: SimpleQueue[BaseException | None] = SimpleQueue()
-        self._thread: Background[None] = Background("altsched-sync", self._work, self._done.put)
-        self._failure: FrontierFailedError | None = None
+        self._thread: Background[None, float | StoreError] = Background(
+            "altsched-sync", "has commits synced", self._work
+        )
         #: Number of the commit that is being forced to the disk.
         self._running: int | None = None
         self._asked = 0
         self.took = 0.0
         self._is_stopped = False
 
-    def _work(self, _: None) -> None:
+    def _work(self, _: None) -> float | StoreError:
         began = time.monotonic()
         try:
             self._sync()
         except StoreError as error:
-            self._done.put(error)
-        else:
-            self.took = time.monotonic() - began
-            self._done.put(None)
+            return error
+        return time.monotonic() - began
 
     def ask(self, number: int) -> None:
         """Ask for commit *number* and all before it to be forced to the disk."""
@@ -474,22 +471,17 @@ class _Syncer:
         :raises StoreError: forcing it failed.
         :raises FrontierFailedError: the thread has died.
         """
-        if self._failure is not None:
-            raise self._failure
         if self._running is None:
             return None
-        try:
-            error = self._done.get(timeout > 0, timeout or None)
-        except Empty:
+        found = self._thread.take(timeout)
+        if found is None:
             return None
         number, self._running = self._running, None
-        if error is not None and not isinstance(error, StoreError):
-            self._failure = FrontierFailedError("has commits synced", error)
-            raise self._failure
-        if error is not None:
+        if isinstance(found, StoreError):
             # Nothing is asked of that store again: a second sync would succeed, though the
             # operating system may have forgotten what to write.
-            raise error
+            raise found
+        self.took = found
         if self._asked > number:
             self.ask(self._asked)
         return number

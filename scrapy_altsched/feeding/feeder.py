@@ -74,7 +74,6 @@ class Feeder:
         self._queue = queue
         self._crawl = crawl
         self._clock = clock
-        self._wake = wake
         self._batch = batch
         self._renew_every = timeout / _RENEWALS
         #: Id of an entry that was handed over -> the position behind its requests.
@@ -94,20 +93,19 @@ class Feeder:
         #: When the end of the crawl waits no longer.
         self._limit: Call | None = None
         self._is_over = False
-        self._thread = Background("altsched-queue", self._work, self._note_death, queue.close)
+        self._thread: Background[Question, Answer | AltschedError] = Background(
+            "altsched-queue",
+            "takes entries of the queue",
+            self._work,
+            wake=lambda: wake(self._take),
+            end=queue.close,
+        )
 
-    # The other thread
-
-    def _work(self, question: Question) -> None:
-        answer: Answer | AltschedError
+    def _work(self, question: Question) -> Answer | AltschedError:
         try:
-            answer = self._queue.ask(question)
+            return self._queue.ask(question)
         except AltschedError as error:
-            answer = error
-        self._wake(lambda: self._take(answer))
-
-    def _note_death(self, error: BaseException) -> None:
-        self._wake(lambda: self._fail(FrontierFailedError("takes entries of the queue", error)))
+            return error
 
     # The crawl's thread
 
@@ -205,9 +203,15 @@ class Feeder:
         self._asked_at = self._clock.monotonic()
         self._thread.give(self._asked)
 
-    def _take(self, answer: Answer | AltschedError) -> None:
+    def _take(self) -> None:
         if self._is_over:
             return
+        try:
+            answer = self._thread.take()
+        except FrontierFailedError as error:
+            self._fail(error)
+            return
+        assert answer is not None
         assert self._asked is not None
         question, self._asked = self._asked, None
         if isinstance(answer, Answer):

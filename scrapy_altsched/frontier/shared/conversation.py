@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from ...errors import FrontierFailedError, StoreError
 from ...inflection import inflect
+from ..changes import Kind
 from ..contract import (
     AlreadyFinished,
     Clock,
@@ -31,12 +32,11 @@ from ..store.records import Level, decode_suspicion, encode_suspicion
 from ..store.states import decode_value
 from ..suspects import Suspects, judge
 from .additions import Additions
-from .batches import End, Ending, Reply, Status
+from .batches import Ending, Reply, Status
 from .leases import Leases
-from .memory import ServerMemory
 from .memory_only import MemoryOnly
 from .record import Record
-from .sending import Link, Sender
+from .sending import Link, Sender, ServerMemory
 from .stall import Stall
 from .stream import EncodedBatch, Stream
 
@@ -255,12 +255,12 @@ class Conversation:
         if not self.is_over:
             self._sender.plan_poll()
 
-    def end(self, lease: Lease, kind: End, reason: bytes = b"") -> None:
+    def end(self, lease: Lease, kind: Kind, reason: bytes = b"") -> None:
         """Tell how a lease has ended, with the next commit; if it is still this worker's."""
         if self._leases.by_key.get(lease.key) is not lease:
             return
         self._leases.lose(lease.key)
-        if kind is not End.RELEASED and self._suspects.suspicions:
+        if kind is not Kind.RELEASED and self._suspects.suspicions:
             self._suspects.clear(lease.entry.fingerprint)
         after = self._additions.rests_after(lease.origin)
         upto = self._stream.last_addition
@@ -272,7 +272,7 @@ class Conversation:
         last = self._stream.last_addition
         for lease in leases:
             if self._leases.lose(lease.key) is lease:
-                self._stream.end(Ending(lease.key, End.RELEASED, last, last))
+                self._stream.end(Ending(lease.key, Kind.RELEASED, last, last))
                 self.pressure.changes += 1
                 self.pressure.urgent = True
 

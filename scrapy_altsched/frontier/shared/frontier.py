@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ...errors import ForkedError
+from ..changes import Kind
 from ..contract import (
     Counts,
     DeadLettered,
@@ -32,7 +33,7 @@ from ..options import Options
 from ..store.lease_log import RECEIVED
 from ..suspects import Suspects
 from .additions import Additions
-from .batches import End, Reply
+from .batches import Reply
 from .conversation import Conversation
 from .keys import SeenKeyOf, seen_key_of
 from .leases import Leases
@@ -195,7 +196,7 @@ class SharedFrontier:
 
     def finish(self, lease: Lease) -> None:
         if lease.key:
-            self._end(lease, End.DONE)
+            self._end(lease, Kind.DONE)
         else:
             self._finish_here(lease)
             self._here.done += 1
@@ -207,14 +208,14 @@ class SharedFrontier:
 
     def release(self, lease: Lease) -> None:
         if lease.key:
-            self._end(lease, End.RELEASED)
+            self._end(lease, Kind.RELEASED)
         else:
             self._end_here(lease)
             self._additions.put_back(lease.entry)
 
     def dead_letter(self, lease: Lease, reason: str) -> None:
         if lease.key:
-            self._end(lease, End.DIED, reason.encode("utf-8", "surrogatepass"))
+            self._end(lease, Kind.DIED, reason.encode("utf-8", "surrogatepass"))
         else:
             self._finish_here(lease)
             self._here.dead += 1
@@ -224,7 +225,7 @@ class SharedFrontier:
         self.dead_letter(lease, reason)
         self._on_event(DeadLettered(lease.entry, reason))
 
-    def _end(self, lease: Lease, kind: End, reason: bytes = b"") -> None:
+    def _end(self, lease: Lease, kind: Kind, reason: bytes = b"") -> None:
         self.check_owner()
         self._note_end(lease)
         self._server.end(lease, kind, reason)

@@ -16,14 +16,13 @@ from ...errors import AltschedError, ConfigError, SharedError, StoreError
 from ...redis_client.connection import address_of, connect, explain, explain_errors
 from ...redis_client.server import check_permissions, examine
 from ..contract import OnEvent, ignore_events
-from ..options import Options
+from ..options import Options, SharedOptions
 from ..store.journal import Journal
 from .batches import PROTOCOL, Status
 from .exchange import Exchange
 from .frontier import SharedFrontier
 from .keys import Keys, seen_key_of, seen_key_of_sha1
 from .operating import HASHED, other_version, read_dead, unlink
-from .options import SharedOptions
 from .record import JobRecord, NoRecord, Record
 from .stream import Stream
 

@@ -19,11 +19,10 @@ import redis
 
 from ...errors import ConfigError, SharedError
 from ...redis_client.connection import address_of, explain_errors
+from ...redis_client.scripts import Script, read_script
 from ..contract import Counts
-from .batches import PROTOCOL, Status, pack
-from .exchange import Script
+from .batches import PROTOCOL, Status, pack, parse_reply
 from .keys import Keys
-from .scripts import read_requeue
 from .stream import Stream
 
 #: Keys that are deleted at a time: the server frees their memory in the background.
@@ -130,7 +129,8 @@ class SharedCrawl:
                     restarts=True,
                 )
                 batch = stream.build(want=0, feeding=False, observed=-1, leaving=True)
-                reply = Script(self._client).run(batch)
+                script = Script(self._client, read_script(__package__, "shared.lua"))
+                reply = parse_reply(script.run(batch.keys, batch.blob))
             if reply is None or reply.status is not Status.OK or reply.crawl == crawl:
                 raise SharedError(
                     f"The shared crawl {self.name} is not finished, and goes on when a worker is"
@@ -180,9 +180,9 @@ class SharedCrawl:
         rest = iter(chosen)
         with explain_errors(self._client):
             crawl, *_ = self._look_up()
-            script = self._client.register_script(read_requeue())
+            script = Script(self._client, read_script(__package__, "requeue.lua"))
             while portion := list(islice(rest, _REQUEUE_AT_ONCE)):
-                done: Any = script(self.keys.of_requeue, [crawl, pack(portion)])
+                done: int = script.run(self.keys.of_requeue, crawl, pack(portion))
                 if done < 0:
                     raise SharedError(
                         f"The shared crawl {self.name} was replaced meanwhile: list its dead"
