@@ -50,7 +50,7 @@ class SharedOptions:
         overtaken by more urgent ones.
     :ivar idle: whether workers end when nothing is left (``"finish"``), or wait for more.
     :ivar restart: whether a crawl that is finished starts again from nothing.
-    :ivar redis: scrapy-redis's settings, by name, as ``redis_client.connect`` takes them.  They hold
+    :ivar redis: scrapy-redis's settings, by name, as ``connect`` takes them.  They hold
         passwords, and are in no ``repr``.
     """
 
