@@ -113,7 +113,6 @@ class RedisQueue:
         return Answer(sorted(found), differs, left, others, overdue)
 
     def close(self) -> None:
-        """Let go of the server."""
         self._client.close()
 
     def _taken_by(self, taker: bytes) -> bytes:

@@ -200,7 +200,6 @@ class Additions:
         return was_known
 
     def settle(self, addition: Addition, *, is_accepted: bool) -> None:
-        """The server has decided."""
         if addition.kind is Kind.FORGOTTEN:
             self._known.discard(addition.seen_key)
             return

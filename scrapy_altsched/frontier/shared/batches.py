@@ -169,26 +169,15 @@ def parse_reply(blob: bytes) -> Reply:
     if len(fields) == 1:
         return Reply(status)
     crawl, numbers = fields[1:3]
-    accepted, pending, leased, done, dead, feeders, version, epoch = numbers[:8]
     if status is not Status.OK:
-        return Reply(status, crawl, accepted=accepted, done=done, dead=dead)
-    seen, full, void, skipped, keys, rows, state, late = fields[3:11]
+        return Reply(status, crawl, *numbers[:5])
+    keys, rows, state, late = fields[7:11]
     suspicions = _list(fields[12])
     return Reply(
         status,
         crawl,
-        accepted,
-        pending,
-        leased,
-        done,
-        dead,
-        feeders,
-        version,
-        epoch,
-        _list(seen),
-        _list(full),
-        _list(void),
-        _list(skipped),
+        # The last number is for older versions: whether the crawl was finished before.
+        *(*numbers[:8], *map(_list, fields[3:7])),
         list(zip(_list(keys), _list(rows), strict=True)),
         state == b"finished",
         late,

@@ -48,7 +48,6 @@ class Exchange:
         )
 
     def send(self, batch: EncodedBatch) -> None:
-        """Have *batch* answered."""
         self._is_taken.clear()
         self._thread.give(batch)
         # A busy thread is interrupted only every 5 ms (sys.getswitchinterval), in which a fast

@@ -37,6 +37,7 @@ from .batches import Reply
 from .conversation import Conversation
 from .keys import SeenKeyOf, seen_key_of
 from .leases import Leases
+from .membership import Phase
 from .memory_only import MemoryOnly
 from .record import Record
 from .sending import Link
@@ -307,7 +308,8 @@ class SharedFrontier:
         if wait:
             self._server.wait_for_answers(_WAIT_WITHIN)
         # Of a crawl that is gone, nothing will ever be stored.
-        is_gone = self._server.is_closed and self._server.failure is None
+        membership = self._server.membership
+        is_gone = membership.phase is Phase.CLOSED and membership.failure is None
         complete = not self._stream.unacknowledged or is_gone
         return Progress(self._server.commits, complete, is_sent=True)
 

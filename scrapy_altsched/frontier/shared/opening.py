@@ -268,13 +268,9 @@ class _Crawl:
             frontier.abandon()
             raise
         if restarts and stream.crawl != self._id:
-            self._forget(self._id)
+            with suppress(redis.RedisError):  # what was seen before takes memory, no more
+                unlink(self._client, self._keys.buckets(self._id))
         return frontier
-
-    def _forget(self, crawl: bytes) -> None:
-        """Delete what was seen in a crawl that has started again from nothing."""
-        with suppress(redis.RedisError):  # they take memory, no more
-            unlink(self._client, self._keys.buckets(crawl))
 
     def _read_dead(self) -> Iterator[tuple[bytes, str, bytes]]:
         with explain_errors(self._client):

@@ -71,6 +71,9 @@ class SharedCrawl:
     :param key: the crawl's name.
     :ivar keys: where it is.
     :ivar name: what messages call it.
+
+    Every method raises :exc:`ConfigError` if a setting has to be changed, here or on the server,
+    and :exc:`SharedError` if there is no such crawl, or the server cannot be reached.
     """
 
     def __init__(self, client: redis.Redis, key: str) -> None:
@@ -80,11 +83,7 @@ class SharedCrawl:
         self.name = f"{key!r} on the Redis server at {address_of(client)}"
 
     def look(self) -> CrawlState:
-        """Look at it, without changing anything.
-
-        :raises ConfigError: a setting has to be changed, here or on the server.
-        :raises SharedError: there is no such crawl, or the server cannot be reached.
-        """
+        """Look at it, without changing anything."""
         keys = self.keys
         with explain_errors(self._client):
             crawl, about = self._look_up("about")
@@ -109,9 +108,7 @@ class SharedCrawl:
 
         :param are_sha1: whether fingerprints are SHA-1 hashes, by the note about them; of others an
             older version may have kept too little, which ends here.
-        :raises ConfigError: a setting has to be changed, here or on the server.
-        :raises SharedError: there is no such crawl, it is not finished, or the server cannot be
-            reached.
+        :raises SharedError: it is not finished.
         """
         with explain_errors(self._client):
             crawl, state, about = self._look_up("state", "about")
@@ -143,8 +140,6 @@ class SharedCrawl:
         """Delete it, with all that it knows; workers of it close with ``frontier_lost``.
 
         :return: how many requests it had accepted.
-        :raises ConfigError: a setting has to be changed, here or on the server.
-        :raises SharedError: there is no such crawl, or the server cannot be reached.
         """
         keys = self.keys
         with explain_errors(self._client):
@@ -156,11 +151,7 @@ class SharedCrawl:
         return int(accepted or 0)
 
     def dead(self) -> Iterator[tuple[bytes, str, bytes]]:
-        """Key, reason and stored value of every dead letter.
-
-        :raises ConfigError: a setting has to be changed, here or on the server.
-        :raises SharedError: there is no such crawl, or the server cannot be reached.
-        """
+        """Key, reason and stored value of every dead letter."""
         with explain_errors(self._client):
             self._look_up()
             yield from read_dead(self._client, self.keys)
@@ -172,9 +163,7 @@ class SharedCrawl:
 
         :param chosen: their keys.
         :return: how many of them were dead letters still.
-        :raises ConfigError: a setting has to be changed, here or on the server.
-        :raises SharedError: there is no such crawl, or the server cannot be reached; those of
-            earlier portions are pending.
+        :raises SharedError: as above; those of earlier portions are pending then.
         """
         count = 0
         rest = iter(chosen)

@@ -58,7 +58,6 @@ class Sender:
         self.is_over = False
 
     def plan(self, seconds: float) -> None:
-        """Send a batch after so many seconds, or earlier."""
         if self._stream.is_in_flight or self.is_over:
             return
         due = self._clock.monotonic() + seconds
@@ -84,12 +83,7 @@ class Sender:
         if not self._stream.is_in_flight and not self.is_over:
             self._link.send(self._build())
 
-    def take(self, seconds: float = 0.0) -> Reply | None:
-        """An answer that has come, or comes within so many *seconds*; as :meth:`Link.take`."""
-        return self._link.take(seconds)
-
     def close(self) -> None:
-        """Send nothing any more, and give up what was not answered."""
         self.is_over = True
         if self._call is not None:
             self._call.cancel()
@@ -113,7 +107,6 @@ class ServerMemory:
 
     @property
     def pause_left(self) -> float:
-        """Seconds until the server is asked again."""
         return max(0.0, self._again_at - self._clock.monotonic())
 
     def try_again(self) -> None:

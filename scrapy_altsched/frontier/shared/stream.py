@@ -113,7 +113,6 @@ class Stream:
 
     @property
     def is_in_flight(self) -> bool:
-        """Whether a batch has no answer yet."""
         return self._sent is not None
 
     @property
@@ -154,7 +153,6 @@ class Stream:
         self._endings.append(ending)
 
     def release_endings(self) -> None:
-        """Let all endings be sent."""
         self._free = len(self._endings)
 
     def try_again(self) -> None:
