@@ -178,11 +178,11 @@ def parse_reply(blob: bytes) -> Reply:
         crawl,
         # The last number is for older versions: whether the crawl was finished before.
         *(*numbers[:8], *map(_list, fields[3:7])),
-        list(zip(_list(keys), _list(rows), strict=True)),
-        state == b"finished",
-        late,
-        list(zip(suspicions[::2], suspicions[1::2], strict=True)),
-        tuple(fields[13]),
+        leases=list(zip(_list(keys), _list(rows), strict=True)),
+        finished=state == b"finished",
+        late=late,
+        suspicions=list(zip(suspicions[::2], suspicions[1::2], strict=True)),
+        told=tuple(fields[13]),
     )
 
 
