@@ -495,14 +495,13 @@ class _Syncer:
         """Wait for a sync that is running; whatever it did, it counts for nothing.
 
         :raises StoreError: it takes longer.
-        :raises FrontierFailedError: the thread has died.
         """
         self._asked = 0
         if self._running is None:
             return
         try:
             done = self.collect(timeout)
-        except StoreError:
+        except (StoreError, FrontierFailedError):
             return
         if done is None:
             raise StoreError("The disk has not finished a sync. Check the disk.")

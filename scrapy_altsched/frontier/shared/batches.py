@@ -173,17 +173,17 @@ def parse_reply(blob: bytes) -> Reply:
         return Reply(status, crawl, *numbers[:5])
     keys, rows, state, late = fields[7:11]
     suspicions = _list(fields[12])
-    return Reply(
-        status,
-        crawl,
+    values: list[Any] = [
         # The last number is for older versions: whether the crawl was finished before.
-        *(*numbers[:8], *map(_list, fields[3:7])),
-        leases=list(zip(_list(keys), _list(rows), strict=True)),
-        finished=state == b"finished",
-        late=late,
-        suspicions=list(zip(suspicions[::2], suspicions[1::2], strict=True)),
-        told=tuple(fields[13]),
-    )
+        *numbers[:8],
+        *map(_list, fields[3:7]),
+        list(zip(_list(keys), _list(rows), strict=True)),
+        state == b"finished",
+        late,
+        list(zip(suspicions[::2], suspicions[1::2], strict=True)),
+        tuple(fields[13]),
+    ]
+    return Reply(status, crawl, *values)
 
 
 #: Reuses its buffer; each call returns a copy.
