@@ -23,7 +23,7 @@ from scrapy_altsched.frontier import Entry, Lease, Options, Order, Verdict
 from scrapy_altsched.frontier.events import LeaseLost
 from scrapy_altsched.frontier.shared.batches import Reply, parse_reply
 from scrapy_altsched.frontier.shared.keys import slot_id_of
-from scrapy_altsched.frontier.shared.scripts import read_script
+from scrapy_altsched.redis_client.scripts import CLOCK, read_script
 
 from ..frontier.shared.model import Kept
 from ..servers import RedisServer
@@ -36,6 +36,7 @@ PRIORITIES = st.sampled_from([0, 0, 0, 1, -1, 300, -(2**70)])
 WHO = st.integers(0, WORKERS - 1)
 
 _PLAYED_CLOCK = "local function clock() return tonumber(ARGV[2]) end\n"
+_SCRIPT = read_script("scrapy_altsched.frontier.shared", "shared.lua")
 
 
 class Server:
@@ -43,7 +44,7 @@ class Server:
 
     def __init__(self, client: redis.Redis) -> None:
         self.client = client
-        self._sha = client.script_load(read_script(_PLAYED_CLOCK))
+        self._sha = client.script_load(_SCRIPT.replace(CLOCK, _PLAYED_CLOCK))
         self.now = 1_000_000
 
     def answer(self, batch: Any) -> Reply:
