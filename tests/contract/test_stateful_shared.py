@@ -146,7 +146,7 @@ class Machine(RuleBasedStateMachine):
         self.order = Order.parse(f"{self.policy_and_direction}/{start}")
         self.server = Server(self.client)
         self.model = Model(self.order)
-        self.records = [Kept("test") for _ in range(WORKERS)]
+        self.records = [Kept() for _ in range(WORKERS)]
         self.workers = [self.open(record) for record in self.records]
         #: What each worker has leased, in the order of leases.
         self.leases: list[dict[Item, Lease]] = [{} for _ in range(WORKERS)]
@@ -274,7 +274,7 @@ class Machine(RuleBasedStateMachine):
         self.workers[who].close()
         self.give_back(who)
         self.lost = [(other, lease) for other, lease in self.lost if other != who]
-        self.records[who] = Kept("test")
+        self.records[who] = Kept()
         self.workers[who] = self.open(self.records[who])
         self.yields[who] = {}
 

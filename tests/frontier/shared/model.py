@@ -353,7 +353,7 @@ class Crawl:
         self._starts = [starts[at::_WORKERS] if apart else starts for at in range(_WORKERS)]
         self.server.begin()
         self.keys = Keys("model")
-        self.workers = [Worker(self, starts, Kept("test")) for starts in self._starts]
+        self.workers = [Worker(self, starts, Kept()) for starts in self._starts]
 
     def new_token(self) -> bytes:
         self._tokens += 1
@@ -381,7 +381,7 @@ class Crawl:
             for name in ("kill", "return"):
                 if name in faults and rng.random() < 0.002:
                     at = rng.randrange(_WORKERS)
-                    record = self.workers[at].record if name == "return" else Kept("test")
+                    record = self.workers[at].record if name == "return" else Kept()
                     self.workers[at] = Worker(self, self._starts[at], record)
             if "stop" in faults and rng.random() < setting.stop:
                 rng.choice(self.workers).stopped_until = step + rng.randrange(50, 400)
