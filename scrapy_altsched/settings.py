@@ -16,8 +16,9 @@ from scrapy.utils.misc import load_object
 from .canonical import Rules
 from .errors import ConfigError
 from .frontier import Options, Order
+from .frontier.options import Idle, SharedOptions
 from .frontier.queue.order import DEFAULT_ORDER, Direction, Policy
-from .frontier.shared.options import Idle, SharedOptions
+from .redis_client import SETTINGS as REDIS_SETTINGS
 from .worker import check_name
 
 if TYPE_CHECKING:
@@ -25,15 +26,6 @@ if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
 
 PREFIX = "ALTSCHED_"
-#: scrapy-redis's settings for its connection, which a shared crawl uses as well.
-REDIS_SETTINGS = (
-    "REDIS_URL",
-    "REDIS_HOST",
-    "REDIS_PORT",
-    "REDIS_DB",
-    "REDIS_ENCODING",
-    "REDIS_PARAMS",
-)
 
 
 def _number(kind: type[int] | type[float], least: float, unit: str) -> Callable[[Any], Any]:
@@ -191,8 +183,6 @@ class Config:
             prefetch=self.shared_prefetch,
             idle=self.shared_idle,
             restart=self.shared_restart,
-            request_classes=self.shared_request_classes,
-            pickle=self.shared_pickle,
             redis=self.redis,
         )
 

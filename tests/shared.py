@@ -9,10 +9,11 @@ from typing import Any
 import redis
 
 from scrapy_altsched.frontier import Entry, Lease, Options, Verdict, Waiting
+from scrapy_altsched.frontier.changes import Kind
 from scrapy_altsched.frontier.contract import Pressure
 from scrapy_altsched.frontier.events import Event, Refused
 from scrapy_altsched.frontier.shared.additions import Additions
-from scrapy_altsched.frontier.shared.batches import Addition, AdditionKind
+from scrapy_altsched.frontier.shared.batches import Addition
 from scrapy_altsched.frontier.shared.exchange import Exchange
 from scrapy_altsched.frontier.shared.frontier import SharedFrontier
 from scrapy_altsched.frontier.shared.keys import Keys
@@ -34,7 +35,7 @@ class _Observed(Additions):
 
     def settle(self, addition: Addition, *, is_accepted: bool) -> None:
         super().settle(addition, is_accepted=is_accepted)
-        self.was_seen = is_accepted is (addition.kind is AdditionKind.FORGET)
+        self.was_seen = is_accepted is (addition.kind is Kind.FORGOTTEN)
 
 
 class SettledShared:

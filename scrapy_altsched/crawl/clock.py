@@ -35,7 +35,6 @@ class Timer:
         self._next: Call | None = None
 
     def start(self) -> None:
-        """Start."""
         self._plan(self._interval)
 
     def flush_soon(self, seconds: float) -> None:

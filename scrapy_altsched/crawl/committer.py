@@ -155,8 +155,7 @@ class Committer:
         if self.outage.must_reopen:
             self._recover()
             self.outage.note_reopened()
-        before = self._number
-        is_done = True
+        before, is_done = self._number, True
         began, busy = self._now(), time.thread_time()
         self._settle()
         has_changes = frontier.has_changes() or frontier.has_changes(self._notes())

@@ -15,7 +15,7 @@ from ..engine.engine import Engine, fingerprinter_of, keep_spider_state
 from ..engine.event_loop import thread_caller
 from ..feeds import check_files, find_files, warn_of_unsafe_feeds
 from ..frontier import Components, Frontier, OnEvent, Options
-from ..frontier.shared.options import SharedOptions
+from ..frontier.options import SharedOptions
 from ..maintenance.opening import open_frontier
 from ..plugins import warn_of_unsafe_plugins
 from ..requests.codec import PickleCodec

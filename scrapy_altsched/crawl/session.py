@@ -198,20 +198,17 @@ class Session:
                 keep_spider_state(self._crawler)
             self._reports.log_unsaved(frontier.pressure.unsaved, error)
         finally:
+            is_started = self._engine.is_started
             if self.feeds is not None:
                 self.feeds.close()
-                self._call_at_end(self.feeds.release)
+                if is_started:  # feeds close after the scheduler
+                    self._engine.call_when_stopped(self.feeds.release)
+                else:
+                    self.feeds.release()
             if self._config.exit_code and self._is_durable:
                 exit_code.set(self._outcome)
-            if self._engine.is_started:
+            if is_started:
                 self._engine.call_when_stopped(frontier.end)
-
-    def _call_at_end(self, call: Callable[[], object]) -> None:
-        """Call *call* when all else of the crawl has ended: feeds close after the scheduler."""
-        if self._engine.is_started:
-            self._engine.call_when_stopped(call)
-        else:
-            call()
 
     def _close(self, reason: str) -> None:
         frontier = self.frontier
@@ -223,20 +220,18 @@ class Session:
                 self.feeds.files.force()
             self._committer.finish()
             counts = frontier.counts()
-            complete = (
-                reason == "finished"
-                and self.intake.start.exhausted
-                and not counts.unaccounted
-                and damage is None
-            )
+            complete = reason == "finished" and self.intake.start.exhausted
+            complete = complete and not counts.unaccounted and damage is None
             self._outcome = outcome = judge(
                 counts, self._dead_letters.unrestorable, complete=complete
             )
             # What handlers of spider_closed do still belongs to this run.
             hold = self._engine.is_started
             frontier.close(finished=outcome.is_finished, hold=hold)
-            if hold:
-                self._hold_spider_state()
+            job = frontier.job
+            if hold and job.path is not None:
+                # The job may be moved from now on.
+                place_spider_state(self._crawler, str(job.path.parent), str(job.place))
         finally:
             self._committer.stop()
             frontier.abandon()
@@ -262,12 +257,6 @@ class Session:
     def _note_unserializable(self, entry: Entry, error: CodecError) -> None:
         self._reports.log_unserializable(entry.request, error)
         self._in_progress.note_memory_only(entry)
-
-    def _hold_spider_state(self) -> None:
-        """Have ``spider.state`` written where the job is, even if that is moved from now on."""
-        job = self.frontier.job
-        if job.path is not None:
-            place_spider_state(self._crawler, str(job.path.parent), str(job.place))
 
     # Queries
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
 
 from ..background import Background
 from ..errors import FrontierFailedError, StoreError
@@ -22,24 +21,22 @@ class Syncer:
 
     def __init__(self, sync: Callable[[], None]) -> None:
         self._sync = sync
-        self._done: SimpleQueue[BaseException | None] = SimpleQueue()
-        self._thread: Background[None] = Background("altsched-sync", self._work, self._done.put)
-        self._failure: FrontierFailedError | None = None
+        self._thread: Background[None, float | StoreError] = Background(
+            "altsched-sync", "has commits synced", self._work
+        )
         #: Number of the commit that is being forced to the disk.
         self._running: int | None = None
         self._asked = 0
         self.took = 0.0
         self._is_stopped = False
 
-    def _work(self, _: None) -> None:
+    def _work(self, _: None) -> float | StoreError:
         began = time.monotonic()
         try:
             self._sync()
         except StoreError as error:
-            self._done.put(error)
-        else:
-            self.took = time.monotonic() - began
-            self._done.put(None)
+            return error
+        return time.monotonic() - began
 
     def ask(self, number: int) -> None:
         """Ask for commit *number* and all before it to be forced to the disk."""
@@ -56,22 +53,17 @@ class Syncer:
         :raises StoreError: forcing it failed.
         :raises FrontierFailedError: the thread has died.
         """
-        if self._failure is not None:
-            raise self._failure
         if self._running is None:
             return None
-        try:
-            error = self._done.get(timeout > 0, timeout or None)
-        except Empty:
+        found = self._thread.take(timeout)
+        if found is None:
             return None
         number, self._running = self._running, None
-        if error is not None and not isinstance(error, StoreError):
-            self._failure = FrontierFailedError("has commits synced", error)
-            raise self._failure
-        if error is not None:
+        if isinstance(found, StoreError):
             # Nothing is asked of that store again: a second sync would succeed, though the
             # operating system may have forgotten what to write.
-            raise error
+            raise found
+        self.took = found
         if self._asked > number:
             self.ask(self._asked)
         return number
@@ -85,14 +77,13 @@ class Syncer:
         """Wait for a sync that is running; whatever it did, it counts for nothing.
 
         :raises StoreError: it takes longer.
-        :raises FrontierFailedError: the thread has died.
         """
         self._asked = 0
         if self._running is None:
             return
         try:
             done = self.collect(timeout)
-        except StoreError:
+        except (StoreError, FrontierFailedError):
             return
         if done is None:
             raise StoreError("The disk has not finished a sync. Check the disk.")

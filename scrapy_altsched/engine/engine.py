@@ -178,9 +178,7 @@ class Engine:
     ) -> StartWatch:
         """Wrap ``Spider.start()``, to see what it yields to the engine.
 
-        :param on_end: called when ``start()`` has ended, for whatever reason.
-        :param is_held: whether the next request has to wait.
-        :param turns: after how many requests all else gets a turn.
+        The parameters are those of :class:`StartWatch`.
         """
         start = getattr(self._engine, "_start", None)
         watch = StartWatch(start if hasattr(start, "__anext__") else None, on_end, is_held, turns)
@@ -195,9 +193,7 @@ class Engine:
 
         Its items are not scraped once more.
 
-        :param on_end: called when it has ended, for whatever reason, but never from within this
-            call.
-        :param is_held: whether the next request has to wait.
+        :param on_end: called when it has ended, but never from within this call.
         """
         engine, spider = self._engine, self._engine.spider
 
@@ -252,7 +248,6 @@ class Engine:
         return key
 
     def active_downloads(self) -> ActiveDownloads:
-        """How many requests are in each download slot, at the time of the call."""
         return ActiveDownloads(self._engine)
 
     def wake(self) -> None:

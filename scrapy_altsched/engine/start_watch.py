@@ -1,4 +1,4 @@
-"""``Spider.start()``'s output on its way to the engine: what it yields, and how it ends."""
+"""What ``Spider.start()`` yields, on its way to the engine."""
 
 from __future__ import annotations
 

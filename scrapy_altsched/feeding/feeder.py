@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from ..background import Background
 from ..errors import AltschedError, FrontierFailedError, SharedError
 from ..frontier import Clock
 from ..frontier.clock import Call
 from .queue import Answer, Question, RedisQueue
+
+if TYPE_CHECKING:
+    from ..scheduler import Scheduler
+    from .mixin import Feeding
 
 #: Seconds between two questions, at first, at most, and at most while the server fails.
 _POLL_FIRST = 0.05
@@ -23,37 +27,10 @@ _MOST_HELD = 20
 _RENEWALS = 4
 
 
-class Crawl(Protocol):
-    """The crawl that is fed.
-
-    Everything is asked from within calls to the feeder.
-    """
-
-    def pending(self) -> int:
-        """How many requests wait."""
-
-    def take(self, entry: bytes) -> bool:
-        """Crawl what an entry says; whether it says something that can be crawled."""
-
-    def position(self) -> int | None:
-        """See :meth:`scrapy_altsched.Scheduler.position`."""
-
-    def is_durable(self, position: int) -> bool:
-        """See :meth:`scrapy_altsched.Scheduler.is_durable`."""
-
-    def note_failure(self, error: AltschedError) -> None:
-        """The first of failures in a row."""
-
-    def note_recovery(self) -> None:
-        """The server has answered after failures."""
-
-    def fail(self, error: AltschedError) -> None:
-        """The crawl cannot be fed any more."""
-
-
 class Feeder:
     """Feeds a crawl; on the crawl's thread.
 
+    :param crawl: makes requests of entries, and is told of failures.
     :param wake: has something called on the crawl's thread, from another one.
     :param batch: how many entries are taken at a time, and how many requests may be pending.
     :param timeout: seconds after which entries of a taker that is not heard of go back.
@@ -64,7 +41,8 @@ class Feeder:
     def __init__(
         self,
         queue: RedisQueue,
-        crawl: Crawl,
+        scheduler: Scheduler,
+        crawl: Feeding,
         clock: Clock,
         wake: Callable[[Callable[[], object]], object],
         *,
@@ -72,9 +50,9 @@ class Feeder:
         timeout: float,
     ) -> None:
         self._queue = queue
+        self._scheduler = scheduler
         self._crawl = crawl
         self._clock = clock
-        self._wake = wake
         self._batch = batch
         self._renew_every = timeout / _RENEWALS
         #: Id of an entry that was handed over -> the position behind its requests.
@@ -94,25 +72,23 @@ class Feeder:
         #: When the end of the crawl waits no longer.
         self._limit: Call | None = None
         self._is_over = False
-        self._thread = Background("altsched-queue", self._work, self._note_death, queue.close)
+        self._thread: Background[Question, Answer | AltschedError] = Background(
+            "altsched-queue",
+            "takes entries of the queue",
+            self._work,
+            wake=lambda: wake(self._take),
+            end=queue.close,
+        )
 
-    # The other thread
-
-    def _work(self, question: Question) -> None:
-        answer: Answer | AltschedError
+    def _work(self, question: Question) -> Answer | AltschedError:
         try:
-            answer = self._queue.ask(question)
+            return self._queue.ask(question)
         except AltschedError as error:
-            answer = error
-        self._wake(lambda: self._take(answer))
-
-    def _note_death(self, error: BaseException) -> None:
-        self._wake(lambda: self._fail(FrontierFailedError("takes entries of the queue", error)))
+            return error
 
     # The crawl's thread
 
     def start(self) -> None:
-        """Begin to take entries."""
         self._plan(0.0)
 
     def note_closing(self) -> None:
@@ -148,7 +124,6 @@ class Feeder:
         self._end()
 
     def _end(self) -> None:
-        """Have the crawl's end go on, if it waits."""
         self._is_over = True
         self._cancel()
         if self._limit is not None:
@@ -180,12 +155,11 @@ class Feeder:
     def _wants(self) -> int:
         if self._is_closing or len(self._held) > _MOST_HELD * self._batch:
             return 0
-        return self._batch if self._crawl.pending() < self._batch else 0
+        return self._batch if len(self._scheduler) < self._batch else 0
 
     def _collect(self) -> None:
-        """Find the entries whose requests survive the process's death by now."""
         for entry, position in list(self._held.items()):
-            if not self._crawl.is_durable(position):
+            if not self._scheduler.is_durable(position):
                 break
             del self._held[entry]
             self._stored.append(entry)
@@ -205,9 +179,15 @@ class Feeder:
         self._asked_at = self._clock.monotonic()
         self._thread.give(self._asked)
 
-    def _take(self, answer: Answer | AltschedError) -> None:
+    def _take(self) -> None:
         if self._is_over:
             return
+        try:
+            answer = self._thread.take()
+        except FrontierFailedError as error:
+            self._fail(error)
+            return
+        assert answer is not None
         assert self._asked is not None
         question, self._asked = self._asked, None
         if isinstance(answer, Answer):
@@ -260,7 +240,7 @@ class Feeder:
         if not self._crawl.take(text):
             self._dead.append(entry)
             return
-        position = self._crawl.position()
+        position = self._scheduler.position()
         if position is None:
             # Nothing would keep it in any case.
             self._stored.append(entry)

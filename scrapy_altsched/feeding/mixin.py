@@ -68,12 +68,12 @@ class RedisQueueMixin(FedSpider):
     redis_batch_size: int | str | None = None
     redis_encoding: str | None = None
     max_idle_time: int | str | None = None
-    redis_feeding: _Feeding
+    redis_feeding: Feeding
 
     @classmethod
     def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:
         spider = super().from_crawler(crawler, *args, **kwargs)
-        spider.redis_feeding = _Feeding(spider, crawler)
+        spider.redis_feeding = Feeding(spider, crawler)
         return spider
 
     def open_queue(self, scheduler: Scheduler) -> None:
@@ -100,7 +100,7 @@ class RedisQueueMixin(FedSpider):
         return FormRequest(url, method=method, meta=meta, formdata=fields, dont_filter=True)
 
 
-class _Feeding:
+class Feeding:
     """What feeds one spider, from its creation until it has closed."""
 
     def __init__(self, spider: RedisQueueMixin, crawler: Crawler) -> None:
@@ -188,6 +188,7 @@ class _Feeding:
             )
         self._feeder = feeder = Feeder(
             self._queue,
+            self._scheduler,
             self,
             self._clock,
             thread_caller(),
@@ -217,18 +218,6 @@ class _Feeding:
         return left
 
     # For the feeder
-
-    def pending(self) -> int:
-        assert self._scheduler is not None
-        return len(self._scheduler)
-
-    def position(self) -> int | None:
-        assert self._scheduler is not None
-        return self._scheduler.position()
-
-    def is_durable(self, position: int) -> bool:
-        assert self._scheduler is not None
-        return self._scheduler.is_durable(position)
 
     def take(self, entry: bytes) -> bool:
         """Have the spider make requests of an entry, and crawl them; whether it could.
@@ -260,6 +249,7 @@ class _Feeding:
         return True
 
     def note_failure(self, error: AltschedError) -> None:
+        """The first of failures in a row."""
         self._log(
             logging.ERROR,
             "%(error)s Nothing is taken from %(key)r until it answers.",

@@ -17,8 +17,7 @@ local call = cmsgpack.unpack(ARGV[1])
 local taker, timeout, want, held, first = call[1], call[2], call[3], call[4], call[5]
 local stored, dead, overdue, leaving = call[6], call[7], call[8], call[9]
 
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now = clock()
 
 local kind = redis.call('TYPE', QUEUE).ok
 if kind ~= 'none' and kind ~= 'list' and kind ~= 'set' and kind ~= 'zset' then

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any
 
 import msgpack
@@ -12,6 +11,7 @@ import redis
 
 from ..errors import ConfigError
 from ..redis_client.connection import address_of, explain_errors
+from ..redis_client.scripts import Script, read_script
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,7 @@ class RedisQueue:
         self._taker = taker
         self._timeout = int(timeout * 1000)
         self.dead_key = f"{key}:dead"
-        self._script = client.register_script(
-            (files(__package__) / "queue.lua").read_text(encoding="utf-8")
-        )
+        self._script = Script(client, read_script(__package__, "queue.lua"))
 
     def ask(self, question: Question) -> Answer:
         """Have a question answered, once.
@@ -79,7 +77,7 @@ class RedisQueue:
         :raises ConfigError: the key is of another type, or the server refuses what it is asked.
         :raises SharedError: there was no answer; what was asked may have been done.
         """
-        keys: list[str | bytes | memoryview] = [
+        keys: list[str | bytes] = [
             self._key,
             f"{self._key}:takers",
             self.dead_key,
@@ -101,7 +99,7 @@ class RedisQueue:
             use_bin_type=False,
         )
         with explain_errors(self._client):
-            reply: Any = self._script(keys, [blob])
+            reply = self._script.run(keys, blob)
         fields: list[Any] = msgpack.unpackb(reply, raw=True, strict_map_key=False)
         if fields[0] != b"OK":
             raise ConfigError(
@@ -115,7 +113,6 @@ class RedisQueue:
         return Answer(sorted(found), differs, left, others, overdue)
 
     def close(self) -> None:
-        """Let go of the server."""
         self._client.close()
 
     def _taken_by(self, taker: bytes) -> bytes:

@@ -3,8 +3,9 @@
 In the order in which it happened, every beginning of the list is a state that loses nothing: what a
 page has led to comes before its end, and a mark before the request that it may stand for.  A
 frontier in one process folds the list into batches that hold absolute values, so that a request
-that was added and has ended leaves no row (:mod:`.local.batches`).  A frontier that is shared can
-send the list as it is.
+that was added and has ended leaves no row (:mod:`.local.batches`).  A shared
+frontier sends additions and endings to its server, with a number for each kind
+(:mod:`.shared.batches`).
 
 Two rules are for whoever writes it in parts.  :attr:`Kind.DONE` and :attr:`Kind.CLEARED` wait for
 the last part, which also carries the notes: what a note says of a page, such as how far its rows
@@ -21,7 +22,7 @@ from typing import Any
 from .entry import Entry
 
 
-class Kind(enum.Enum):
+class Kind(enum.IntEnum):
     """What a change is about, and what its *key* and its *detail* are."""
 
     #: A request was accepted, and its fingerprint is seen from then on.  Key: of the request.
@@ -42,6 +43,10 @@ class Kind(enum.Enum):
     SKIPPED = enum.auto()
     #: Nothing is held against a request any more, since it has ended.  Key: its fingerprint.
     CLEARED = enum.auto()
+    #: A shared frontier asks whether a fingerprint is seen, of a request that stays on its worker.
+    CHECKED = enum.auto()
+    #: A request that was leased is pending again, in a shared frontier.
+    RELEASED = enum.auto()
 
 
 #: Kind, key, where the frontier keeps the request (its own), the request, and the detail.

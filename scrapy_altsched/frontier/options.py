@@ -1,14 +1,18 @@
-"""What a crawl may choose of how its frontier behaves."""
+"""What a crawl may choose of how its frontier behaves, and how its workers share one."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from .clock import Clock, SystemClock
 from .queue.order import DEFAULT_ORDER, Order
 from .store.runs import SCRAPY_ALTSCHED, Components
 
 SYSTEM_CLOCK: Clock = SystemClock()
+#: What workers do when nothing is left to crawl: end, or wait for more.
+Idle = Literal["finish", "wait"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,3 +36,26 @@ class Options:
     skip_started: bool = True
     components: Components = SCRAPY_ALTSCHED
     clock: Clock = SYSTEM_CLOCK
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedOptions:
+    """How a worker takes part in a shared crawl.
+
+    :ivar key: the crawl's name on the server; all workers of a crawl have the same.
+    :ivar lease_timeout: seconds, by the server's clock, after which the leases of a worker that is
+        no longer heard of go to others.
+    :ivar prefetch: requests that a worker holds leased at most before it needs them; as many can be
+        overtaken by more urgent ones.
+    :ivar idle: whether workers end when nothing is left (``"finish"``), or wait for more.
+    :ivar restart: whether a crawl that is finished starts again from nothing.
+    :ivar redis: scrapy-redis's settings, by name, as ``connect`` takes them.  They hold
+        passwords, and are in no ``repr``.
+    """
+
+    key: str
+    lease_timeout: float = 60.0
+    prefetch: int = 100
+    idle: Idle = "finish"
+    restart: bool = False
+    redis: Mapping[str, Any] = field(default_factory=dict, repr=False)

@@ -26,6 +26,7 @@ from redis.connection import ConnectionPool, parse_url
 from redis.retry import Retry
 
 from ..errors import AltschedError, ConfigError, SharedError
+from . import ABOVE_PARAMS
 
 #: scrapy-redis's REDIS_PARAMS, without its retries.
 DEFAULTS: Mapping[str, Any] = {
@@ -33,16 +34,6 @@ DEFAULTS: Mapping[str, Any] = {
     "socket_connect_timeout": 30,
     "encoding": "utf-8",
 }
-#: Settings that scrapy-redis puts above REDIS_PARAMS, and the parameters that they are.
-ABOVE_PARAMS: Mapping[str, str] = {
-    "REDIS_URL": "url",
-    "REDIS_HOST": "host",
-    "REDIS_PORT": "port",
-    "REDIS_DB": "db",
-    "REDIS_ENCODING": "encoding",
-}
-#: All settings that :func:`connect` reads.
-SETTINGS = (*ABOVE_PARAMS, "REDIS_PARAMS")
 #: What no setting changes, besides retries.  The protocol is 2, so that replies are the same with
 #: each redis-py, and it renegotiates nothing by itself.
 FIXED: Mapping[str, Any] = {
@@ -61,8 +52,8 @@ def connect(settings: Mapping[str, Any]) -> redis.Redis:
     The client decodes no responses and never sends a command twice by itself.  It reads with
     hiredis if that is installed, as redis-py does.
 
-    :param settings: the values of :data:`SETTINGS`; those that are absent or ``None`` have
-        scrapy-redis's defaults.
+    :param settings: the values of :data:`.redis_client.SETTINGS`; those that are absent or ``None``
+        have scrapy-redis's defaults.
     :raises ConfigError: a setting cannot be used, or the server refuses what it says.
     :raises SharedError: the server cannot be reached, or is not ready.
     """

@@ -37,9 +37,7 @@ class ServerInfo:
 
     :ivar name: ``"Redis"`` or ``"Valkey"``.
     :ivar version: its own; for Valkey not the Redis version that it also names.
-    :ivar run_id: changes with each start of the server.
     :ivar policy: ``maxmemory-policy``.
-    :ivar max_memory: bytes, 0: no limit.
     :ivar has_aof: whether it keeps an append-only file.
     :ivar fsync: ``appendfsync``; ``None``: unknown, or there is no such file.
     :ivar has_snapshots: whether it saves snapshots by itself; ``None``: unknown.
@@ -50,9 +48,7 @@ class ServerInfo:
 
     name: str
     version: tuple[int, ...]
-    run_id: str
     policy: str
-    max_memory: int
     has_aof: bool
     fsync: str | None
     has_snapshots: bool | None
@@ -127,9 +123,7 @@ def understand(
     found = ServerInfo(
         name="Valkey" if is_valkey else "Redis",
         version=_version(info.get("valkey_version" if is_valkey else "redis_version")),
-        run_id=str(info.get("run_id", "")),
         policy=str(info.get("maxmemory_policy", "")),
-        max_memory=int(info.get("maxmemory", 0)),
         has_aof=has_aof,
         fsync=config.get("appendfsync") if has_aof else None,
         has_snapshots=bool(config["save"]) if "save" in config else None,

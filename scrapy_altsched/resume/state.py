@@ -21,10 +21,10 @@ class ResumeState:
     """
 
     capture: Callable[[], Mapping[str, bytes]]
-    restore: Callable[[ReadNote], object] | None = None
+    restore: Callable[[ReadNote], object] = bool
     outlives_job: bool = False
-    note_commit: Callable[[], object] | None = None
-    note_closing: Callable[[], object] | None = None
+    note_commit: Callable[[], object] = bool
+    note_closing: Callable[[], object] = bool
 
 
 class ResumeStates:
@@ -41,7 +41,7 @@ class ResumeStates:
 
     def add(self, state: ResumeState) -> None:
         """Restore *state*, and let the commits from now on store it."""
-        if state.restore is not None and (self._resumed or state.outlives_job):
+        if self._resumed or state.outlives_job:
             state.restore(self._read)
         self._states.append(state)
 
@@ -55,11 +55,9 @@ class ResumeStates:
     def note_commit(self) -> None:
         """A commit has stored what was captured last."""
         for state in self._states:
-            if state.note_commit is not None:
-                state.note_commit()
+            state.note_commit()
 
     def note_closing(self) -> None:
         """The next capture is the last one of this run."""
         for state in self._states:
-            if state.note_closing is not None:
-                state.note_closing()
+            state.note_closing()

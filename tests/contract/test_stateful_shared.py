@@ -23,7 +23,7 @@ from scrapy_altsched.frontier import Entry, Lease, Options, Order, Verdict
 from scrapy_altsched.frontier.events import LeaseLost
 from scrapy_altsched.frontier.shared.batches import Reply, parse_reply
 from scrapy_altsched.frontier.shared.keys import slot_id_of
-from scrapy_altsched.frontier.shared.scripts import read_script
+from scrapy_altsched.redis_client.scripts import CLOCK, read_script
 
 from ..frontier.shared.model import Kept
 from ..servers import RedisServer
@@ -36,6 +36,7 @@ PRIORITIES = st.sampled_from([0, 0, 0, 1, -1, 300, -(2**70)])
 WHO = st.integers(0, WORKERS - 1)
 
 _PLAYED_CLOCK = "local function clock() return tonumber(ARGV[2]) end\n"
+_SCRIPT = read_script("scrapy_altsched.frontier.shared", "shared.lua")
 
 
 class Server:
@@ -43,7 +44,7 @@ class Server:
 
     def __init__(self, client: redis.Redis) -> None:
         self.client = client
-        self._sha = client.script_load(read_script(_PLAYED_CLOCK))
+        self._sha = client.script_load(_SCRIPT.replace(CLOCK, _PLAYED_CLOCK))
         self.now = 1_000_000
 
     def answer(self, batch: Any) -> Reply:
@@ -145,7 +146,7 @@ class Machine(RuleBasedStateMachine):
         self.order = Order.parse(f"{self.policy_and_direction}/{start}")
         self.server = Server(self.client)
         self.model = Model(self.order)
-        self.records = [Kept("test") for _ in range(WORKERS)]
+        self.records = [Kept() for _ in range(WORKERS)]
         self.workers = [self.open(record) for record in self.records]
         #: What each worker has leased, in the order of leases.
         self.leases: list[dict[Item, Lease]] = [{} for _ in range(WORKERS)]
@@ -273,7 +274,7 @@ class Machine(RuleBasedStateMachine):
         self.workers[who].close()
         self.give_back(who)
         self.lost = [(other, lease) for other, lease in self.lost if other != who]
-        self.records[who] = Kept("test")
+        self.records[who] = Kept()
         self.workers[who] = self.open(self.records[who])
         self.yields[who] = {}
 

@@ -5,20 +5,55 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 
+from ..changes import Kind
 from ..contract import Verdict
 from ..entry import Entry
 from ..events import OnEvent, Refused
 from ..options import Options
 from ..store.states import encode_value
-from .batches import Addition, AdditionKind
+from .batches import Addition
 from .keys import SeenKeyOf, claim_key_of, slot_id_of
-from .known import Known
 from .memory_only import MemoryOnly
 from .stream import Stream
 
 #: Bytes of a request above which it stays on its worker: the server serves nobody else while it
 #: takes one in, and no client of Redis may send more than 512 MB at once.
 MOST_BYTES = 16 * 1024 * 1024
+
+
+class Known:
+    """Seen keys that the server is known to have: most duplicates need not be asked for.
+
+    A bounded set, which forgets those that were asked for longest ago first.
+
+    :param most: how many are kept at least; at most twice as many.  Half a million take 38 MB.
+    """
+
+    def __init__(self, most: int = 250_000) -> None:
+        self._most = most
+        self._recent: set[bytes] = set()
+        self._older: set[bytes] = set()
+
+    def __contains__(self, seen_key: bytes) -> bool:
+        if seen_key in self._recent:
+            return True
+        if seen_key in self._older:
+            self.add(seen_key)
+            return True
+        return False
+
+    def add(self, seen_key: bytes) -> None:
+        self._recent.add(seen_key)
+        if len(self._recent) >= self._most:
+            self._older, self._recent = self._recent, set()
+
+    def discard(self, seen_key: bytes) -> None:
+        self._recent.discard(seen_key)
+        self._older.discard(seen_key)
+
+    def clear(self) -> None:
+        self._recent.clear()
+        self._older.clear()
 
 
 class Additions:
@@ -63,9 +98,9 @@ class Additions:
 
     def add(self, entry: Entry) -> Verdict:
         """Add a request; the verdict, as far as it is known here."""
-        kind, seen_key = AdditionKind.ANY, b""
+        kind, seen_key = Kind.ADDED, b""
         if entry.unique:
-            kind, seen_key = AdditionKind.UNIQUE, self._seen_key_of(entry.fingerprint)
+            kind, seen_key = Kind.ADDED_UNIQUE, self._seen_key_of(entry.fingerprint)
             if seen_key in self._known:
                 self.works += 1
                 if seen_key in self._unacknowledged:
@@ -79,16 +114,16 @@ class Additions:
         if self._skips_started and entry.from_start and not entry.unique:
             occurrence = self._claimed.get(entry.fingerprint, 0)
             self._claimed[entry.fingerprint] = occurrence + 1
-            kind, seen_key = AdditionKind.UNIQUE, claim_key_of(entry.fingerprint, occurrence)
+            kind, seen_key = Kind.ADDED_UNIQUE, claim_key_of(entry.fingerprint, occurrence)
         row = b""
         if entry.payload is not None:
             row = encode_value(entry)
-        elif kind is AdditionKind.ANY:
+        elif kind is Kind.ADDED:
             self._here.accepted += 1
             self._here.add(level, inverted, entry)
             return Verdict.ADDED
         else:
-            kind = AdditionKind.CHECK
+            kind = Kind.CHECKED
             self._unmarked[entry] = seen_key
         if entry.unique:
             # Whatever the server says of this one, an equal one is seen: the page that brings this
@@ -138,7 +173,7 @@ class Additions:
     def free_ended(self) -> None:
         """Let the seen keys be sent of all that is over: a commit has saved what it led to."""
         for seen_key in self._ended:
-            self._stream.add(Addition(AdditionKind.MARK, seen_key))
+            self._stream.add(Addition(Kind.MARKED, seen_key))
         self._ended.clear()
 
     def put_back(self, entry: Entry) -> None:
@@ -152,7 +187,7 @@ class Additions:
         if seen_key in self._known:
             return True
         self._known.add(seen_key)
-        self._stream.add(Addition(AdditionKind.MARK, seen_key))
+        self._stream.add(Addition(Kind.MARKED, seen_key))
         return False
 
     def forget(self, fingerprint: bytes) -> bool:
@@ -163,12 +198,11 @@ class Additions:
         for entry in [entry for entry, key in self._unmarked.items() if key == seen_key]:
             del self._unmarked[entry]
         self._ended = [key for key in self._ended if key != seen_key]
-        self._stream.add(Addition(AdditionKind.FORGET, seen_key))
+        self._stream.add(Addition(Kind.FORGOTTEN, seen_key))
         return was_known
 
     def settle(self, addition: Addition, *, is_accepted: bool) -> None:
-        """The server has decided."""
-        if addition.kind is AdditionKind.FORGET:
+        if addition.kind is Kind.FORGOTTEN:
             self._known.discard(addition.seen_key)
             return
         entry = addition.entry

@@ -13,33 +13,24 @@ from typing import Any
 
 import msgpack
 
+from ..changes import Kind
 from ..entry import Entry
 
 #: Version of the keys, of what they hold, and of batches.
 PROTOCOL = b"1"
 
 
-class AdditionKind(enum.IntEnum):
-    """What is new to the frontier; the values are those of ``shared.lua``."""
-
-    #: A request that is refused if its seen key is known.
-    UNIQUE = 1
-    #: A request that never is.
-    ANY = 2
-    #: A seen key without a request.
-    MARK = 3
-    #: A seen key to be removed.
-    FORGET = 4
-    #: Whether a seen key is known, of a request that stays on its worker.
-    CHECK = 5
-
-
-class End(enum.IntEnum):
-    """How a lease ends; the values are those of ``shared.lua``."""
-
-    DONE = 1
-    DIED = 2
-    RELEASED = 3
+#: What ``shared.lua`` calls the kinds of changes: additions, and endings of leases.
+NUMBERS = {
+    Kind.ADDED_UNIQUE: 1,
+    Kind.ADDED: 2,
+    Kind.MARKED: 3,
+    Kind.FORGOTTEN: 4,
+    Kind.CHECKED: 5,
+    Kind.DONE: 1,
+    Kind.DIED: 2,
+    Kind.RELEASED: 3,
+}
 
 
 class Addition:
@@ -56,7 +47,7 @@ class Addition:
 
     def __init__(
         self,
-        kind: AdditionKind,
+        kind: Kind,
         seen_key: bytes,
         slot: bytes = b"",
         level: bytes = b"",
@@ -89,7 +80,7 @@ class Ending:
     def __init__(
         self,
         key: bytes,
-        kind: End,
+        kind: Kind,
         after: int,
         upto: int,
         reason: bytes = b"",
@@ -136,7 +127,6 @@ class Reply:
     :ivar version: changes whenever anything happened.
     :ivar epoch: changes whenever a seen key was removed.
     :ivar late: a worker whose leases are due to go back, if any.
-    :ivar about: what the crawl was created with; in the answer to the first batch only.
     :ivar told: fingerprints of what the batch said to be worked on alone, and beside others.
     :ivar suspicions: fingerprint and what is held against it, of what was leased or asked for.
     """
@@ -151,7 +141,6 @@ class Reply:
     feeders: int = 0
     version: int = 0
     epoch: int = 0
-    reopened: bool = False
     refused: Sequence[int] = ()
     full: Sequence[int] = ()
     void: Sequence[bytes] = ()
@@ -159,7 +148,6 @@ class Reply:
     leases: Sequence[tuple[bytes, bytes]] = ()
     finished: bool = False
     late: bytes = b""
-    about: bytes = b""
     suspicions: Sequence[tuple[bytes, bytes]] = ()
     told: tuple[bytes, ...] = ()
 
@@ -181,34 +169,21 @@ def parse_reply(blob: bytes) -> Reply:
     if len(fields) == 1:
         return Reply(status)
     crawl, numbers = fields[1:3]
-    accepted, pending, leased, done, dead, feeders, version, epoch, reopened = numbers
     if status is not Status.OK:
-        return Reply(status, crawl, accepted=accepted, done=done, dead=dead)
-    seen, full, void, skipped, keys, rows, state, late, about = fields[3:12]
+        return Reply(status, crawl, *numbers[:5])
+    keys, rows, state, late = fields[7:11]
     suspicions = _list(fields[12])
-    return Reply(
-        status,
-        crawl,
-        accepted,
-        pending,
-        leased,
-        done,
-        dead,
-        feeders,
-        version,
-        epoch,
-        bool(reopened),
-        _list(seen),
-        _list(full),
-        _list(void),
-        _list(skipped),
+    values: list[Any] = [
+        # The last number is for older versions: whether the crawl was finished before.
+        *numbers[:8],
+        *map(_list, fields[3:7]),
         list(zip(_list(keys), _list(rows), strict=True)),
         state == b"finished",
         late,
-        about,
         list(zip(suspicions[::2], suspicions[1::2], strict=True)),
         tuple(fields[13]),
-    )
+    ]
+    return Reply(status, crawl, *values)
 
 
 #: Reuses its buffer; each call returns a copy.

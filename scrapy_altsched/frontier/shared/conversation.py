@@ -12,14 +12,13 @@ from dataclasses import replace
 
 from ...errors import FrontierFailedError, StoreError
 from ...inflection import inflect
+from ..changes import Kind
 from ..clock import Clock
 from ..contract import JobInfo, Pressure
 from ..entry import Lease
 from ..events import (
     AlreadyFinished,
     Committed,
-    FrontierFailed,
-    FrontierLost,
     LeaseLost,
     LeasesReady,
     OnEvent,
@@ -30,12 +29,12 @@ from ..store.records import Level, decode_suspicion, encode_suspicion
 from ..store.states import decode_value
 from ..suspects import Suspects, judge
 from .additions import Additions
-from .batches import End, Ending, Reply, Status
+from .batches import Ending, Reply, Status
 from .leases import Leases
-from .memory import ServerMemory
+from .membership import Membership, Phase
 from .memory_only import MemoryOnly
 from .record import Record
-from .sending import Link, Sender
+from .sending import Link, Sender, ServerMemory
 from .stall import Stall
 from .stream import EncodedBatch, Stream
 
@@ -60,9 +59,7 @@ class Conversation:
     :ivar pressure: what waits for an answer.
     :ivar reply: what the server answered last.
     :ivar is_waiting: whether the crawl waits for something to lease.
-    :ivar is_closed: whether nothing can be said any more: the crawl had finished before this
-        worker came, is gone, or cannot be talked of (*failure*).
-    :ivar failure: what has made an end to the talk.
+    :ivar membership: this worker's part in the crawl.
     """
 
     def __init__(
@@ -84,6 +81,7 @@ class Conversation:
         self._clock = clock
         self._stream = stream
         self._record = record
+        self._link = link
         self._sender = Sender(stream, link, clock, self._build)
         self._here = here
         self._suspects = suspects
@@ -105,15 +103,12 @@ class Conversation:
         #: Whether the batch in flight, or the last one, asked for something to lease.
         self._has_asked = False
         self._is_start_over = False
-        self._is_beginning = True
-        self._is_leaving = False
         #: Whether an answer was waited for in vain, and none has come since.
         self._is_given_up = False
         self._memory = ServerMemory(clock, stream, on_event)
         self._heard_at = clock.monotonic()
         self._stall = Stall(clock, self._progress, self._why_stalled, on_event)
-        self.is_closed = False
-        self.failure: FrontierFailedError | None = None
+        self.membership = Membership(on_event)
 
     @property
     def is_over(self) -> bool:
@@ -149,7 +144,7 @@ class Conversation:
         reply = None
         while reply is None or reply.status in (Status.GAP, Status.STALE):
             self._sender.send()
-            reply = self._sender.take(max(0.0, deadline - self._clock.monotonic()))
+            reply = self._link.take(max(0.0, deadline - self._clock.monotonic()))
             if reply is None:
                 return None
             self._take_reply(reply)
@@ -161,7 +156,7 @@ class Conversation:
             self.wait_for_answers(max(0.0, deadline - self._clock.monotonic()))
             self._record.note_tokens([self._stream.token], self._stream.crawl)
             self._record.restart_leases(())
-            self._is_beginning = False
+            self.membership.enter(Phase.TAKING_PART)
             self._stall.start()
         elif reply.status is Status.FINISHED:
             # What its feeds hold must not be overwritten with nothing.
@@ -196,7 +191,9 @@ class Conversation:
         is_gone = False
         while not is_gone and not self.is_over:
             if not self._stream.is_in_flight:
-                self._is_leaving = is_gone = not self._stream.waiting
+                is_gone = not self._stream.waiting
+                if is_gone:
+                    self.membership.enter(Phase.LEAVING)
                 self._sender.send()
             left = deadline - self._clock.monotonic()
             if not self.take_replies(max(0.0, left)) and left <= 0:
@@ -206,7 +203,7 @@ class Conversation:
                     f" {changes} {inflect(changes, 'change', 'changes')} may not be saved, and what"
                     " it had leased is crawled again by the others."
                 )
-        self._check()
+        self.membership.check()
         if self._stream.is_full and (changes := self._stream.unacknowledged):
             raise StoreError(
                 f"The Redis server's memory is full: {changes}"
@@ -221,14 +218,13 @@ class Conversation:
 
     def reopen(self) -> bool:
         """Have something sent though the crawl is finished; whether that is possible."""
-        if self.is_closed:
+        if self.membership.phase is Phase.CLOSED:
             return False
         self._sender.is_over = False
         return True
 
     def close(self) -> None:
-        """Say nothing any more."""
-        self.is_closed = True
+        self.membership.enter(Phase.CLOSED)
         self._stall.stop()
         self._sender.close()
 
@@ -254,12 +250,12 @@ class Conversation:
         if not self.is_over:
             self._sender.plan_poll()
 
-    def end(self, lease: Lease, kind: End, reason: bytes = b"") -> None:
+    def end(self, lease: Lease, kind: Kind, reason: bytes = b"") -> None:
         """Tell how a lease has ended, with the next commit; if it is still this worker's."""
         if self._leases.by_key.get(lease.key) is not lease:
             return
         self._leases.lose(lease.key)
-        if kind is not End.RELEASED and self._suspects.suspicions:
+        if kind is not Kind.RELEASED and self._suspects.suspicions:
             self._suspects.clear(lease.entry.fingerprint)
         after = self._additions.rests_after(lease.origin)
         upto = self._stream.last_addition
@@ -271,7 +267,7 @@ class Conversation:
         last = self._stream.last_addition
         for lease in leases:
             if self._leases.lose(lease.key) is lease:
-                self._stream.end(Ending(lease.key, End.RELEASED, last, last))
+                self._stream.end(Ending(lease.key, Kind.RELEASED, last, last))
                 self.pressure.changes += 1
                 self.pressure.urgent = True
 
@@ -311,15 +307,11 @@ class Conversation:
                     f"The Redis server does not answer; {changes}"
                     f" {inflect(changes, 'change waits', 'changes wait')} for it."
                 )
-        self._check()
+        self.membership.check()
 
     def _deadline(self, timeout: float) -> float:
         # A crawl that ends asks several times for the same.
         return self._clock.monotonic() + (0.0 if self._is_given_up else timeout)
-
-    def _check(self) -> None:
-        if self.failure is not None:
-            raise self.failure
 
     def _progress(self) -> tuple[int, ...]:
         return self.reply.version, self.commits, self._leases.given
@@ -350,6 +342,7 @@ class Conversation:
     def _build(self) -> EncodedBatch:
         self._memory.try_again()
         leases = self._leases
+        is_leaving = self.membership.phase is Phase.LEAVING
         want = 0
         if self._wants_leases():
             want = max(0, self._prefetch - len(leases.fetched))
@@ -358,15 +351,15 @@ class Conversation:
             want=want,
             feeding=self.is_feeding,
             observed=-1 if self.is_feeding else self._observed,
-            waits=self._waits and not self._is_leaving,
+            waits=self._waits and not is_leaving,
             late=self.reply.late,
-            leaving=self._is_leaving,
+            leaving=is_leaving,
             alone=leases.alone,
             beside=leases.beside,
         )
 
     def _wants_leases(self) -> bool:
-        if self._is_leaving or self._is_beginning or self._leases.alone:
+        if self.membership.phase is not Phase.TAKING_PART or self._leases.alone:
             return False
         # A batch that goes anyway brings more than would be asked for.
         return self.is_waiting or len(self._leases.fetched) < self._prefetch * 3 // 4
@@ -379,21 +372,15 @@ class Conversation:
         :param timeout: seconds to wait for it.
         """
         try:
-            reply = self._sender.take(timeout)
+            reply = self._link.take(timeout)
         except FrontierFailedError as error:
-            self._fail(error)
+            self._sender.is_over = True
+            self.membership.fail(error)
             return False
         if reply is None or self.is_over:
             return False
         self._take_reply(reply)
         return True
-
-    def _fail(self, error: FrontierFailedError) -> None:
-        if self.failure is None:
-            self.failure = error
-            self._sender.is_over = self.is_closed = True
-            if not self._is_beginning:
-                self._on_event(FrontierFailed(error))
 
     def _take_reply(self, reply: Reply) -> None:
         if reply.status is Status.OK:
@@ -401,12 +388,10 @@ class Conversation:
         elif reply.status in (Status.GAP, Status.STALE):
             self._start_again()
         else:
-            self._sender.is_over = self.is_closed = True
+            self._sender.is_over = True
             if reply.status is Status.FINISHED:
                 self.reply = reply
-                self._on_event(AlreadyFinished())
-            elif not self._is_beginning:
-                self._on_event(FrontierLost())
+            self.membership.end(reply.status)
             return
         self._measure()
         if self._stream.is_full:
@@ -475,7 +460,8 @@ class Conversation:
 
     def _take_leases(self, reply: Reply) -> None:
         origin = self._additions.works, self._stream.last_addition
-        for key, row in sorted(reply.leases, key=_order_of) if self._is_beginning else reply.leases:
+        is_joining = self.membership.phase is Phase.JOINING
+        for key, row in sorted(reply.leases, key=_order_of) if is_joining else reply.leases:
             if row:
                 # It may have expired unnoticed, and been leased to this worker once more.
                 self._lose(key)

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ...errors import ForkedError
+from ..changes import Kind
 from ..contract import Frontier, Gate, JobInfo, Pressure, Reason, Verdict, Waiting
 from ..entry import Counts, Entry, Lease
 from ..events import DeadLettered, OnEvent, ignore_events
@@ -19,10 +20,11 @@ from ..options import Options
 from ..store.lease_log import RECEIVED
 from ..suspects import Suspects
 from .additions import Additions
-from .batches import End, Reply
+from .batches import Reply
 from .conversation import Conversation
 from .keys import SeenKeyOf, seen_key_of
 from .leases import Leases
+from .membership import Phase
 from .memory_only import MemoryOnly
 from .record import Record
 from .sending import Link
@@ -182,7 +184,7 @@ class SharedFrontier:
 
     def finish(self, lease: Lease) -> None:
         if lease.key:
-            self._end(lease, End.DONE)
+            self._end(lease, Kind.DONE)
         else:
             self._finish_here(lease)
             self._here.done += 1
@@ -194,14 +196,14 @@ class SharedFrontier:
 
     def release(self, lease: Lease) -> None:
         if lease.key:
-            self._end(lease, End.RELEASED)
+            self._end(lease, Kind.RELEASED)
         else:
             self._end_here(lease)
             self._additions.put_back(lease.entry)
 
     def dead_letter(self, lease: Lease, reason: str) -> None:
         if lease.key:
-            self._end(lease, End.DIED, reason.encode("utf-8", "surrogatepass"))
+            self._end(lease, Kind.DIED, reason.encode("utf-8", "surrogatepass"))
         else:
             self._finish_here(lease)
             self._here.dead += 1
@@ -211,7 +213,7 @@ class SharedFrontier:
         self.dead_letter(lease, reason)
         self._on_event(DeadLettered(lease.entry, reason))
 
-    def _end(self, lease: Lease, kind: End, reason: bytes = b"") -> None:
+    def _end(self, lease: Lease, kind: Kind, reason: bytes = b"") -> None:
         self.check_owner()
         self._note_end(lease)
         self._server.end(lease, kind, reason)
@@ -293,7 +295,8 @@ class SharedFrontier:
         if wait:
             self._server.wait_for_answers(_WAIT_WITHIN)
         # Of a crawl that is gone, nothing will ever be stored.
-        is_gone = self._server.is_closed and self._server.failure is None
+        membership = self._server.membership
+        is_gone = membership.phase is Phase.CLOSED and membership.failure is None
         return not self._stream.unacknowledged or is_gone
 
     @property

@@ -13,6 +13,8 @@ _SHA1_BYTES = 20
 SeenKeyOf = Callable[[bytes], bytes]
 _SLOT_BYTES = 8
 _ID_BYTES = 3
+#: Bytes of a seen key that choose its bucket: 65,536 buckets serve 20 million URLs.
+_BUCKET_BYTES = 2
 
 _FIXED = {
     b"meta": b"hash",
@@ -67,8 +69,6 @@ class Keys:
     """The keys of one partition of a crawl.
 
     :param crawl: the crawl's name.
-    :param bits: how many bits of a seen key choose its bucket, a multiple of 4; fixed when the
-        crawl is created.  16 serve 20 million URLs.
     :ivar fixed: the first keys of each call, in the order of ``shared.lua``.
     :ivar kinds: of which type each of them is.
     :ivar meta: the first of them.
@@ -80,9 +80,8 @@ class Keys:
     :ivar of_requeue: the keys of ``requeue.lua``.
     """
 
-    def __init__(self, crawl: str, partition: int = 0, bits: int = 16) -> None:
+    def __init__(self, crawl: str, partition: int = 0) -> None:
         self._prefix = f"altsched:{{{crawl}:{partition}}}:".encode("utf-8", "surrogatepass")
-        self._digits = bits // 4
         self.fixed = [self._prefix + name for name in _FIXED]
         self.kinds = list(_FIXED.values())
         self.meta = self.fixed[0]
@@ -99,12 +98,12 @@ class Keys:
 
     def bucket(self, crawl: bytes, seen_key: bytes) -> bytes:
         """Where a seen key is, in the crawl with this id."""
-        return self._seen(crawl) + seen_key[:4].hex()[: self._digits].encode()
+        return self._seen(crawl) + seen_key[:_BUCKET_BYTES].hex().encode()
 
     def buckets(self, crawl: bytes) -> Iterator[bytes]:
         """All keys in which seen keys of a crawl can be."""
-        for number in range(16**self._digits):
-            yield self._seen(crawl) + b"%0*x" % (self._digits, number)
+        for number in range(256**_BUCKET_BYTES):
+            yield self._seen(crawl) + b"%0*x" % (2 * _BUCKET_BYTES, number)
 
     def _seen(self, crawl: bytes) -> bytes:
         # A crawl that starts again from nothing has other buckets, at once.

@@ -16,14 +16,13 @@ from ...errors import AltschedError, ConfigError, SharedError, StoreError
 from ...redis_client.connection import address_of, connect, explain, explain_errors
 from ...redis_client.server import check_permissions, examine
 from ..events import OnEvent, ignore_events
-from ..options import Options
+from ..options import Options, SharedOptions
 from ..store.journal import Journal
 from .batches import PROTOCOL, Status
 from .exchange import Exchange
 from .frontier import SharedFrontier
 from .keys import Keys, seen_key_of, seen_key_of_sha1
 from .operating import HASHED, other_version, read_dead, unlink
-from .options import SharedOptions
 from .record import JobRecord, NoRecord, Record
 from .stream import Stream
 
@@ -269,13 +268,9 @@ class _Crawl:
             frontier.abandon()
             raise
         if restarts and stream.crawl != self._id:
-            self._forget(self._id)
+            with suppress(redis.RedisError):  # what was seen before takes memory, no more
+                unlink(self._client, self._keys.buckets(self._id))
         return frontier
-
-    def _forget(self, crawl: bytes) -> None:
-        """Delete what was seen in a crawl that has started again from nothing."""
-        with suppress(redis.RedisError):  # they take memory, no more
-            unlink(self._client, self._keys.buckets(crawl))
 
     def _read_dead(self) -> Iterator[tuple[bytes, str, bytes]]:
         with explain_errors(self._client):

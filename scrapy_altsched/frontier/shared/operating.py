@@ -19,11 +19,10 @@ import redis
 
 from ...errors import ConfigError, SharedError
 from ...redis_client.connection import address_of, explain_errors
+from ...redis_client.scripts import Script, read_script
 from ..entry import Counts
-from .batches import PROTOCOL, Status, pack
-from .exchange import Script
+from .batches import PROTOCOL, Status, pack, parse_reply
 from .keys import Keys
-from .scripts import read_requeue
 from .stream import Stream
 
 #: Keys that are deleted at a time: the server frees their memory in the background.
@@ -72,6 +71,9 @@ class SharedCrawl:
     :param key: the crawl's name.
     :ivar keys: where it is.
     :ivar name: what messages call it.
+
+    Every method raises :exc:`ConfigError` if a setting has to be changed, here or on the server,
+    and :exc:`SharedError` if there is no such crawl, or the server cannot be reached.
     """
 
     def __init__(self, client: redis.Redis, key: str) -> None:
@@ -81,11 +83,7 @@ class SharedCrawl:
         self.name = f"{key!r} on the Redis server at {address_of(client)}"
 
     def look(self) -> CrawlState:
-        """Look at it, without changing anything.
-
-        :raises ConfigError: a setting has to be changed, here or on the server.
-        :raises SharedError: there is no such crawl, or the server cannot be reached.
-        """
+        """Look at it, without changing anything."""
         keys = self.keys
         with explain_errors(self._client):
             crawl, about = self._look_up("about")
@@ -110,9 +108,7 @@ class SharedCrawl:
 
         :param are_sha1: whether fingerprints are SHA-1 hashes, by the note about them; of others an
             older version may have kept too little, which ends here.
-        :raises ConfigError: a setting has to be changed, here or on the server.
-        :raises SharedError: there is no such crawl, it is not finished, or the server cannot be
-            reached.
+        :raises SharedError: it is not finished.
         """
         with explain_errors(self._client):
             crawl, state, about = self._look_up("state", "about")
@@ -130,7 +126,8 @@ class SharedCrawl:
                     restarts=True,
                 )
                 batch = stream.build(want=0, feeding=False, observed=-1, leaving=True)
-                reply = Script(self._client).run(batch)
+                script = Script(self._client, read_script(__package__, "shared.lua"))
+                reply = parse_reply(script.run(batch.keys, batch.blob))
             if reply is None or reply.status is not Status.OK or reply.crawl == crawl:
                 raise SharedError(
                     f"The shared crawl {self.name} is not finished, and goes on when a worker is"
@@ -143,8 +140,6 @@ class SharedCrawl:
         """Delete it, with all that it knows; workers of it close with ``frontier_lost``.
 
         :return: how many requests it had accepted.
-        :raises ConfigError: a setting has to be changed, here or on the server.
-        :raises SharedError: there is no such crawl, or the server cannot be reached.
         """
         keys = self.keys
         with explain_errors(self._client):
@@ -156,11 +151,7 @@ class SharedCrawl:
         return int(accepted or 0)
 
     def dead(self) -> Iterator[tuple[bytes, str, bytes]]:
-        """Key, reason and stored value of every dead letter.
-
-        :raises ConfigError: a setting has to be changed, here or on the server.
-        :raises SharedError: there is no such crawl, or the server cannot be reached.
-        """
+        """Key, reason and stored value of every dead letter."""
         with explain_errors(self._client):
             self._look_up()
             yield from read_dead(self._client, self.keys)
@@ -172,17 +163,15 @@ class SharedCrawl:
 
         :param chosen: their keys.
         :return: how many of them were dead letters still.
-        :raises ConfigError: a setting has to be changed, here or on the server.
-        :raises SharedError: there is no such crawl, or the server cannot be reached; those of
-            earlier portions are pending.
+        :raises SharedError: as above; those of earlier portions are pending then.
         """
         count = 0
         rest = iter(chosen)
         with explain_errors(self._client):
             crawl, *_ = self._look_up()
-            script = self._client.register_script(read_requeue())
+            script = Script(self._client, read_script(__package__, "requeue.lua"))
             while portion := list(islice(rest, _REQUEUE_AT_ONCE)):
-                done: Any = script(self.keys.of_requeue, [crawl, pack(portion)])
+                done: int = script.run(self.keys.of_requeue, crawl, pack(portion))
                 if done < 0:
                     raise SharedError(
                         f"The shared crawl {self.name} was replaced meanwhile: list its dead"

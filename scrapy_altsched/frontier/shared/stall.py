@@ -38,12 +38,10 @@ class Stall:
         self._call: Call | None = None
 
     def start(self) -> None:
-        """Begin to look."""
         self._since = self._clock.monotonic()
         self._plan()
 
     def stop(self) -> None:
-        """Look no more."""
         if self._call is not None:
             self._call.cancel()
             self._call = None

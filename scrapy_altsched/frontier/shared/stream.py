@@ -16,7 +16,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from .batches import PROTOCOL, Addition, AdditionKind, Ending, Reply, pack
+from ..changes import Kind
+from .batches import NUMBERS, PROTOCOL, Addition, Ending, Reply, pack
 from .keys import Keys, field_of
 
 #: Most additions and most endings in a batch: the server serves nobody else meanwhile.
@@ -112,7 +113,6 @@ class Stream:
 
     @property
     def is_in_flight(self) -> bool:
-        """Whether a batch has no answer yet."""
         return self._sent is not None
 
     @property
@@ -153,7 +153,6 @@ class Stream:
         self._endings.append(ending)
 
     def release_endings(self) -> None:
-        """Let all endings be sent."""
         self._free = len(self._endings)
 
     def try_again(self) -> None:
@@ -214,13 +213,13 @@ class Stream:
         for addition in additions:
             at = 0
             field = b""
-            if addition.kind is not AdditionKind.ANY:
+            if addition.kind is not Kind.ADDED:
                 bucket = self._keys.bucket(self.crawl, addition.seen_key)
                 at = buckets.get(bucket) or buckets.setdefault(bucket, place(bucket))
                 field = field_of(addition.seen_key)
             flat_additions += (
                 addition.number,
-                int(addition.kind),
+                NUMBERS[addition.kind],
                 at,
                 field,
                 addition.slot,
@@ -230,7 +229,13 @@ class Stream:
             )
         flat_endings: list[object] = []
         for ending in endings:
-            flat_endings += ending.key, int(ending.kind), ending.after, ending.upto, ending.reason
+            flat_endings += (
+                ending.key,
+                NUMBERS[ending.kind],
+                ending.after,
+                ending.upto,
+                ending.reason,
+            )
         self._judged_sent, self._judged = self._judged, {}
         flat_judged = [part for pair in self._judged_sent.items() for part in pair]
         create: object = False

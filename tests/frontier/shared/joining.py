@@ -12,9 +12,9 @@ import redis
 from scrapy_altsched.errors import AltschedError
 from scrapy_altsched.frontier import Entry, Lease, Options
 from scrapy_altsched.frontier.events import Event
+from scrapy_altsched.frontier.options import SharedOptions
 from scrapy_altsched.frontier.shared.frontier import SharedFrontier
 from scrapy_altsched.frontier.shared.opening import Worker, open_shared
-from scrapy_altsched.frontier.shared.options import SharedOptions
 
 from ...clocks import ManualClock
 from ...frontiers import OWNER, page

@@ -21,8 +21,8 @@ from scrapy_altsched.frontier.shared.batches import Reply, parse_reply
 from scrapy_altsched.frontier.shared.frontier import SharedFrontier
 from scrapy_altsched.frontier.shared.keys import Keys
 from scrapy_altsched.frontier.shared.record import NoRecord
-from scrapy_altsched.frontier.shared.scripts import read_script
 from scrapy_altsched.frontier.shared.stream import EncodedBatch, Stream
+from scrapy_altsched.redis_client.scripts import CLOCK, read_script
 
 from ...clocks import ManualClock
 
@@ -37,6 +37,7 @@ _QUIET_AFTER = 2_500
 _MOST_STEPS = 25_000
 
 _PLAYED_CLOCK = "local function clock() return tonumber(ARGV[2]) end\n"
+_SCRIPT = read_script("scrapy_altsched.frontier.shared", "shared.lua")
 _COPY_ALL = """
 for _, key in ipairs(redis.call('KEYS', '*')) do redis.call('COPY', key, key, 'DB', ARGV[1]) end
 """
@@ -97,7 +98,7 @@ class Server:
     ) -> None:
         self._databases = [socket(number) for number in range(_DATABASES)]
         self._client = client = self._databases[0]
-        self._sha = client.script_load(change(read_script(_PLAYED_CLOCK)))
+        self._sha = client.script_load(change(_SCRIPT.replace(CLOCK, _PLAYED_CLOCK)))
         self._copy = client.script_load(_COPY_ALL)
         self.now = 0
         self.calls = 0
@@ -351,8 +352,8 @@ class Crawl:
         apart = "diff" in self.faults
         self._starts = [starts[at::_WORKERS] if apart else starts for at in range(_WORKERS)]
         self.server.begin()
-        self.keys = Keys("model", bits=4)
-        self.workers = [Worker(self, starts, Kept("test")) for starts in self._starts]
+        self.keys = Keys("model")
+        self.workers = [Worker(self, starts, Kept()) for starts in self._starts]
 
     def new_token(self) -> bytes:
         self._tokens += 1
@@ -380,7 +381,7 @@ class Crawl:
             for name in ("kill", "return"):
                 if name in faults and rng.random() < 0.002:
                     at = rng.randrange(_WORKERS)
-                    record = self.workers[at].record if name == "return" else Kept("test")
+                    record = self.workers[at].record if name == "return" else Kept()
                     self.workers[at] = Worker(self, self._starts[at], record)
             if "stop" in faults and rng.random() < setting.stop:
                 rng.choice(self.workers).stopped_until = step + rng.randrange(50, 400)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from scrapy_altsched.frontier.shared.batches import Addition, AdditionKind, Status
+from scrapy_altsched.frontier.changes import Kind
+from scrapy_altsched.frontier.shared.batches import Addition, Status
 from scrapy_altsched.frontier.shared.exchange import Exchange
 from scrapy_altsched.frontier.shared.keys import Keys, seen_key_of, slot_id_of
 from scrapy_altsched.frontier.shared.stream import EncodedBatch, Stream
@@ -90,7 +91,7 @@ def test_a_batch_whose_answer_was_lost_counts_once(asked: Asked, server: RedisSe
     assert asked.ask() is Status.OK
     entry = page("a")
     key, slot = seen_key_of(b"a"), slot_id_of("")
-    asked.stream.add(Addition(AdditionKind.UNIQUE, key, slot, b"\x80", False, encode_value(entry)))
+    asked.stream.add(Addition(Kind.ADDED_UNIQUE, key, slot, b"\x80", False, encode_value(entry)))
     # It is received while it stands still, and answered when nobody waits for that any more.
     server.suspend()
     asked.exchange.send(asked.build())

@@ -9,9 +9,9 @@ from scrapy import FormRequest, Request
 from scrapy.settings import Settings
 
 from scrapy_altsched.errors import ConfigError
-from scrapy_altsched.frontier.shared.options import SharedOptions
-from scrapy_altsched.redis_client.connection import SETTINGS
-from scrapy_altsched.settings import REDIS_SETTINGS, Config
+from scrapy_altsched.frontier.options import SharedOptions
+from scrapy_altsched.redis_client import SETTINGS
+from scrapy_altsched.settings import Config
 
 
 class OwnRequest(Request):
@@ -43,8 +43,6 @@ def test_each_setting_arrives() -> None:
         SHARED_PREFETCH=1,
         SHARED_IDLE="wait",
         SHARED_RESTART=1,
-        SHARED_REQUEST_CLASSES=[OWN],
-        SHARED_PICKLE="true",
         REDIS_HOST="h",
         REDIS_PARAMS={"password": "s3cret"},
     )
@@ -55,19 +53,21 @@ def test_each_setting_arrives() -> None:
         prefetch=1,
         idle="wait",
         restart=True,
-        request_classes=(OWN,),
-        pickle=True,
         redis=redis,
     )
     assert "s3cret" not in repr(found)
 
 
 def test_the_settings_of_the_server_that_are_read_are_those_that_are_used() -> None:
-    assert set(REDIS_SETTINGS) == set(SETTINGS)
     given = dict.fromkeys(SETTINGS, "1") | {"REDIS_PARAMS": {"db": 1}}
     found = options(**given)
     assert found is not None
     assert found.redis == given
+
+
+def test_whether_requests_may_be_pickled_arrives() -> None:
+    settings = Settings({"ALTSCHED_SHARED_PICKLE": "true"})
+    assert Config.from_settings(settings, disk=None).shared_pickle
 
 
 def test_parameters_that_are_no_dict_are_refused_without_their_password() -> None:
@@ -106,9 +106,8 @@ def test_what_is_neither_to_finish_nor_to_wait_is_refused(value: Any) -> None:
     ],
 )
 def test_request_classes_are_paths(value: Any, paths: tuple[str, ...]) -> None:
-    found = options(SHARED_REQUEST_CLASSES=value)
-    assert found is not None
-    assert found.request_classes == paths
+    settings = Settings({"ALTSCHED_SHARED_REQUEST_CLASSES": value})
+    assert Config.from_settings(settings, disk=None).shared_request_classes == paths
 
 
 @pytest.mark.parametrize("value", [["os.system"], ["scrapy.Spider"], [""], [None], 1, {OWN: 1}])
