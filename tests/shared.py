@@ -11,6 +11,7 @@ import redis
 from scrapy_altsched.frontier import Entry, Lease, Options, Verdict, Waiting
 from scrapy_altsched.frontier.changes import Kind
 from scrapy_altsched.frontier.contract import Pressure
+from scrapy_altsched.frontier.dead_letter import DeadLetter
 from scrapy_altsched.frontier.events import Event, Refused
 from scrapy_altsched.frontier.shared.additions import Additions
 from scrapy_altsched.frontier.shared.batches import Addition
@@ -153,8 +154,8 @@ class SettledShared:
         self._frontier.release(lease)
         self.commit()
 
-    def dead_letter(self, lease: Lease, reason: str) -> None:
-        self._frontier.dead_letter(lease, reason)
+    def dead_letter(self, lease: Lease, why: DeadLetter) -> None:
+        self._frontier.dead_letter(lease, why)
         self.commit()
 
     def commit(self, *arguments: Any, **options: Any) -> bool:

@@ -20,6 +20,7 @@ from hypothesis.stateful import (
 )
 
 from scrapy_altsched.frontier import Entry, Lease, Options, Order, Verdict
+from scrapy_altsched.frontier.dead_letter import DeadLetter
 from scrapy_altsched.frontier.events import LeaseLost
 from scrapy_altsched.frontier.shared.batches import Reply, parse_reply
 from scrapy_altsched.frontier.shared.keys import slot_id_of
@@ -222,7 +223,7 @@ class Machine(RuleBasedStateMachine):
         who, item = held[which % len(held)]
         lease = self.leases[who].pop(item)
         if how == "die":
-            self.workers[who].dead_letter(lease, "why")
+            self.workers[who].dead_letter(lease, DeadLetter("why"))
         else:
             getattr(self.workers[who], how)(lease)
         self.model.done += how == "finish"

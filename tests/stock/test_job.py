@@ -542,7 +542,7 @@ def test_a_request_whose_callback_is_gone_is_dead_with_the_reason(
     assert f"{len(lost)} requests of Scrapy's own scheduler cannot be restored" in caplog.text
     assert "Method 'detail' not found" in caplog.text
     frontier = ours.scheduler._session.frontier
-    reasons = [why for _, why, _ in journal_of(frontier).dead()]
+    reasons = [str(why) for _, why, _ in journal_of(frontier).dead()]
     assert len(reasons) == len(lost)
     assert all("it cannot be restored" in why and "detail" in why for why in reasons)
     # A dead one is known to have been seen.

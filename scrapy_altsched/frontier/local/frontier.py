@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import ForkedError, StoreError
 from ..contract import Frontier, Gate, Reason, Verdict, Waiting
+from ..dead_letter import DeadLetter
 from ..entry import Counts, Entry, Lease
 from ..events import (
     Committed,
@@ -212,7 +213,7 @@ class LocalFrontier:
     def _give_up(self, lease: Lease, reason: str) -> None:
         self._pending -= 1
         self._leases[lease.key] = lease
-        self.dead_letter(lease, reason)
+        self.dead_letter(lease, DeadLetter(reason))
         self._on_event(DeadLettered(lease.entry, reason))
 
     def note_response(self, lease: Lease) -> None:
@@ -238,8 +239,8 @@ class LocalFrontier:
         lease.held = True
         self._held[lease.key] = lease
 
-    def dead_letter(self, lease: Lease, reason: str) -> None:
-        self._end(lease, reason)
+    def dead_letter(self, lease: Lease, why: DeadLetter) -> None:
+        self._end(lease, why)
         self._live.dead += 1
 
     def release(self, lease: Lease) -> None:
@@ -291,7 +292,7 @@ class LocalFrontier:
     def note(self, name: str) -> bytes | None:
         return self._kept.note(name)
 
-    def dead(self) -> Iterator[tuple[bytes, str, bytes]]:
+    def dead(self) -> Iterator[tuple[bytes, DeadLetter, bytes]]:
         return self._kept.dead()
 
     # Committing
@@ -427,14 +428,14 @@ class LocalFrontier:
         if self._suspects.clear(fingerprint):
             self._kept.clear(fingerprint)
 
-    def _end(self, lease: Lease, reason: str | None = None) -> None:
+    def _end(self, lease: Lease, why: DeadLetter | None = None) -> None:
         slot = self._drop_lease(lease)
         entry = lease.entry
         if self._suspects.suspicions:
             self._clear(entry.fingerprint)
         if entry.payload is None:
             self._live.memory_only -= 1
-        self._kept.end(lease.key, slot, entry, reason)
+        self._kept.end(lease.key, slot, entry, why)
         self._slots.drop_if_empty(slot)
 
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 
 from ..contract import JobInfo, Pressure
+from ..dead_letter import DeadLetter
 from ..entry import Entry
 from ..queue.slots import Slot
 from ..store.lease_log import NullLeaseLog
@@ -58,7 +59,7 @@ class NoPersistence:
     def note(self, name: str) -> bytes | None:
         return None
 
-    def dead(self) -> Iterator[tuple[bytes, str, bytes]]:
+    def dead(self) -> Iterator[tuple[bytes, DeadLetter, bytes]]:
         return iter(())
 
     def take_claim(self, fingerprint: bytes, claim: bytes) -> None:
@@ -68,7 +69,7 @@ class NoPersistence:
         if entry.unique:
             self._seen.add(entry.fingerprint)
 
-    def end(self, key: bytes, slot: Slot, entry: Entry, reason: str | None) -> None:
+    def end(self, key: bytes, slot: Slot, entry: Entry, why: DeadLetter | None) -> None:
         pass
 
     def mark(self, fingerprint: bytes) -> None:

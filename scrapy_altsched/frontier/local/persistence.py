@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from ...errors import StoreError
 from ..contract import JobInfo
+from ..dead_letter import DeadLetter
 from ..entry import Entry
 from ..options import Options
 from ..queue.slots import Slot
@@ -177,8 +178,8 @@ class Persistence:
         """A note as the last commit left it."""
         return self.journal.note(name)
 
-    def dead(self) -> Iterator[tuple[bytes, str, bytes]]:
-        """Key, reason and stored value of every dead letter, as the last commit left them."""
+    def dead(self) -> Iterator[tuple[bytes, DeadLetter, bytes]]:
+        """Key, why, and stored value of every dead letter, as the last commit left them."""
         if self._saved.dead:
             yield from self.journal.dead()
 

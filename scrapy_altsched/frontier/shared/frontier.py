@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ...errors import ForkedError
 from ..changes import Kind
 from ..contract import Frontier, Gate, JobInfo, Pressure, Reason, Verdict, Waiting
+from ..dead_letter import DeadLetter
 from ..entry import Counts, Entry, Lease
 from ..events import DeadLettered, OnEvent, ignore_events
 from ..options import Options
@@ -34,7 +35,7 @@ from .stream import Stream
 _WAIT_WITHIN = 20.0
 
 #: Key, reason and payload of each dead letter.
-ReadDead = Callable[[], Iterable[tuple[bytes, str, bytes]]]
+ReadDead = Callable[[], Iterable[tuple[bytes, DeadLetter, bytes]]]
 
 _NO_NOTES: Mapping[str, bytes] = {}
 _EMPTY = Waiting(Reason.EMPTY)
@@ -201,16 +202,16 @@ class SharedFrontier:
             self._end_here(lease)
             self._additions.put_back(lease.entry)
 
-    def dead_letter(self, lease: Lease, reason: str) -> None:
+    def dead_letter(self, lease: Lease, why: DeadLetter) -> None:
         if lease.key:
-            self._end(lease, Kind.DIED, reason.encode("utf-8", "surrogatepass"))
+            self._end(lease, Kind.DIED, str(why).encode("utf-8", "surrogatepass"))
         else:
             self._finish_here(lease)
             self._here.dead += 1
 
     def _give_up(self, lease: Lease, reason: str) -> None:
         lease.origin = self._additions.works, self._stream.last_addition
-        self.dead_letter(lease, reason)
+        self.dead_letter(lease, DeadLetter(reason))
         self._on_event(DeadLettered(lease.entry, reason))
 
     def _end(self, lease: Lease, kind: Kind, reason: bytes = b"") -> None:
@@ -276,7 +277,7 @@ class SharedFrontier:
     def note(self, name: str) -> bytes | None:
         return self._record.note(name)
 
-    def dead(self) -> Iterator[tuple[bytes, str, bytes]]:
+    def dead(self) -> Iterator[tuple[bytes, DeadLetter, bytes]]:
         if self._server.reply.dead:
             yield from self._read_dead()
 

@@ -15,6 +15,7 @@ import redis
 from ...errors import AltschedError, ConfigError, SharedError, StoreError
 from ...redis_client.connection import address_of, connect, explain, explain_errors
 from ...redis_client.server import check_permissions, examine
+from ..dead_letter import DeadLetter
 from ..events import OnEvent, ignore_events
 from ..options import Options, SharedOptions
 from ..store.journal import Journal
@@ -272,6 +273,6 @@ class _Crawl:
                 unlink(self._client, self._keys.buckets(self._id))
         return frontier
 
-    def _read_dead(self) -> Iterator[tuple[bytes, str, bytes]]:
+    def _read_dead(self) -> Iterator[tuple[bytes, DeadLetter, bytes]]:
         with explain_errors(self._client):
             yield from read_dead(self._client, self._keys)
