@@ -18,9 +18,10 @@ from scrapy_altsched.frontier.shared.batches import Addition
 from scrapy_altsched.frontier.shared.exchange import Exchange
 from scrapy_altsched.frontier.shared.frontier import SharedFrontier
 from scrapy_altsched.frontier.shared.keys import Keys
-from scrapy_altsched.frontier.shared.record import NoRecord, Record
+from scrapy_altsched.frontier.shared.record import Record
 from scrapy_altsched.frontier.shared.sending import Link
 from scrapy_altsched.frontier.shared.stream import Stream
+from scrapy_altsched.frontier.store.job_run import MemoryRun
 
 from .clocks import ManualClock
 
@@ -62,7 +63,7 @@ class SettledShared:
         self._failures: list[redis.RedisError] = []
         token = next(_tokens).to_bytes(16, "big")
         tokens = itertools.count(1)
-        record = record or NoRecord()
+        record = record or Record(MemoryRun())
         self._stream = Stream(
             Keys("test"),
             lambda: token[8:] + next(tokens).to_bytes(8, "big"),

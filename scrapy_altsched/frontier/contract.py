@@ -152,8 +152,10 @@ class Frontier(SeenSet, Protocol):
     :ivar pressure: what waits for a commit.
     """
 
-    job: JobInfo
     pressure: Pressure
+
+    @property
+    def job(self) -> JobInfo: ...
 
     @property
     def is_over(self) -> bool:

@@ -29,10 +29,10 @@ from scrapy_altsched.frontier.events import Committed, Event, Refused, Unreadabl
 from scrapy_altsched.frontier.local import batches
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.local.persistence import Persistence
+from scrapy_altsched.frontier.store.job_run import JobRun
 from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.frontier.store.records import Batch
 from scrapy_altsched.frontier.store.states import DEAD, decode_value
-from scrapy_altsched.frontier.suspects import find_suspects
 from scrapy_altsched.maintenance.opening import open_frontier
 
 from ..frontiers import (
@@ -286,7 +286,8 @@ def test_slots_that_are_empty_leave_nothing_behind(disk: DiskKind) -> None:
     journal = Journal(disk.path, OWNER)
     assert list(journal.slots()) == []
     assert list(journal.pending()) == []
-    assert find_suspects(journal) == {}
+    assert list(journal.suspects()) == []
+    assert not JobRun(journal).evidence.in_flight
     journal.close()
 
 
