@@ -191,12 +191,7 @@ class Config:
 
         :raises ConfigError: one of the spider's rules is invalid.
         """
-        rules = self.url_rules or Rules()
-        more = getattr(spider, "url_rules", None)
-        if more is None:
-            return rules
-        spider_class = spider if isinstance(spider, type) else type(spider)
-        return rules.extended(more, name=f"{spider_class.__name__}.url_rules")
+        return (self.url_rules or Rules()).with_spider(spider)
 
     @classmethod
     def from_settings(cls, settings: BaseSettings, *, disk: bool | None, **given: Any) -> Config:

@@ -98,6 +98,17 @@ class Rules:
         more = [_Entry(rule, label, number) for label, rule in read_rules(source, name)]
         return Rules([*self._entries, *more])
 
+    def with_spider(self, spider: object) -> Rules:
+        """These rules and, after them, those in the ``url_rules`` of a spider or its class.
+
+        :raises ConfigError: as :meth:`load`.
+        """
+        more = getattr(spider, "url_rules", None)
+        if more is None:
+            return self
+        spider_class = spider if isinstance(spider, type) else type(spider)
+        return self.extended(more, name=f"{spider_class.__name__}.url_rules")
+
     def _may_keep_together(self) -> bool:
         """Whether two rules with ``keep_params`` may be for one URL."""
         keeping = {

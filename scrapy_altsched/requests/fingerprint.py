@@ -17,6 +17,7 @@ Why a URL that they match is canonical, with every w3lib since 2.0:
 
 from __future__ import annotations
 
+import difflib
 import json
 import logging
 import re
@@ -34,11 +35,11 @@ from scrapy.utils.request import fingerprint as scrapy_fingerprint
 from ..canonical import Canonical, Rules
 from ..engine.engine import reader_of
 from ..errors import ConfigError
-from ..settings import Config
 from .meta_keys import DEDUPE_KEY, SKIP_RULES, VERBATIM
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
+    from scrapy.settings import BaseSettings
     from scrapy.statscollectors import StatsCollector
     from typing_extensions import Self
 
@@ -46,6 +47,7 @@ logger = logging.getLogger(__name__)
 
 _MEMO_LIMIT = 10_000  # hosts
 _LONGEST = 255  # bytes
+_RULES_SETTING = "ALTSCHED_URL_RULES"
 
 _HOST = r"[a-z0-9._-]+"
 _PORT = r":(?:[1-9][0-9]{0,3}|[1-5][0-9]{4})"
@@ -171,8 +173,9 @@ class RequestFingerprinter:
         """
         ScrapyFingerprinter.from_crawler(crawler)  # warns of settings without effect
         try:
-            config = Config.from_settings(crawler.settings, disk=None)
-            return cls(config.rules_of(crawler.spider or crawler.spidercls))
+            return cls(
+                _read_rules(crawler.settings).with_spider(crawler.spider or crawler.spidercls)
+            )
         except ConfigError as error:
             logger.critical("%s", error)
             raise
@@ -317,6 +320,19 @@ def apply_rules(
 def makes_scrapys_own(fingerprinter: RequestFingerprinterProtocol) -> bool:
     """Whether it makes Scrapy's fingerprints, as long as no rule says otherwise."""
     return type(fingerprinter) is ScrapyFingerprinter
+
+
+def _read_rules(settings: BaseSettings) -> Rules:
+    """The rules of the setting, also where no scheduler or filter of ours checks all settings.
+
+    :raises ConfigError: a rule is invalid, or the setting's name is misspelled.
+    """
+    for name in map(str, settings):
+        if name.startswith("ALTSCHED_") and name != _RULES_SETTING:
+            wrong = name.removeprefix("ALTSCHED_").upper()
+            if difflib.get_close_matches(wrong, ["URL_RULES"], 1, 0.7):
+                raise ConfigError(f"Unknown setting {name} (did you mean {_RULES_SETTING}?).")
+    return Rules.load(settings.get(_RULES_SETTING), name=_RULES_SETTING)
 
 
 def _headers(request: Request, names: Sequence[str]) -> dict[str, list[str]]:

@@ -160,6 +160,29 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
     assert loaded & heavy == set()
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "scrapy_altsched.RequestFingerprinter",
+        "scrapy_altsched.requests.fingerprint.RequestFingerprinter",
+        "scrapy_altsched.fingerprint.RequestFingerprinter",
+    ],
+)
+def test_naming_the_fingerprinter_loads_neither_a_store_nor_a_server(path: str) -> None:
+    unneeded = {"rocksdict", "redis", "msgpack", "sortedcontainers"}
+    rooms = {
+        f"{PACKAGE}.{room}" for room in ("frontier", "maintenance", "redis_client", "settings")
+    }
+    script = (
+        "import sys; from scrapy.utils.misc import load_object;"
+        f" load_object({path!r}).from_crawler; print(*sys.modules)"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    loaded = set(run.stdout.split())
+    assert f"{PACKAGE}.requests.fingerprint" in loaded
+    assert loaded & (unneeded | rooms) == set()
+
+
 @pytest.mark.parametrize("name", scrapy_altsched.__all__)
 def test_each_public_name_is_there_when_it_is_asked_for(name: str) -> None:
     assert getattr(scrapy_altsched, name).__name__ == name

@@ -9,6 +9,7 @@ default it is small enough for every run of the suite.  A million::
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 import logging
@@ -37,6 +38,7 @@ from scrapy_altsched.requests import fingerprint as module
 from scrapy_altsched.requests.fingerprint import apply_rules, fingerprint, fingerprint_page
 from scrapy_altsched.requests.made_by import describe, differences
 from scrapy_altsched.requests.recent import page_of
+from scrapy_altsched.settings import Config
 
 from ..engines import OURS, StandIn
 
@@ -708,6 +710,19 @@ def test_a_rule_that_cannot_be_meant_stops_the_crawl_at_its_start(
     with pytest.raises(ConfigError, match="ignore_params"):
         get_crawler(Spider, {"REQUEST_FINGERPRINTER_CLASS": name, **values})
     assert [record.levelno for record in caplog.records] == [logging.CRITICAL] * 2
+
+
+@pytest.mark.parametrize("name", ["ALTSCHED_URL_RULE", "ALTSCHED_RULES", "ALTSCHED_url_rules"])
+def test_a_misspelled_setting_is_refused_by_the_fingerprinter_alone(name: str) -> None:
+    settings = {"REQUEST_FINGERPRINTER_CLASS": "scrapy_altsched.RequestFingerprinter", name: []}
+    with pytest.raises(ConfigError, match=rf"{name} \(did you mean ALTSCHED_URL_RULES\?\)"):
+        get_crawler(Spider, settings)
+
+
+def test_no_other_setting_is_mistaken_for_misspelled_rules() -> None:
+    names = [item.name for item in dataclasses.fields(Config) if "check" in item.metadata]
+    settings = {f"ALTSCHED_{name.upper()}": None for name in names}
+    RequestFingerprinter.from_crawler(get_crawler(Spider, settings))
 
 
 def run(jobdir: Path, url: str, spider: type[Spider] = Spider, **values: Any) -> bool:
