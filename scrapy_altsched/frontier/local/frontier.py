@@ -32,6 +32,7 @@ from ..queue.window import Window
 from ..store.journal import Journal
 from ..store.lease_log import ALONE, LEASED, RECEIVED
 from ..store.records import Level
+from ..store.states import decode_value, encode_value
 from ..suspects import Suspects
 from .in_memory import NoPersistence
 from .persistence import NO_NOTES, Persistence
@@ -106,7 +107,9 @@ class LocalFrontier:
         self._completed = 0
         self._closed = False
         self._window = Window(
-            kept,
+            kept.read_pending,
+            encode_value,
+            decode_value,
             kept.memory_requests,
             unwritten=kept.unwritten,
             out=(self._leases, self._held, suspects.withheld, kept.ended),
