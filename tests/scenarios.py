@@ -39,7 +39,7 @@ def have_small_batches() -> None:
     """Have batches in several parts even in a job of few pages; for processes of their own."""
     for module, constant in (
         (batches, "BATCH"),
-        (rewriter, "_CHUNK"),
+        (rewriter, "CHUNK"),
     ):
         assert hasattr(module, constant)
         setattr(module, constant, 3)

@@ -136,7 +136,7 @@ class EqualStartRequests:
 def test_equal_start_requests_of_scrapys_scheduler_cost_the_same_each(
     tmp_path: Path, lookups: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scrapy_altsched.maintenance.rewriter._CHUNK", 10)
+    monkeypatch.setattr("scrapy_altsched.maintenance.rewriter.CHUNK", 10)
     store = Store(tmp_path / "frontier")
     store.create(Identity.new("spider"))
     source: Any = EqualStartRequests()

@@ -49,7 +49,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_module("scrapy_altsched.maintenance.rewriter"), "_CHUNK", CHUNK)
+    monkeypatch.setattr(import_module("scrapy_altsched.maintenance.rewriter"), "CHUNK", CHUNK)
 
 
 @pytest.fixture
@@ -411,7 +411,7 @@ from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.maintenance import rewriter
 from scrapy_altsched.maintenance.refingerprint import refingerprint
 
-rewriter._CHUNK = int(sys.argv[3])
+rewriter.CHUNK = int(sys.argv[3])
 left = int(sys.argv[2])
 
 def progress():

@@ -47,7 +47,7 @@ CHANGES = [
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_module("scrapy_altsched.maintenance.rewriter"), "_CHUNK", CHUNK)
+    monkeypatch.setattr(import_module("scrapy_altsched.maintenance.rewriter"), "CHUNK", CHUNK)
 
 
 @pytest.fixture

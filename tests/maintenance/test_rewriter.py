@@ -20,7 +20,7 @@ CHUNK = 3
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """A store with requests 0 and 1 in slot "a", and 2 in slot "b"."""
-    monkeypatch.setattr(module, "_CHUNK", CHUNK)
+    monkeypatch.setattr(module, "CHUNK", CHUNK)
     store = Store(tmp_path / "store")
     store.create(Identity.new("spider"))
     rewriter = Rewriter(store)
