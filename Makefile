@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo demo-shared soak test test-slow test-oldest lint bench clean
+.PHONY: demo demo-shared soak test test-all test-oldest lint bench clean
 
 # Kills a crawl with SIGKILL, resumes it, and shows what was lost, beside Scrapy's own scheduler.
 demo: $(VENV)/installed
@@ -17,15 +17,15 @@ demo-shared: $(VENV)/installed
 soak: $(VENV)/installed
 	$(BIN)/python example_project/soak.py
 
-# Lint, types, and all tests that do not take minutes, against real files, processes and sites.
+# Lint, types, and what needs no process of its own, with a dozen whole crawls: three minutes.
 test: lint
-	$(BIN)/python -m pytest -n auto -m "not slow"
+	$(BIN)/python -m pytest -n auto -m "not long"
 
-# The tests that take minutes: whole matrices of faults, and many deaths in a row.
-test-slow: $(VENV)/installed
-	$(BIN)/python -m pytest -n auto -m slow
+# All other tests: commands and crawls in processes of their own, matrices of faults, many deaths.
+test-all: $(VENV)/installed
+	$(BIN)/python -m pytest -n auto -m long
 
-# All tests again where everything is as old as is supported: see tox.ini. On Python 3.10 if the
+# All tests but the slowest again, where everything is as old as is supported: see tox.ini. On Python 3.10 if the
 # machine has it, else on the next one that it has; of pyenv's, all that are installed count.
 test-oldest: $(VENV)/installed
 	PYENV_VERSION="$$(pyenv versions --bare 2>/dev/null | paste -sd: -)" $(BIN)/tox run -e oldest

@@ -9,6 +9,7 @@ import pytest
 import redis
 from scrapy.utils.reactor import install_reactor, is_reactor_installed
 
+from .reach import starts_process
 from .servers import RedisServer
 
 ASYNCIO = "twisted.internet.asyncioreactor.AsyncioSelectorReactor"
@@ -17,6 +18,15 @@ ASYNCIO = "twisted.internet.asyncioreactor.AsyncioSelectorReactor"
 # is for both, tox.ini says.
 if (reactor := os.environ.get("REACTOR", ASYNCIO)) != "none" and not is_reactor_installed():
     install_reactor(reactor)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as ``long`` what starts a process of its own, but for the crawls marked ``smoke``."""
+    for item in items:
+        if isinstance(item, pytest.Function) and not item.get_closest_marker("smoke"):
+            name = item.function.__name__
+            if item.get_closest_marker("slow") or starts_process(item.module.__name__, name):
+                item.add_marker("long")
 
 
 @pytest.fixture(scope="session")

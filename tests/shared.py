@@ -11,15 +11,17 @@ import redis
 from scrapy_altsched.frontier import Entry, Lease, Options, Verdict, Waiting
 from scrapy_altsched.frontier.changes import Kind
 from scrapy_altsched.frontier.contract import Pressure
+from scrapy_altsched.frontier.dead_letter import DeadLetter
 from scrapy_altsched.frontier.events import Event, Refused
 from scrapy_altsched.frontier.shared.additions import Additions
 from scrapy_altsched.frontier.shared.batches import Addition
 from scrapy_altsched.frontier.shared.exchange import Exchange
 from scrapy_altsched.frontier.shared.frontier import SharedFrontier
 from scrapy_altsched.frontier.shared.keys import Keys
-from scrapy_altsched.frontier.shared.record import NoRecord, Record
+from scrapy_altsched.frontier.shared.record import Record
 from scrapy_altsched.frontier.shared.sending import Link
 from scrapy_altsched.frontier.shared.stream import Stream
+from scrapy_altsched.frontier.store.job_run import MemoryRun
 
 from .clocks import ManualClock
 
@@ -61,7 +63,7 @@ class SettledShared:
         self._failures: list[redis.RedisError] = []
         token = next(_tokens).to_bytes(16, "big")
         tokens = itertools.count(1)
-        record = record or NoRecord()
+        record = record or Record(MemoryRun())
         self._stream = Stream(
             Keys("test"),
             lambda: token[8:] + next(tokens).to_bytes(8, "big"),
@@ -153,8 +155,8 @@ class SettledShared:
         self._frontier.release(lease)
         self.commit()
 
-    def dead_letter(self, lease: Lease, reason: str) -> None:
-        self._frontier.dead_letter(lease, reason)
+    def dead_letter(self, lease: Lease, why: DeadLetter) -> None:
+        self._frontier.dead_letter(lease, why)
         self.commit()
 
     def commit(self, *arguments: Any, **options: Any) -> bool:

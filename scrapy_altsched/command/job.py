@@ -12,8 +12,8 @@ from rich.console import Console
 from scrapy.exceptions import UsageError
 
 from ..errors import CodecError, JobdirError
+from ..frontier.dead_letter import Cause, DeadLetter
 from ..frontier.store.jobdir import Identity, read_identity, refuse_newer
-from ..frontier.store.records import CANNOT_BE_RESTORED
 from ..requests.codec import decode_fields, decode_request
 from .project import Project
 
@@ -101,7 +101,7 @@ def make_inspector(spider: type[Spider] | None) -> Callable[[bytes], str | None]
                 # Its methods are looked up, not called: the class will do.
                 decode_request(payload, cast("Spider", spider))
         except CodecError as error:
-            return f"{CANNOT_BE_RESTORED}{error}"
+            return str(DeadLetter(str(error), Cause.UNRESTORABLE))
         return None
 
     return inspect

@@ -140,7 +140,7 @@ def _show(out: Console, dead: list[DeadRequest], url_of: _UrlOf, job: str) -> No
     table.add_column("why it is dead", overflow="fold")
     for request in dead:
         url = url_of(request.payload) or "(lived in memory only, or is damaged)"
-        table.add_row(request.fingerprint.hex(), url, request.why)
+        table.add_row(request.fingerprint.hex(), url, str(request.why))
     out.print(table)
     command = f"scrapy altsched requeue {job}"
     out.print(f"Make them pending again with: {command} --all (or name some: {command} URL ...)")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import CodecError
 from ..frontier import Frontier, Lease, Reason, Waiting
-from ..frontier.store.records import CANNOT_BE_RESTORED
+from ..frontier.dead_letter import Cause, DeadLetter
 from . import messages
 from .committer import Committer
 from .every_run import EveryRun
@@ -136,7 +136,7 @@ class Handout:
         fixed.
         """
         entry = lease.entry
-        why = f"{CANNOT_BE_RESTORED}{error}"
+        why = DeadLetter(str(error), Cause.UNRESTORABLE)
         self._frontier.dead_letter(lease, why)
         self._dead_letters.note(entry.fingerprint, entry.payload or b"", why)
         failed = self._dead_letters.failed_here

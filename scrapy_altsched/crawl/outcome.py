@@ -6,7 +6,7 @@ import enum
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from ..frontier.store.records import CANNOT_BE_RESTORED
+from ..frontier.dead_letter import Cause, DeadLetter
 
 if TYPE_CHECKING:
     from ..frontier import Counts
@@ -76,16 +76,15 @@ class DeadLetters:
         for request in stored:
             self._note(request.fingerprint, request.payload, request.why)
 
-    def note(self, fingerprint: bytes, payload: bytes, why: str) -> None:
+    def note(self, fingerprint: bytes, payload: bytes, why: DeadLetter) -> None:
         """A request became a dead letter in this run."""
         self.failed_here += self._note(fingerprint, payload, why)
 
-    def _note(self, fingerprint: bytes, payload: bytes, why: str) -> bool:
-        failed = why.startswith(CANNOT_BE_RESTORED)
+    def _note(self, fingerprint: bytes, payload: bytes, why: DeadLetter) -> bool:
+        failed = why.cause is Cause.UNRESTORABLE
         self.unrestorable += failed
         examples = self._examples[failed]
         if len(examples) < _EXAMPLES:
-            why = why.removeprefix(CANNOT_BE_RESTORED)
             examples.append(f"{self._url_of(payload) or fingerprint.hex()}: {why}")
         return failed
 

@@ -32,7 +32,7 @@ class Kind(enum.IntEnum):
     ADDED = enum.auto()
     #: A request is done.  Key: of the request.
     DONE = enum.auto()
-    #: A request became a dead letter.  Key: of the request.  Detail: the reason, as a clause.
+    #: A request became a dead letter.  Key: of the request.  Detail: why.
     DIED = enum.auto()
     #: A fingerprint, which is the key, is seen, without a request.
     MARKED = enum.auto()

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from .dead_letter import DeadLetter
 from .entry import Counts, Entry, Lease
 
 
@@ -151,8 +152,10 @@ class Frontier(SeenSet, Protocol):
     :ivar pressure: what waits for a commit.
     """
 
-    job: JobInfo
     pressure: Pressure
+
+    @property
+    def job(self) -> JobInfo: ...
 
     @property
     def is_over(self) -> bool:
@@ -198,8 +201,8 @@ class Frontier(SeenSet, Protocol):
     def release(self, lease: Lease) -> None:
         """Give a leased request back, as it was: it is pending again, at its old place."""
 
-    def dead_letter(self, lease: Lease, reason: str) -> None:
-        """Keep a leased request that can never be worked on as a dead letter, with the reason."""
+    def dead_letter(self, lease: Lease, why: DeadLetter) -> None:
+        """Keep a leased request that can never be worked on as a dead letter."""
 
     def counts(self) -> Counts:
         """How many requests are in which state, uncommitted changes included."""
@@ -210,8 +213,8 @@ class Frontier(SeenSet, Protocol):
         :raises StoreError: it could not be read.
         """
 
-    def dead(self) -> Iterator[tuple[bytes, str, bytes]]:
-        """Key, reason and stored value of every dead letter, as the last commit left them.
+    def dead(self) -> Iterator[tuple[bytes, DeadLetter, bytes]]:
+        """Key, cause and text, and stored value of every dead letter, as the last commit left them.
 
         :raises StoreError: they could not be read.
         """

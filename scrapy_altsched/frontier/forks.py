@@ -2,7 +2,7 @@
 
 A lock taken with ``flock`` belongs to the open file, which a forked child shares: a worker of a
 ``ProcessPoolExecutor`` that outlives its crawl would hold the crawl's job directory.  Closing the
-descriptor in the child takes nothing from the parent.
+descriptor in the child takes nothing from the parent.  A frontier is its own process's, too.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import os
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+
+from ..errors import ForkedError
 
 
 def call_in_child(call: Callable[[], None]) -> None:
@@ -23,7 +25,7 @@ _closers: set[weakref.WeakMethod[Callable[[], None]]] = set()
 
 
 def close_in_child(close: Callable[[], None]) -> None:
-    """Have each forked child call *close*, a method that closes its object's files."""
+    """Have each forked child call *close*, a method, as long as its object lives."""
     _closers.add(weakref.WeakMethod(close, _closers.discard))
 
 
@@ -36,3 +38,32 @@ def _close_all() -> None:
 
 
 call_in_child(_close_all)
+
+
+class Owner:
+    """The process that opened a frontier, which alone may use it.
+
+    :ivar is_forked: whether this is a forked child of that process.
+    """
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self.is_forked = False
+        close_in_child(self._note_fork)
+
+    def _note_fork(self) -> None:
+        self.is_forked = True
+
+    def check(self) -> None:
+        """Check that this is that process.
+
+        In the path of every request :attr:`is_forked` is looked at first.
+
+        :raises ForkedError: it is a forked child.
+        """
+        if self.is_forked:
+            raise ForkedError(
+                f"The frontier of process {self._pid} was used in process {os.getpid()}, forked"
+                " from it. Schedule requests in the crawl's own process only; in the child, end"
+                " with os._exit()."
+            )

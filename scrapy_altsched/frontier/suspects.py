@@ -41,7 +41,6 @@ from dataclasses import replace
 from .clock import Call, Clock
 from .entry import Lease
 from .events import Isolated, IsolationEnded, LeasesReady, OnEvent
-from .store.journal import Journal
 from .store.lease_log import Evidence
 from .store.records import Level, Suspicion
 
@@ -59,11 +58,6 @@ _PACES = {False: (0.2, 3.0), True: (1.0, 30.0)}
 _ALONE_EVERY = 600.0
 #: Seconds for which nothing else is leased then, until nothing is in flight.
 _QUIET_WITHIN = 10.0
-
-
-def find_suspects(journal: Journal) -> dict[bytes, Suspicion]:
-    """Fingerprint of each request that may have killed a process -> what is held against it."""
-    return judge(dict(journal.suspects()), journal.leases.read(journal.counters().run))
 
 
 def judge(stored: Mapping[bytes, Suspicion], evidence: Evidence) -> dict[bytes, Suspicion]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..errors import JobdirError
+from ..frontier.dead_letter import DeadLetter
 from ..frontier.entry import Entry
 from ..frontier.queue.order import Order
 from ..frontier.store.records import (
@@ -81,7 +82,7 @@ class Source(Protocol):
     def is_trusted(self) -> bool:
         """Whether what was seen, and is not pending, is taken as done."""
 
-    def requests(self) -> Iterator[tuple[Entry, str | None]]:
+    def requests(self) -> Iterator[tuple[Entry, DeadLetter | None]]:
         """Requests, those of one queue in the order they were pushed; if dead, why."""
 
     def fingerprints(self) -> Iterator[bytes]:
@@ -152,7 +153,7 @@ class _Import:
         #: Fingerprint of a start request -> how many of it there are, if it is more than one.
         self._repeated: dict[bytes, int] = {}
 
-    def add(self, entry: Entry, why: str | None) -> None:
+    def add(self, entry: Entry, why: DeadLetter | None) -> None:
         if entry.unique and self._mark(entry.fingerprint) and self._is_new:
             self.imported.duplicates += 1
             return

@@ -22,7 +22,7 @@ from ..frontier.store.records import (
     encode_claim,
 )
 from ..frontier.store.states import UNQUEUED, State, decode_value, encode_value
-from ..frontier.suspects import find_suspects
+from ..frontier.suspects import judge
 from .rewriter import Rewriter
 
 #: Payload -> fingerprint, of at most 255 bytes; raises CodecError if it cannot be decoded.
@@ -76,7 +76,8 @@ class _Refingerprinting:
         self._progress = progress
         self._rewriter = Rewriter(journal)
         self._names = {slot_id: name for slot_id, _, name in journal.slots()}
-        self._suspects = find_suspects(journal)
+        last_run = journal.counters().run
+        self._suspects = judge(dict(journal.suspects()), journal.leases.read(last_run))
         self._outcome = Refingerprinted(done=journal.counters().done)
         #: New fingerprints of all pending requests, in the order of their keys.
         self._made: list[bytes] = []

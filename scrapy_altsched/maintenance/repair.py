@@ -18,11 +18,11 @@ from typing import Any
 
 from ..disk import force_name
 from ..errors import JobdirError, StoreDamagedError
+from ..frontier.dead_letter import Cause, DeadLetter
 from ..frontier.queue.order import Order
 from ..frontier.store.jobdir import REPAIRED, Identity, Jobdir, LastCommit
 from ..frontier.store.journal import Journal
 from ..frontier.store.records import (
-    CANNOT_BE_RESTORED,
     DAMAGE,
     ORPHANS,
     Batch,
@@ -104,8 +104,9 @@ def accept_loss(path: Path, owner: str) -> int:
         counts = replace(counters, accepted=accounted)
         batch = Batch(counts, notes={DAMAGE: b"", ORPHANS: b"0"})
         for key, why, value in journal.dead():
-            if why.startswith(CANNOT_BE_RESTORED):
-                batch.stored[DEAD].append((key, DEAD.join(f"given up, since {why}", value)))
+            if why.cause is Cause.UNRESTORABLE:
+                given_up = DeadLetter(why.text, Cause.GIVEN_UP)
+                batch.stored[DEAD].append((key, DEAD.join(given_up, value)))
         journal.write(batch, wait=True)
         return max(0, counters.accepted - accounted) + len(batch.stored[DEAD])
     finally:

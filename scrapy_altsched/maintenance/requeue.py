@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from ..frontier.dead_letter import DeadLetter
 from ..frontier.queue.order import DEFAULT_ORDER, Order
 from ..frontier.store.journal import Journal
 from ..frontier.store.states import DEAD, decode_value
@@ -16,8 +17,8 @@ from .rewriter import Rewriter
 class HasDead(Protocol):
     """Rows, or a frontier."""
 
-    def dead(self) -> Iterator[tuple[bytes, str, bytes]]:
-        """Key, reason and stored value of every dead letter."""
+    def dead(self) -> Iterator[tuple[bytes, DeadLetter, bytes]]:
+        """Key, cause and text, and stored value of every dead letter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +27,12 @@ class DeadRequest:
 
     :ivar key: the key it was pending under.
     :ivar payload: the encoded request; empty for one that lived in memory only.
-    :ivar why: the reason, as a clause.
     """
 
     key: bytes
     fingerprint: bytes
     payload: bytes
-    why: str
+    why: DeadLetter
     value: bytes
 
 

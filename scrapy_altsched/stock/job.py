@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from ..disk import force_name
 from ..errors import JobdirError
 from ..frontier import Entry, Runs
+from ..frontier.dead_letter import DeadLetter
 from ..maintenance.importing import Imported
 from ..maintenance.progress import progress
 from ..requests.codec import encode_request
@@ -174,7 +175,7 @@ class StockJob:
     def is_trusted(self) -> bool:
         return self._trusts_seen or not self.unclean
 
-    def requests(self) -> Iterator[tuple[Entry, str | None]]:
+    def requests(self) -> Iterator[tuple[Entry, DeadLetter | None]]:
         title = "Importing requests of Scrapy's own scheduler"
         with progress(title, sum(self.kinds.values())) as step:
             for queue in self._queues:

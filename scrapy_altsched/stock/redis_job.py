@@ -14,6 +14,7 @@ import redis
 
 from ..errors import CodecError, InputError
 from ..frontier import Entry, Runs
+from ..frontier.dead_letter import DeadLetter
 from ..maintenance.importing import Imported
 from ..maintenance.progress import progress
 from ..redis_client.connection import address_of, explain_errors
@@ -114,7 +115,7 @@ class RedisJob:
         """How many requests it holds."""
         return self.pending
 
-    def requests(self) -> Iterator[tuple[Entry, str | None]]:
+    def requests(self) -> Iterator[tuple[Entry, DeadLetter | None]]:
         with progress("Importing requests of scrapy-redis", self.pending) as step:
             for record in self._records():
                 restored = self._restorer.restore(record)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import CodecError
 from ..frontier import Entry
-from ..frontier.store.records import CANNOT_BE_RESTORED
+from ..frontier.dead_letter import Cause, DeadLetter
 from ..requests.codec import adopt_record, decode_request, decode_without_callbacks
 
 if TYPE_CHECKING:
@@ -41,18 +41,18 @@ class Restorer:
         self._is_filtered = is_filtered
         self.first_dead: str | None = None
 
-    def restore(self, record: bytes) -> tuple[Entry, str | None] | None:
+    def restore(self, record: bytes) -> tuple[Entry, DeadLetter | None] | None:
         """A request, and why it is dead if it is; ``None``: *record* is not a request."""
         try:
             payload = adopt_record(record)
         except CodecError:
             return None
-        why: str | None = None
+        why: DeadLetter | None = None
         try:
             request = decode_request(payload, self._spider)
             payload = self._encode(request)
         except CodecError as error:
-            why = f"{CANNOT_BE_RESTORED}{error}"
+            why = DeadLetter(str(error), Cause.UNRESTORABLE)
             try:
                 request = decode_without_callbacks(payload)
             except CodecError:
@@ -63,7 +63,8 @@ class Restorer:
         except MemoryError:
             raise
         except Exception as error:  # of a fingerprinter or a downloader of the project's own
-            why = f"it has no fingerprint or slot: {type(error).__name__}: {error}"
+            text = f"it has no fingerprint or slot: {type(error).__name__}: {error}"
+            why = DeadLetter(text)
             return self._dead(payload, why), why
         if why is not None:
             self.first_dead = self.first_dead or f"{request.url}: {why}"
@@ -81,7 +82,7 @@ class Restorer:
             why,
         )
 
-    def _dead(self, payload: bytes, why: str) -> Entry:
-        self.first_dead = self.first_dead or why
+    def _dead(self, payload: bytes, why: DeadLetter) -> Entry:
+        self.first_dead = self.first_dead or str(why)
         fingerprint = hashlib.sha1(payload, usedforsecurity=False).digest()
         return Entry(fingerprint, payload=payload, unique=False)

@@ -18,6 +18,7 @@ def altsched(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.smoke
 def test_scrapy_lists_the_command() -> None:
     command = [sys.executable, "-m", "scrapy", "--help"]
     run = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=120)

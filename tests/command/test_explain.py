@@ -83,6 +83,7 @@ def answer(project: Path, *arguments: object) -> Any:
 # URLs
 
 
+@pytest.mark.smoke
 def test_a_url_is_explained_step_by_step(project: Path) -> None:
     run = explain(project, "http://www.shop.example/a/?utm_source=x&b=1#top")
     assert (run.returncode, run.stderr) == (0, "")

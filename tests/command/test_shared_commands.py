@@ -77,6 +77,7 @@ def test_a_crawl_that_is_not_there(
     assert server.client().dbsize() == 0
 
 
+@pytest.mark.smoke
 @pytest.mark.slow
 def test_restart_and_drop(crawl: Crawl, server: RedisServer) -> None:
     work(crawl, server, CLOSESPIDER_PAGECOUNT=1)

@@ -11,6 +11,7 @@ import pytest
 
 from scrapy_altsched.errors import ForkedError
 from scrapy_altsched.frontier import Entry, Lease, Options, Order, Verdict
+from scrapy_altsched.frontier.dead_letter import DeadLetter
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 
 from ..frontiers import (
@@ -389,7 +390,7 @@ def test_a_dead_letter_is_dead_and_stays_seen(
     frontier.add(page("a", stored=stored))
     if commits:
         frontier.commit()
-    frontier.dead_letter(take(frontier), "it cannot be worked on")
+    frontier.dead_letter(take(frontier), DeadLetter("it cannot be worked on"))
     frontier.commit()
     counts = frontier.counts()
     assert (counts.pending, counts.leased, counts.done, counts.dead) == (0, 0, 0, 1)
@@ -478,7 +479,7 @@ def test_counts_add_up_after_any_transitions(kind: MemoryKind, seed: int) -> Non
                 [
                     (frontier.finish, "done"),
                     (frontier.release, "pending"),
-                    (lambda lease: frontier.dead_letter(lease, "why"), "dead"),
+                    (lambda lease: frontier.dead_letter(lease, DeadLetter("why")), "dead"),
                 ]
             )
             end(lease)
@@ -521,7 +522,7 @@ VERBS: dict[str, Callable[[LocalFrontier, Lease], object]] = {
     "finish": lambda frontier, lease: frontier.finish(lease),
     "hold": lambda frontier, lease: frontier.hold(lease),
     "release": lambda frontier, lease: frontier.release(lease),
-    "dead_letter": lambda frontier, lease: frontier.dead_letter(lease, "why"),
+    "dead_letter": lambda frontier, lease: frontier.dead_letter(lease, DeadLetter("why")),
     "forget": lambda frontier, _: frontier.forget(b"a"),
     "counts": lambda frontier, _: frontier.counts(),
     "commit": lambda frontier, _: frontier.commit(),

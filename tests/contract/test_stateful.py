@@ -24,6 +24,7 @@ from hypothesis.stateful import (
 
 from scrapy_altsched.frontier import Entry, Lease, Options, Order, Verdict
 from scrapy_altsched.frontier.changes import Kind
+from scrapy_altsched.frontier.dead_letter import DeadLetter
 from scrapy_altsched.frontier.local import batches
 from scrapy_altsched.frontier.local.persistence import Persistence
 from scrapy_altsched.frontier.store.lease_log import Evidence
@@ -355,7 +356,7 @@ class Machine(RuleBasedStateMachine):
         lease = self.leases.pop(item)
         self.model.end(item, how)
         if how == "bury":
-            self.frontier.dead_letter(lease, "why")
+            self.frontier.dead_letter(lease, DeadLetter("why"))
         else:
             getattr(self.frontier, how)(lease)
 
@@ -459,7 +460,7 @@ class Machine(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("policy", ["slots", "one"])
-@pytest.mark.parametrize("direction", ["lifo", "fifo"])
+@pytest.mark.parametrize("direction", ["lifo", pytest.param("fifo", marks=pytest.mark.long)])
 def test_the_disk_frontier_behaves_as_the_model(
     policy: str, direction: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,9 +20,11 @@ from hypothesis.stateful import (
 )
 
 from scrapy_altsched.frontier import Entry, Lease, Options, Order, Verdict
+from scrapy_altsched.frontier.dead_letter import DeadLetter
 from scrapy_altsched.frontier.events import LeaseLost
 from scrapy_altsched.frontier.shared.batches import Reply, parse_reply
 from scrapy_altsched.frontier.shared.keys import slot_id_of
+from scrapy_altsched.frontier.store.job_run import MemoryRun
 from scrapy_altsched.redis_client.scripts import CLOCK, read_script
 
 from ..frontier.shared.model import Kept
@@ -146,7 +148,7 @@ class Machine(RuleBasedStateMachine):
         self.order = Order.parse(f"{self.policy_and_direction}/{start}")
         self.server = Server(self.client)
         self.model = Model(self.order)
-        self.records = [Kept() for _ in range(WORKERS)]
+        self.records = [Kept(MemoryRun()) for _ in range(WORKERS)]
         self.workers = [self.open(record) for record in self.records]
         #: What each worker has leased, in the order of leases.
         self.leases: list[dict[Item, Lease]] = [{} for _ in range(WORKERS)]
@@ -222,7 +224,7 @@ class Machine(RuleBasedStateMachine):
         who, item = held[which % len(held)]
         lease = self.leases[who].pop(item)
         if how == "die":
-            self.workers[who].dead_letter(lease, "why")
+            self.workers[who].dead_letter(lease, DeadLetter("why"))
         else:
             getattr(self.workers[who], how)(lease)
         self.model.done += how == "finish"
@@ -274,7 +276,7 @@ class Machine(RuleBasedStateMachine):
         self.workers[who].close()
         self.give_back(who)
         self.lost = [(other, lease) for other, lease in self.lost if other != who]
-        self.records[who] = Kept()
+        self.records[who] = Kept(MemoryRun())
         self.workers[who] = self.open(self.records[who])
         self.yields[who] = {}
 

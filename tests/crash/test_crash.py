@@ -80,6 +80,7 @@ def test_killed_at_each_event_of_one_kind(tmp_path: Path, event: str) -> None:
         assert_complete(crawl, site, set(graph))
 
 
+@pytest.mark.smoke
 def test_what_is_added_while_nothing_is_leased_survives_a_kill_right_after(tmp_path: Path) -> None:
     with Site({"/start": Page(), "/fed": Page()}) as site:
         crawl = Crawl(tmp_path, "fed", site.url, die=1)
@@ -150,6 +151,7 @@ def test_a_page_is_not_done_while_its_item_is_in_a_pipeline(tmp_path: Path) -> N
         assert_complete(crawl, site, {"/0", "/1", "/2"})
 
 
+@pytest.mark.smoke
 def test_spider_state_is_restored_after_a_kill(tmp_path: Path) -> None:
     graph = random_graph(30, 2, 3)
     with Site(graph) as site:
@@ -214,6 +216,7 @@ def test_a_broken_start_leaves_the_job_unfinished(tmp_path: Path) -> None:
         assert "is finished" in crawl.log
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("status", [301, 503])
 def test_redirects_and_retries_of_start_requests_pass_on_resume(
     tmp_path: Path, status: int

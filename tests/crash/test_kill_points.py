@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from scrapy_altsched.frontier.dead_letter import DeadLetter
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.frontier.store.view import View
@@ -118,7 +119,7 @@ def with_dead(tmp_path: Path) -> Path:
     start(frontier)
     crawl(frontier, silent, 1)
     while (lease := lease_from(frontier)) is not None:
-        frontier.dead_letter(lease, f"{name_of(lease)} cannot be crawled")
+        frontier.dead_letter(lease, DeadLetter(f"{name_of(lease)} cannot be crawled"))
     frontier.close()
     return tmp_path / "job"
 

@@ -32,6 +32,7 @@ def assert_complete(workers: Workers, site: Site, server: RedisServer, graph: ob
     Crawled(server.client(), workers[0].spider).assert_finished(len(paths))
 
 
+@pytest.mark.smoke
 def test_three_workers_fetch_each_page_once_and_end(tmp_path: Path, server: RedisServer) -> None:
     graph = random_graph(150, 4, 1)
     with (
@@ -87,6 +88,7 @@ def test_a_worker_that_is_stopped_cleanly_gives_back_its_leases_at_once(
         assert len(workers[1].item_paths()) > 30
 
 
+@pytest.mark.smoke
 def test_a_killed_worker_that_comes_back_with_its_jobdir_has_its_leases_at_once(
     tmp_path: Path, server: RedisServer
 ) -> None:

@@ -42,6 +42,7 @@ def test_without_a_crash_a_crawl_fetches_in_the_order_of_stock(tmp_path: Path) -
     assert orders[0] == orders[1]
 
 
+@pytest.mark.smoke
 def test_a_stopped_crawl_resumes_where_it_was(tmp_path: Path) -> None:
     graph = random_graph(60, 4, 7)
     with Site(graph) as site:
@@ -92,6 +93,7 @@ def test_a_job_that_died_when_all_was_done_says_that_nothing_was_left(tmp_path: 
         assert "is finished" in crawl.log
 
 
+@pytest.mark.smoke
 def test_unserializable_requests_are_crawled_in_order(tmp_path: Path) -> None:
     pages = {"/start": Page(), **{f"/{number}": Page() for number in range(7)}}
     with Site(pages) as site:

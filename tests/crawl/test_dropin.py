@@ -544,6 +544,7 @@ def test_limits_per_ip_go_with_one_queue(
     stand_in.scheduler.close("finished")
 
 
+@pytest.mark.long
 def test_a_hundred_thousand_slots_need_no_file_each(tmp_path: Path) -> None:
     slots = 100_000
 

@@ -118,6 +118,7 @@ def test_the_stand_in_calls_as_the_real_engine_does() -> None:
 # The workloads
 
 
+@pytest.mark.long
 def test_every_workload_runs(results: Results) -> None:
     assert list(results) == list(WORKLOADS)
     for workload, cases in results.items():

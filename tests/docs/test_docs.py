@@ -297,10 +297,12 @@ def test_every_error_is_named_and_the_other_way_round() -> None:
     assert {name for name in named if not hasattr(builtins, name)} == error_classes()
 
 
+@pytest.mark.smoke
 def test_the_tables_of_modules_are_those_of_the_docstrings() -> None:
     assert run_lister("--check") == ""
 
 
+@pytest.mark.smoke
 def test_a_module_without_a_table_or_a_sentence_is_noticed(tmp_path: Path) -> None:
     for folder in ("docs", "scrapy_altsched/room"):
         (tmp_path / folder).mkdir(parents=True)

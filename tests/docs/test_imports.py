@@ -170,6 +170,7 @@ def test_no_two_rooms_import_from_each_other() -> None:
     assert [(a, b) for a, b in arrows if a < b and (b, a) in arrows] == []
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     "path",
     [

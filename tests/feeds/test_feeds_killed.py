@@ -32,7 +32,7 @@ def paths_in_lines(text: str) -> list[str]:
     ("name", "read"),
     [
         ("items.csv", paths_in_csv),
-        ("items.jsonl", paths_in_lines),
+        pytest.param("items.jsonl", paths_in_lines, marks=pytest.mark.smoke),
         ("items-%(batch_id)d.csv", paths_in_csv),
         ("items-%(batch_id)d.jsonl", paths_in_lines),
     ],

@@ -24,14 +24,15 @@ import pytest
 from scrapy_altsched.errors import JobdirLostError, StoreError
 from scrapy_altsched.frontier import Lease, Options, Order, Verdict
 from scrapy_altsched.frontier.contract import Reason, Waiting
+from scrapy_altsched.frontier.dead_letter import DeadLetter
 from scrapy_altsched.frontier.events import Committed, Event, Refused, Unreadable
 from scrapy_altsched.frontier.local import batches
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.local.persistence import Persistence
+from scrapy_altsched.frontier.store.job_run import JobRun
 from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.frontier.store.records import Batch
 from scrapy_altsched.frontier.store.states import DEAD, decode_value
-from scrapy_altsched.frontier.suspects import find_suspects
 from scrapy_altsched.maintenance.opening import open_frontier
 
 from ..frontiers import (
@@ -67,7 +68,7 @@ def reopen_after_crash(disk: DiskKind, frontier: LocalFrontier) -> LocalFrontier
 def dead(disk: DiskKind) -> dict[str, str]:
     """Name -> reason of the dead letters in a job that is closed."""
     journal = Journal(disk.path, OWNER)
-    found = {decode_value(value).fingerprint.decode(): why for _, why, value in journal.dead()}
+    found = {decode_value(value).fingerprint.decode(): str(why) for _, why, value in journal.dead()}
     journal.close()
     return found
 
@@ -82,7 +83,7 @@ def test_everything_is_there_again_after_a_close(disk: DiskKind) -> None:
     first, second, third = take(frontier), take(frontier), take(frontier)
     frontier.finish(first)
     frontier.release(second)
-    frontier.dead_letter(third, "why")
+    frontier.dead_letter(third, DeadLetter("why"))
     frontier.close()
     frontier = disk.open(FIFO)
     counts = frontier.counts()
@@ -285,7 +286,8 @@ def test_slots_that_are_empty_leave_nothing_behind(disk: DiskKind) -> None:
     journal = Journal(disk.path, OWNER)
     assert list(journal.slots()) == []
     assert list(journal.pending()) == []
-    assert find_suspects(journal) == {}
+    assert list(journal.suspects()) == []
+    assert not JobRun(journal).evidence.in_flight
     journal.close()
 
 
@@ -389,7 +391,7 @@ def test_a_commit_writes_at_most_one_batch(disk: DiskKind, monkeypatch: pytest.M
         frontier.mark_seen(str(number).encode())
         frontier.add(page(f"added {number}"))
     for lease in take_all(frontier):
-        frontier.dead_letter(lease, "why")
+        frontier.dead_letter(lease, DeadLetter("why"))
     early = 4 + 2 + 7 + 7
     assert frontier.pressure.changes == early + 2
     notes = {"state": b"only with the last batch"}
@@ -544,7 +546,7 @@ def test_a_dead_request_is_not_lost_between_its_parents_commit_and_its_own(
     frontier.finish(parent)
     frontier.finish(take(frontier))
     frontier.finish(take(frontier))
-    frontier.dead_letter(take(frontier), "why")
+    frontier.dead_letter(take(frontier), DeadLetter("why"))
     monkeypatch.setattr(batches, "BATCH", 1)
     done = False
     while not done:
@@ -562,7 +564,7 @@ def test_a_dead_request_is_not_lost_between_its_parents_commit_and_its_own(
 def test_a_memory_only_request_that_is_buried_is_listed(disk: DiskKind) -> None:
     frontier = disk.open(FIFO)
     frontier.add(page("a", stored=False))
-    frontier.dead_letter(take(frontier), "it never works")
+    frontier.dead_letter(take(frontier), DeadLetter("it never works"))
     frontier.close()
     assert dead(disk) == {"a": "it never works"}
 
@@ -570,7 +572,7 @@ def test_a_memory_only_request_that_is_buried_is_listed(disk: DiskKind) -> None:
 def test_any_reason_can_be_stored(disk: DiskKind) -> None:
     frontier = disk.open(FIFO)
     frontier.add(page("a"))
-    frontier.dead_letter(take(frontier), "it cannot be restored: \ud800 in a URL")
+    frontier.dead_letter(take(frontier), DeadLetter("it cannot be restored: \ud800 in a URL"))
     frontier.close()
     assert dead(disk) == {"a": "it cannot be restored: \\ud800 in a URL"}
 
@@ -806,7 +808,7 @@ def test_a_batch_that_was_applied_though_its_write_failed_is_written_again(
         # What that batch has added is done before anybody knows that it is stored.
         for _ in range(3):
             frontier.finish(take(frontier))
-        frontier.dead_letter(take(frontier), "why")
+        frontier.dead_letter(take(frontier), DeadLetter("why"))
         frontier.add(page("f", slot="2"))
         with pytest.raises(StoreError):
             frontier.commit()
@@ -866,7 +868,7 @@ def test_the_check_finds_each_kind_of_disagreement(disk: DiskKind, tmp_path: Pat
     for name in "abcd":
         frontier.add(page(name, slot="s"))
     frontier.finish(take(frontier))
-    frontier.dead_letter(take(frontier), "why")
+    frontier.dead_letter(take(frontier), DeadLetter("why"))
     frontier.close()
     journal = Journal(disk.path, OWNER)
     counters = journal.counters()

@@ -6,20 +6,25 @@ import json
 import logging
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from scrapy_altsched.errors import JobdirMismatchError
+from scrapy_altsched.frontier.dead_letter import Cause, DeadLetter
 from scrapy_altsched.frontier.store import jobdir as jobdir_module
 from scrapy_altsched.frontier.store import migrations
+from scrapy_altsched.frontier.store.jobdir import Identity, Jobdir
+from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.frontier.store.records import Batch
-from scrapy_altsched.frontier.store.states import PENDING
+from scrapy_altsched.frontier.store.states import DEAD, PENDING, decode_value
 from scrapy_altsched.frontier.store.store import Store
+from scrapy_altsched.frontier.store.view import View
 from scrapy_altsched.maintenance.opening import open_frontier
 
-from ..frontiers import OWNER, lease_from, page, problems_of, stored, work_off
+from ..frontiers import OWNER, journal_of, lease_from, page, problems_of, stored, work_off
 
 Step = Callable[[Store], Batch]
 
@@ -72,6 +77,84 @@ def noting(text: bytes) -> Step:
 
 def stated_format(path: Path) -> int:
     return int(json.loads((path / "altsched.json").read_text())["format"])
+
+
+REASONS = {
+    "a": "it cannot be restored: its callback is gone",
+    "b": "given up, since it cannot be restored: its callback is gone",
+    "c": "it ended the process",
+}
+
+
+@pytest.fixture
+def job_of_format_2(tmp_path: Path) -> Path:
+    """A job with three dead letters as format 2 has them, and a pending request."""
+    path = tmp_path / "of format 2"
+    frontier = open_frontier(path, OWNER)
+    for name in ("d", *reversed(REASONS)):
+        frontier.add(page(name))
+    for _ in REASONS:
+        lease = lease_from(frontier)
+        assert lease is not None
+        frontier.dead_letter(lease, DeadLetter(""))
+    frontier.close()
+    journal = Journal(path, OWNER)
+    identity = replace(Identity.parse(journal.identity() or b""), format=2)
+    batch = Batch(journal.counters(), identity=identity.encode())
+    for key, _, value in journal.dead():
+        reason = REASONS[decode_value(value).fingerprint.decode()].encode()
+        batch.stored[DEAD].append((key, len(reason).to_bytes(4, "big") + reason + value))
+    journal.write(batch, wait=True)
+    journal.close()
+    jobdir = Jobdir(path, OWNER)
+    jobdir.write_identity(identity)
+    jobdir.release()
+    return path
+
+
+def test_causes_of_dead_letters_are_told_apart_from_format_3_on(job_of_format_2: Path) -> None:
+    letters = {
+        "a": DeadLetter("its callback is gone", Cause.UNRESTORABLE),
+        "b": DeadLetter("its callback is gone", Cause.GIVEN_UP),
+        "c": DeadLetter("it ended the process"),
+    }
+    for _ in range(2):
+        frontier = open_frontier(job_of_format_2, OWNER)
+        found = {decode_value(value).fingerprint.decode(): why for _, why, value in frontier.dead()}
+        assert found == letters
+        assert {name: str(why) for name, why in found.items()} == REASONS
+        causes = sorted(row[0] for _, row in journal_of(frontier).requests(DEAD))
+        assert causes == sorted(Cause)
+        assert problems_of(frontier) == []
+        frontier.close()
+    assert stated_format(job_of_format_2) == 3
+    frontier = open_frontier(job_of_format_2, OWNER)
+    assert work_off(frontier) == ["d"]
+    frontier.close()
+
+
+def test_the_step_to_causes_is_repeated_after_a_death(
+    job_of_format_2: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = migrations.STEPS[2]
+
+    def dying(store: Store) -> Batch:
+        step(store)
+        raise Death
+
+    with monkeypatch.context() as patch:
+        patch.setitem(migrations.STEPS, 2, dying)
+        with pytest.raises(Death):
+            open_frontier(job_of_format_2, OWNER)
+    assert stated_format(job_of_format_2) == 2
+    jobdir = Jobdir(job_of_format_2, OWNER)
+    jobdir.release()
+    with View(jobdir.store) as view:  # which migrates nothing
+        assert {str(why) for _, why, _ in view.dead()} == set(REASONS.values())
+    frontier = open_frontier(job_of_format_2, OWNER)
+    assert {str(why) for _, why, _ in frontier.dead()} == set(REASONS.values())
+    assert problems_of(frontier) == []
+    frontier.close()
 
 
 def test_there_is_a_step_from_each_older_format() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from scrapy_altsched.frontier import Entry
 from scrapy_altsched.frontier.changes import Change, Changes, Kind
+from scrapy_altsched.frontier.dead_letter import DeadLetter
 from scrapy_altsched.frontier.local import batches
 from scrapy_altsched.frontier.local.batches import choose_part
 from scrapy_altsched.frontier.local.uncommitted import Uncommitted
@@ -72,7 +73,9 @@ class Crawl:
                 true.pending.add(key)
         elif verb in ("done", "died") and self.alive:
             key = list(self.alive)[number % len(self.alive)]
-            changes.end(key, self.slot, self.alive.pop(key), "why" if verb == "died" else None)
+            changes.end(
+                key, self.slot, self.alive.pop(key), DeadLetter("why") if verb == "died" else None
+            )
             true.pending.discard(key)
             if verb == "died":
                 true.dead.add(key)
@@ -223,7 +226,7 @@ def test_no_batch_ends_between_a_mark_and_its_request() -> None:
 
 def test_the_end_of_a_page_waits_and_its_row_is_never_written() -> None:
     done: Change = (Kind.DONE, b"1", SLOT, None, None)
-    died: Change = (Kind.DIED, b"2", SLOT, PAGE, "why")
+    died: Change = (Kind.DIED, b"2", SLOT, PAGE, DeadLetter("why"))
     part = choose_part(Changes([added(b"1"), done, died]), {b"1": True, b"2": False}, 2, 1_000)
     assert [*part.changes] == [died]
     assert [*part.deferred] == [added(b"1"), done]

@@ -78,6 +78,7 @@ def lease_in_turn(frontier: LocalFrontier, slots: int) -> dict[int, list[int]]:
     return order
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("slots", [1, 50, 1_000])
 @pytest.mark.parametrize("direction", ["lifo", "fifo"])
 @pytest.mark.parametrize("resumed", [False, True])

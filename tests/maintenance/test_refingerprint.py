@@ -20,6 +20,7 @@ from scrapy.utils.request import fingerprint as scrapy_fingerprint
 from scrapy_altsched import DupeFilter
 from scrapy_altsched.errors import CodecError
 from scrapy_altsched.frontier import Counts, Entry, Options, Order, Verdict
+from scrapy_altsched.frontier.dead_letter import DeadLetter
 from scrapy_altsched.frontier.events import Event, LeaseUnrecorded
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.store.journal import Journal
@@ -232,7 +233,7 @@ def test_requests_that_are_not_filtered_all_stay(disk: DiskKind) -> None:
 def test_dead_requests_have_the_new_fingerprints_too(disk: DiskKind) -> None:
     frontier = disk.open()
     add(frontier, *"ab")
-    frontier.dead_letter(take(frontier), "it is broken")
+    frontier.dead_letter(take(frontier), DeadLetter("it is broken"))
     frontier.close()
     assert change(disk, {"a": "b", "b": "B"}) == Refingerprinted(
         pending=1, unqueued={DEAD: 1}, changed=2
@@ -240,7 +241,7 @@ def test_dead_requests_have_the_new_fingerprints_too(disk: DiskKind) -> None:
     frontier = disk.open()
     assert problems_of(frontier) == []
     ((_, why, value),) = journal_of(frontier).dead()
-    assert why == "it is broken"
+    assert why == DeadLetter("it is broken")
     assert value.endswith(b"\x01Bpayload of b")
     assert seen(frontier, "a", "b", "B") == [False, True, True]
     assert work_off(frontier) == ["b"]
@@ -338,6 +339,7 @@ def test_all_of_it_can_be_done_again_and_undone(disk: DiskKind) -> None:
     frontier.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(20))
 def test_random_jobs_are_as_a_model_says(disk: DiskKind, seed: int) -> None:
     rng = random.Random(seed)
@@ -361,7 +363,7 @@ def test_random_jobs_are_as_a_model_says(disk: DiskKind, seed: int) -> None:
         frontier.finish(lease)
     done = {name_of(lease) for lease in leases[:8]}
     seen_done = {name_of(lease) for lease in leases[:8] if lease.entry.unique}
-    frontier.dead_letter(leases[8], "so")
+    frontier.dead_letter(leases[8], DeadLetter("so"))
     frontier.release(leases[9])
     frontier.close()
     # Onto each other, onto pages that are done, and onto new ones.

@@ -290,6 +290,7 @@ def test_a_damaged_job_goes_on_from_a_state_it_was_in_and_says_so_or_is_refused(
             frontier.abandon()
 
 
+@pytest.mark.long
 def test_a_log_that_is_cut_anywhere_leaves_a_whole_state(job: Job) -> None:
     """What a kill in the middle of a write leaves: the log, cut at any byte."""
     [name] = targets(job, "log")
@@ -356,6 +357,7 @@ def test_what_was_lost_with_the_log_can_be_added_again(job: Job) -> None:
 # The check
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("damage", DAMAGE, ids=lambda damage: damage.__name__)
 def test_the_check_finds_every_damage_and_changes_nothing(
@@ -501,6 +503,7 @@ def mend(path: Path) -> Repair:
     return repair(path, OWNER, is_whole, locate)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("damage", DAMAGE, ids=lambda damage: damage.__name__)
 def test_a_repair_keeps_what_can_be_read_and_says_what_it_could_not(

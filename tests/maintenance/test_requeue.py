@@ -12,6 +12,7 @@ from scrapy import Request, Spider
 
 from scrapy_altsched.command.job import locate
 from scrapy_altsched.frontier import Entry, Options, Order, Verdict
+from scrapy_altsched.frontier.dead_letter import DeadLetter
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.store.jobdir import FORMAT
 from scrapy_altsched.frontier.store.journal import Journal
@@ -122,7 +123,7 @@ def bury(frontier: LocalFrontier, *wanted: str) -> None:
     """Bury these pages and finish all others."""
     for lease in take_all(frontier):
         if lease.entry.fingerprint.decode() in wanted:
-            frontier.dead_letter(lease, "it cannot be crawled")
+            frontier.dead_letter(lease, DeadLetter("it cannot be crawled"))
         else:
             frontier.finish(lease)
 

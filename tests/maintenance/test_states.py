@@ -14,6 +14,7 @@ from scrapy_altsched.command import check
 from scrapy_altsched.command import refingerprint as refingerprint_command
 from scrapy_altsched.errors import StoreDamagedError
 from scrapy_altsched.frontier import Entry
+from scrapy_altsched.frontier.dead_letter import DeadLetter
 from scrapy_altsched.frontier.queue.order import Order
 from scrapy_altsched.frontier.store import records, states
 from scrapy_altsched.frontier.store.database import Database
@@ -85,7 +86,12 @@ def key(number: int) -> bytes:
 
 
 #: One request in each state, and two in the one that is made up.
-DETAILS = {"a": (PENDING, ""), "b": (DEAD, "why"), "c": (PARKED, "9:30"), "d": (PARKED, "10:00")}
+DETAILS = {
+    "a": (PENDING, ""),
+    "b": (DEAD, DeadLetter("why")),
+    "c": (PARKED, "9:30"),
+    "d": (PARKED, "10:00"),
+}
 
 
 def a_batch(parked: int = 2) -> Batch:

@@ -30,7 +30,7 @@ DELTAFETCH = {
 FILES = {"ITEM_PIPELINES": '{"scrapy.pipelines.files.FilesPipeline": 1}'}
 IMAGES = {"ITEM_PIPELINES": '{"scrapy.pipelines.images.ImagesPipeline": 1}'}
 CACHE = {"HTTPCACHE_ENABLED": "True"}
-#: How many kills there are, and with which seeds: in `make test`, and in `make test-slow`.
+#: How many kills there are, and with which seeds: in most runs, and in the slow one.
 KILLS = [
     pytest.param(1, 0),
     *(pytest.param(6, seed, marks=pytest.mark.slow) for seed in range(3)),

@@ -334,6 +334,7 @@ AROUND = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("around", AROUND)
 def test_each_character_at_each_place_beside_scrapy(around: str) -> None:
     for character, place in product([*map(chr, range(0x100)), *RARE], PLACES):

@@ -332,6 +332,7 @@ class OtherFingerprinter:
 # Start requests
 
 
+@pytest.mark.smoke
 def test_start_requests_that_wait_are_not_taken_twice(tmp_path: Path) -> None:
     urls = 20
     with Site({f"/{number}": Page() for number in range(urls)}) as site:
@@ -541,7 +542,7 @@ def test_a_request_whose_callback_is_gone_is_dead_with_the_reason(
     assert f"{len(lost)} requests of Scrapy's own scheduler cannot be restored" in caplog.text
     assert "Method 'detail' not found" in caplog.text
     frontier = ours.scheduler._session.frontier
-    reasons = [why for _, why, _ in journal_of(frontier).dead()]
+    reasons = [str(why) for _, why, _ in journal_of(frontier).dead()]
     assert len(reasons) == len(lost)
     assert all("it cannot be restored" in why and "detail" in why for why in reasons)
     # A dead one is known to have been seen.

@@ -6,14 +6,14 @@ is in memory, :mod:`.suspects` which requests may have killed the process.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...errors import ForkedError, StoreError
+from ...errors import StoreError
 from ..contract import Frontier, Gate, Reason, Verdict, Waiting
+from ..dead_letter import DeadLetter
 from ..entry import Counts, Entry, Lease
 from ..events import (
     Committed,
@@ -24,28 +24,17 @@ from ..events import (
     Unreadable,
     ignore_events,
 )
-from ..forks import call_in_child
+from ..forks import Owner
 from ..options import Options
 from ..queue.slots import Slot, Slots
 from ..queue.window import Window
+from ..store.job_run import JobRun, MemoryRun
 from ..store.journal import Journal
 from ..store.lease_log import ALONE, LEASED, RECEIVED
 from ..store.records import Level
 from ..suspects import Suspects
 from .in_memory import NoPersistence
 from .persistence import NO_NOTES, Persistence
-
-#: How often this process and its parents were forked: a number costs less to compare than a
-#: process id to ask for.
-_forks = 0
-
-
-def _note_fork() -> None:
-    global _forks
-    _forks += 1
-
-
-call_in_child(_note_fork)
 
 _EMPTY = Waiting(Reason.EMPTY)
 _ISOLATING = Waiting(Reason.ISOLATING)
@@ -77,11 +66,19 @@ class LocalFrontier:
         journal: Journal | None = None,
         on_event: OnEvent = ignore_events,
     ) -> None:
-        self._pid = os.getpid()
-        self._forks = _forks
+        self._owner = Owner()
+        #: Checks that this is the process that opened the frontier.
+        self.check_owner = self._owner.check
         self._order = options.order
         self._on_event = on_event
-        self._kept = kept = NoPersistence() if journal is None else Persistence(journal, options)
+        self._run: JobRun | MemoryRun
+        self._kept: Persistence | NoPersistence
+        if journal is None:
+            self._run, self._kept = MemoryRun(), NoPersistence()
+        else:
+            self._run = run = JobRun(journal)
+            self._kept = Persistence(run, options)
+        kept = self._kept
         self._suspects = suspects = Suspects(
             kept.find_suspects(),
             max_crashes=options.max_crashes,
@@ -119,7 +116,7 @@ class LocalFrontier:
     # Transitions
 
     def add(self, entry: Entry) -> Verdict:
-        if self._forks != _forks:
+        if self._owner.is_forked:
             self.check_owner()
         try:
             return self._decide(entry)
@@ -170,7 +167,7 @@ class LocalFrontier:
                 self._on_event(Refused(entry, verdict))
 
     def lease(self, gate: Gate = _IDLE, /) -> Lease | Waiting:
-        if self._forks != _forks:
+        if self._owner.is_forked:
             self.check_owner()
         try:
             if self._suspects.matters:
@@ -186,7 +183,7 @@ class LocalFrontier:
             self._on_event(Unreadable(error))
             return _UNREACHABLE
         with suppress(OSError):
-            self._kept.leases.flush()
+            self._run.leases.flush()
         return _ISOLATING if self._pending else _EMPTY
 
     def _lease_carefully(self, gate: Gate) -> Lease | None:
@@ -212,20 +209,20 @@ class LocalFrontier:
     def _give_up(self, lease: Lease, reason: str) -> None:
         self._pending -= 1
         self._leases[lease.key] = lease
-        self.dead_letter(lease, reason)
+        self.dead_letter(lease, DeadLetter(reason))
         self._on_event(DeadLettered(lease.entry, reason))
 
     def note_response(self, lease: Lease) -> None:
         lease.in_hand = True
         with suppress(OSError):
-            self._kept.leases.note(lease.entry.fingerprint, RECEIVED)
+            self._run.leases.note(lease.entry.fingerprint, RECEIVED)
 
     def note_start_end(self) -> None:
         pass
 
     def note_closing(self) -> None:
         with suppress(OSError):
-            self._kept.leases.note_closing()
+            self._run.leases.note_closing()
 
     def finish(self, lease: Lease) -> None:
         self._end(lease)
@@ -238,8 +235,8 @@ class LocalFrontier:
         lease.held = True
         self._held[lease.key] = lease
 
-    def dead_letter(self, lease: Lease, reason: str) -> None:
-        self._end(lease, reason)
+    def dead_letter(self, lease: Lease, why: DeadLetter) -> None:
+        self._end(lease, why)
         self._live.dead += 1
 
     def release(self, lease: Lease) -> None:
@@ -286,12 +283,12 @@ class LocalFrontier:
     @property
     def commit_number(self) -> int:
         """Number of the last commit, over all runs of the job; 0 without a journal."""
-        return self._kept.commit_number
+        return self._run.commit_number
 
     def note(self, name: str) -> bytes | None:
-        return self._kept.note(name)
+        return self._run.note(name)
 
-    def dead(self) -> Iterator[tuple[bytes, str, bytes]]:
+    def dead(self) -> Iterator[tuple[bytes, DeadLetter, bytes]]:
         return self._kept.dead()
 
     # Committing
@@ -314,7 +311,7 @@ class LocalFrontier:
             self._completed += 1
             self.pressure.urgent = False
             is_alone = self._suspects.is_alone
-            kept.restart_leases(
+            self._run.restart_leases(
                 (lease.entry.fingerprint, is_alone(lease), lease.in_hand)
                 for lease in self._leases.values()
             )
@@ -322,7 +319,7 @@ class LocalFrontier:
             if not count:
                 self._slots.drop_if_empty(slot)
         self._window.note_commit()
-        self._on_event(Committed(kept.commit_number))
+        self._on_event(Committed(self._run.commit_number))
         return complete
 
     @property
@@ -334,11 +331,11 @@ class LocalFrontier:
         return self._completed >= position
 
     def sync(self) -> None:
-        self._kept.sync()
+        self._run.sync()
 
     def recover(self) -> None:
         self.check_owner()
-        self._kept.recover()
+        self._run.recover()
 
     def close(self, *, finished: bool = False, hold: bool = False) -> None:
         self.check_owner()
@@ -357,24 +354,10 @@ class LocalFrontier:
         self.check_owner()
         self._closed = True
         self._suspects.close()
-        self._kept.abandon()
+        self._run.abandon()
 
     def end(self) -> None:
-        self._kept.end_process()
-
-    def check_owner(self) -> None:
-        """Check that this is the process that opened the frontier.
-
-        In the path of every request the answer is looked for before it is asked for.
-
-        :raises ForkedError: it is a forked child.
-        """
-        if self._forks != _forks:
-            raise ForkedError(
-                f"The frontier of process {self._pid} was used in process {os.getpid()}, forked"
-                " from it. Schedule requests in the crawl's own process only; in the child, end"
-                " with os._exit()."
-            )
+        self._run.end()
 
     # Parts of transitions
 
@@ -401,16 +384,16 @@ class LocalFrontier:
         self._pending -= 1
         self._leases[lease.key] = lease
         try:
-            self._kept.leases.note(lease.entry.fingerprint, what)
+            self._run.leases.note(lease.entry.fingerprint, what)
         except OSError:
             self._on_event(LeaseUnrecorded())
         return lease
 
     def _end_work(self, lease: Lease) -> None:
-        if self._forks != _forks:
+        if self._owner.is_forked:
             self.check_owner()
         del self._leases[lease.key]
-        self._kept.leases.note_over(lease.entry.fingerprint)
+        self._run.leases.note_over(lease.entry.fingerprint)
         if self._suspects.matters and self._suspects.note_end(lease):
             self.pressure.urgent = True
 
@@ -427,14 +410,14 @@ class LocalFrontier:
         if self._suspects.clear(fingerprint):
             self._kept.clear(fingerprint)
 
-    def _end(self, lease: Lease, reason: str | None = None) -> None:
+    def _end(self, lease: Lease, why: DeadLetter | None = None) -> None:
         slot = self._drop_lease(lease)
         entry = lease.entry
         if self._suspects.suspicions:
             self._clear(entry.fingerprint)
         if entry.payload is None:
             self._live.memory_only -= 1
-        self._kept.end(lease.key, slot, entry, reason)
+        self._kept.end(lease.key, slot, entry, why)
         self._slots.drop_if_empty(slot)
 
 

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 
 from ..contract import JobInfo, Pressure
+from ..dead_letter import DeadLetter
 from ..entry import Entry
 from ..queue.slots import Slot
-from ..store.lease_log import NullLeaseLog
 from ..store.records import Counters, Suspicion
 from .batches import Draft
 
@@ -24,14 +24,12 @@ class _All:
 class NoPersistence:
     """Keeps nothing but what was seen: see :class:`~.persistence.Persistence`."""
 
-    commit_number = 0
     memory_requests = sys.maxsize
     unwritten = _All()
     ended: frozenset[bytes] = frozenset()
 
     def __init__(self) -> None:
         self.live = Counters()
-        self.leases = NullLeaseLog()
         self.pressure = Pressure()
         self._seen: set[bytes] = set()
 
@@ -55,10 +53,7 @@ class NoPersistence:
     ) -> list[tuple[bytes, bytes]]:
         return []
 
-    def note(self, name: str) -> bytes | None:
-        return None
-
-    def dead(self) -> Iterator[tuple[bytes, str, bytes]]:
+    def dead(self) -> Iterator[tuple[bytes, DeadLetter, bytes]]:
         return iter(())
 
     def take_claim(self, fingerprint: bytes, claim: bytes) -> None:
@@ -68,7 +63,7 @@ class NoPersistence:
         if entry.unique:
             self._seen.add(entry.fingerprint)
 
-    def end(self, key: bytes, slot: Slot, entry: Entry, reason: str | None) -> None:
+    def end(self, key: bytes, slot: Slot, entry: Entry, why: DeadLetter | None) -> None:
         pass
 
     def mark(self, fingerprint: bytes) -> None:
@@ -86,20 +81,5 @@ class NoPersistence:
     def commit(self, notes: Mapping[str, bytes], *, wait: bool) -> Draft | None:
         return None
 
-    def restart_leases(self, held: Iterable[tuple[bytes, bool, bool]]) -> None:
-        pass
-
-    def sync(self) -> None:
-        pass
-
-    def recover(self) -> None:
-        pass
-
     def finish(self, suspects: Iterable[bytes], *, finished: bool) -> None:
-        pass
-
-    def abandon(self) -> None:
-        pass
-
-    def end_process(self) -> None:
         pass

@@ -7,16 +7,15 @@ Nothing here knows queues, nor whose turn it is.  :mod:`.in_memory` is for crawl
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
 
-from ...errors import StoreError
 from ..contract import JobInfo
+from ..dead_letter import DeadLetter
 from ..entry import Entry
 from ..options import Options
 from ..queue.slots import Slot
-from ..store.journal import Journal
+from ..store.job_run import JobRun
 from ..store.records import (
     DAMAGE,
     ORPHANS,
@@ -27,18 +26,16 @@ from ..store.records import (
     describe_orphans,
 )
 from ..store.runs import Run, begin
-from ..suspects import find_suspects
+from ..suspects import judge
 from .batches import Draft
 from .start_claims import StartClaims
 from .uncommitted import Uncommitted
 
 NO_NOTES: Mapping[str, bytes] = MappingProxyType({})
-#: Name of the note of the run that finished the job.
-_FINISHED_IN = "finished in run"
 
 
 class Persistence:
-    """Keeps a frontier in a journal.
+    """Keeps a frontier in the journal of a run.
 
     The journal is a snapshot, not a log of calls: each commit takes the store from one state that
     the crawl was really in to the next.  This is right because a page's children are added before
@@ -47,7 +44,6 @@ class Persistence:
 
     :ivar live: counters, uncommitted changes included; the frontier counts on.
     :ivar pressure: what waits for a commit.
-    :ivar leases: where leases are recorded.
     :ivar unwritten: keys of requests that are in memory only, for good or until the next commit.
     :ivar ended: keys of requests that are over, and may still be stored as pending.
     :ivar add: told of each change, as *end*, *mark*, *forget* and *clear* are: see
@@ -55,11 +51,11 @@ class Persistence:
     :ivar memory_requests: how many pending requests need to be in memory.
     """
 
-    def __init__(self, journal: Journal, options: Options) -> None:
-        self.journal = journal
+    def __init__(self, run: JobRun, options: Options) -> None:
+        self._run = run
+        self.journal = run.journal
         self._options = options
         self.live = Counters()
-        self.leases = journal.leases
         self._uncommitted = uncommitted = Uncommitted()
         self.pressure = uncommitted.pressure
         self.unwritten = uncommitted.unwritten
@@ -72,14 +68,9 @@ class Persistence:
         self.clear = uncommitted.clear
         self.memory_requests = options.memory_requests
         self._claims: StartClaims
-        self._run: Run
-        #: Counters as of the last commit.
-        self._saved = journal.counters()
-        #: Notes that this process has committed.
-        self._notes: dict[str, bytes] = {}
+        self._components: Run
         #: What a write failed to store, or did store in spite of its error: it goes first.
         self._unsaved: Draft | None = None
-        self._is_held = False
 
     # Opening
 
@@ -88,7 +79,7 @@ class Persistence:
 
         :raises StoreError: the journal cannot be read.
         """
-        return find_suspects(self.journal)
+        return judge(dict(self.journal.suspects()), self._run.evidence)
 
     def begin(self, suspects: Mapping[bytes, Suspicion]) -> JobInfo:
         """Begin a run of the job, and write that it has begun.
@@ -96,43 +87,34 @@ class Persistence:
         :param suspects: what is held against requests from now on.
         :raises StoreError: the journal cannot be read or written.
         """
-        journal, saved = self.journal, self._saved
-        was_finished = saved.finished
-        # Earlier versions did not note which run it was, nor that its process ended.
-        died_finished = (
-            was_finished
-            and journal.note(_FINISHED_IN) == str(saved.run).encode()
-            and not journal.jobdir.has_ended(saved.run)
-        )
-        was_finished = was_finished and not died_finished
-        counters = replace(saved, run=saved.run + 1, finished=False, memory_only=0)
+        run, journal = self._run, self.journal
+        last, counters = run.last, run.counters
+        was_finished = last.finished and not run.died_finished
         batch = Batch(counters, clear_started=was_finished)
-        self._run = Run(counters.run, self._options.components)
-        batch.notes.update(begin(self._run, journal))
+        self._components = Run(counters.run, self._options.components)
+        batch.notes.update(begin(self._components, journal))
         damage = batch.notes.get(DAMAGE) or journal.note(DAMAGE) or b""
-        orphans = describe_orphans(saved, journal.note(ORPHANS))
+        orphans = describe_orphans(last, journal.note(ORPHANS))
         if orphans is not None:
             batch.notes[DAMAGE] = damage = add_damage(damage, orphans)
         batch.notes[ORPHANS] = b"0"
         batch.suspects += suspects.items()
         batch.notes["order"] = str(self._options.order).encode()
-        journal.write(batch, wait=True)
-        with suppress(OSError):
-            journal.leases.restart(counters.run)
-        self._saved = counters
+        run.write(batch)
+        run.restart_leases()
         self.live = replace(counters)
         self._claims = StartClaims(
             journal, self._uncommitted, counters.run, skip=self._options.skip_started
         )
         return JobInfo(
             run=counters.run,
-            resumed=saved.run > 0 and not was_finished,
-            died_finished=died_finished,
+            resumed=last.run > 0 and not was_finished,
+            died_finished=run.died_finished,
             durable=True,
             path=journal.path,
             place=journal.jobdir.place,
             rolled_back=journal.rolled_back,
-            lost_in_memory=saved.memory_only,
+            lost_in_memory=last.memory_only,
             damage=damage.decode() or None,
         )
 
@@ -173,13 +155,9 @@ class Persistence:
         """Stored requests of a slot: see :meth:`~..store.rows.Rows.read_pending`."""
         return self.journal.read_pending(prefix, start, limit, most_bytes)
 
-    def note(self, name: str) -> bytes | None:
-        """A note as the last commit left it."""
-        return self.journal.note(name)
-
-    def dead(self) -> Iterator[tuple[bytes, str, bytes]]:
-        """Key, reason and stored value of every dead letter, as the last commit left them."""
-        if self._saved.dead:
+    def dead(self) -> Iterator[tuple[bytes, DeadLetter, bytes]]:
+        """Key, why, and stored value of every dead letter, as the last commit left them."""
+        if self._run.counters.dead:
             yield from self.journal.dead()
 
     # What is told
@@ -190,22 +168,14 @@ class Persistence:
 
     # Committing
 
-    @property
-    def commit_number(self) -> int:
-        """Number of the last commit, over all runs of the job."""
-        return self.journal.commit_number
-
     def has_changes(self, notes: Mapping[str, bytes]) -> bool:
         """Whether a commit with these notes would write anything."""
         return bool(
             self.pressure.changes
             or self._unsaved
-            or self.live.memory_only != self._saved.memory_only
-            or self._new_notes(notes)
+            or self.live.memory_only != self._run.counters.memory_only
+            or self._run.changed(notes)
         )
-
-    def _new_notes(self, notes: Mapping[str, bytes]) -> dict[str, bytes]:
-        return {name: note for name, note in notes.items() if self._notes.get(name) != note}
 
     def commit(self, notes: Mapping[str, bytes], *, wait: bool) -> Draft | None:
         """Write one batch; what it has written, or ``None``: there was nothing to write.
@@ -215,46 +185,24 @@ class Persistence:
         if not self.has_changes(notes):
             return None
         draft = self._unsaved = self._unsaved or self._prepare(notes)
-        self.journal.write(draft.batch, wait=wait)
+        self._run.write(draft.batch, wait=wait)
         self._unsaved = None
         self._uncommitted.settle(draft)
-        self._notes.update(draft.batch.notes)
-        self._saved = draft.batch.counters
         return draft
 
     def _prepare(self, notes: Mapping[str, bytes]) -> Draft:
         live = self.live
         base = replace(
-            self._saved,
+            self._run.counters,
             next_sequence=live.next_sequence,
             next_slot=live.next_slot,
             memory_only=live.memory_only,
         )
         draft = self._uncommitted.prepare(base, live.run)
-        draft.batch.seen_value = self._run.seen_value
+        draft.batch.seen_value = self._components.seen_value
         if draft.is_last:
-            draft.batch.notes.update(self._new_notes(notes))
+            draft.batch.notes.update(self._run.changed(notes))
         return draft
-
-    def restart_leases(self, held: Iterable[tuple[bytes, bool, bool]]) -> None:
-        """Begin the log of leases again: all that has ended is committed.
-
-        :param held: fingerprint, whether alone, and whether in hand, of what is leased.
-        """
-        with suppress(OSError):
-            self.journal.leases.restart(self.live.run, held)
-
-    def sync(self) -> None:
-        """Make what was committed survive the death of the machine.  Blocks; on any thread."""
-        self.journal.sync()
-
-    def recover(self) -> None:
-        """Reopen the store after a failed commit: only that ends RocksDB's refusal to write.
-
-        The next commit writes again what had failed: whether it was applied all the same does not
-        matter, since a batch holds absolute values only.
-        """
-        self.journal.reopen()
 
     # Closing
 
@@ -264,27 +212,9 @@ class Persistence:
         :param suspects: fingerprints of the requests that something is held against.
         :param finished: whether the job is.
         """
-        batch = Batch(replace(self._saved, finished=finished))
-        batch.notes.update(self._run.end().note())
-        if finished:
-            batch.notes[_FINISHED_IN] = str(self.live.run).encode()
-            batch.suspects += [(fingerprint, None) for fingerprint in suspects]
-        self.journal.write(batch, wait=True)
-        self._saved = batch.counters
-        # A clean end says nothing about what was leased; suspects stay so until done.
-        self.restart_leases(())
-        self.journal.sync()
-        self._is_held = True
-
-    def abandon(self) -> None:
-        """Close without committing; may be called at any time."""
-        with suppress(StoreError):
-            self.journal.close(hold=self._is_held)
-
-    def end_process(self) -> None:
-        """Note that all that follows the end of the crawl was done; let others have the job."""
-        if self._is_held:
-            self._is_held = False
-            if self._saved.finished:
-                self.journal.jobdir.note_end(self._saved.run)
-            self.journal.jobdir.release()
+        self._run.finish(
+            finished=finished,
+            notes=self._components.end().note(),
+            # Suspects stay so until done.
+            cleared=suspects if finished else (),
+        )

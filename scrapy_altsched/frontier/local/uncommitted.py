@@ -7,6 +7,7 @@ from itertools import chain
 
 from ..changes import Change, Changes, Kind
 from ..contract import Pressure
+from ..dead_letter import DeadLetter
 from ..entry import Entry
 from ..queue.slots import Slot
 from ..store.records import Batch, Counters
@@ -76,8 +77,8 @@ class Uncommitted:
         if size > batches.BATCH_BYTES:
             pressure.urgent = True
 
-    def end(self, key: bytes, slot: Slot, entry: Entry, reason: str | None) -> None:
-        """A request is done, or, for a *reason*, dead."""
+    def end(self, key: bytes, slot: Slot, entry: Entry, why: DeadLetter | None) -> None:
+        """A request is done, or, if there is a *why*, dead."""
         is_unwritten = key in self.unwritten
         if not is_unwritten:
             self.pressure.changes += 1
@@ -87,8 +88,8 @@ class Uncommitted:
                 kind = _ADDED_UNIQUE if is_seen else _ADDED
                 self._list.append(kind, key, slot, entry, self._memory_only.pop(key))
                 self.unwritten.add(key)
-        self.ended[key] = reason is None
-        if reason is None:
+        self.ended[key] = why is None
+        if why is None:
             if is_unwritten:
                 self.size -= len(entry.payload or b"")
             self._done += 1
@@ -96,7 +97,7 @@ class Uncommitted:
         else:
             if not is_unwritten:
                 self.size += len(entry.payload or b"")
-            self._list.append(Kind.DIED, key, slot, entry, reason)
+            self._list.append(Kind.DIED, key, slot, entry, why)
 
     def mark(self, fingerprint: bytes) -> None:
         """A fingerprint is seen, without a request."""

@@ -155,7 +155,7 @@ class Conversation:
             self._judge_last_death()
             self.wait_for_answers(max(0.0, deadline - self._clock.monotonic()))
             self._record.note_tokens([self._stream.token], self._stream.crawl)
-            self._record.restart_leases(())
+            self._record.run.restart_leases()
             self.membership.enter(Phase.TAKING_PART)
             self._stall.start()
         elif reply.status is Status.FINISHED:
@@ -485,7 +485,7 @@ class Conversation:
         if self._has_ended:
             self._has_ended = False
             is_alone = self._suspects.is_alone
-            self._record.restart_leases(
+            self._record.run.restart_leases(
                 (lease.entry.fingerprint, is_alone(lease), lease.in_hand)
                 for lease in self._leases.given_out()
                 if not lease.held

@@ -6,16 +6,16 @@ known, and what is new and not answered yet.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ...errors import ForkedError
 from ..changes import Kind
 from ..contract import Frontier, Gate, JobInfo, Pressure, Reason, Verdict, Waiting
+from ..dead_letter import DeadLetter
 from ..entry import Counts, Entry, Lease
 from ..events import DeadLettered, OnEvent, ignore_events
+from ..forks import Owner
 from ..options import Options
 from ..store.lease_log import RECEIVED
 from ..suspects import Suspects
@@ -34,7 +34,7 @@ from .stream import Stream
 _WAIT_WITHIN = 20.0
 
 #: Key, reason and payload of each dead letter.
-ReadDead = Callable[[], Iterable[tuple[bytes, str, bytes]]]
+ReadDead = Callable[[], Iterable[tuple[bytes, DeadLetter, bytes]]]
 
 _NO_NOTES: Mapping[str, bytes] = {}
 _EMPTY = Waiting(Reason.EMPTY)
@@ -71,9 +71,10 @@ class SharedFrontier:
         seen_key_of: SeenKeyOf = seen_key_of,
         read_dead: ReadDead = tuple,
     ) -> None:
-        self._pid = os.getpid()
+        #: Checks that this is the process that opened the frontier.
+        self.check_owner = Owner().check
         self._stream = stream
-        self._record = record
+        self._run = run = record.run
         self._prefetch = prefetch
         self._on_event = on_event
         self._read_dead = read_dead
@@ -85,7 +86,7 @@ class SharedFrontier:
             clock=options.clock,
             on_event=on_event,
         )
-        self._leases = Leases(self._here, self._suspects, record.leases, self._give_up, on_event)
+        self._leases = Leases(self._here, self._suspects, run.leases, self._give_up, on_event)
         self._additions = Additions(options, stream, self._here, on_event, seen_key_of)
         self._server = Conversation(
             options.clock,
@@ -107,10 +108,6 @@ class SharedFrontier:
     @property
     def job(self) -> JobInfo:
         return self._server.job
-
-    @job.setter
-    def job(self, job: JobInfo) -> None:
-        self._server.job = job
 
     def join(self, timeout: float) -> Reply | None:
         """See :meth:`.conversation.Conversation.join`."""
@@ -201,16 +198,16 @@ class SharedFrontier:
             self._end_here(lease)
             self._additions.put_back(lease.entry)
 
-    def dead_letter(self, lease: Lease, reason: str) -> None:
+    def dead_letter(self, lease: Lease, why: DeadLetter) -> None:
         if lease.key:
-            self._end(lease, Kind.DIED, reason.encode("utf-8", "surrogatepass"))
+            self._end(lease, Kind.DIED, str(why).encode("utf-8", "surrogatepass"))
         else:
             self._finish_here(lease)
             self._here.dead += 1
 
     def _give_up(self, lease: Lease, reason: str) -> None:
         lease.origin = self._additions.works, self._stream.last_addition
-        self.dead_letter(lease, reason)
+        self.dead_letter(lease, DeadLetter(reason))
         self._on_event(DeadLettered(lease.entry, reason))
 
     def _end(self, lease: Lease, kind: Kind, reason: bytes = b"") -> None:
@@ -240,11 +237,11 @@ class SharedFrontier:
     def note_response(self, lease: Lease) -> None:
         lease.in_hand = True
         with suppress(OSError):
-            self._record.leases.note(lease.entry.fingerprint, RECEIVED)
+            self._run.leases.note(lease.entry.fingerprint, RECEIVED)
 
     def note_closing(self) -> None:
         with suppress(OSError):
-            self._record.leases.note_closing()
+            self._run.leases.note_closing()
 
     def note_start_end(self) -> None:
         self._server.note_start_end()
@@ -274,9 +271,9 @@ class SharedFrontier:
         )
 
     def note(self, name: str) -> bytes | None:
-        return self._record.note(name)
+        return self._run.note(name)
 
-    def dead(self) -> Iterator[tuple[bytes, str, bytes]]:
+    def dead(self) -> Iterator[tuple[bytes, DeadLetter, bytes]]:
         if self._server.reply.dead:
             yield from self._read_dead()
 
@@ -285,12 +282,12 @@ class SharedFrontier:
     def has_changes(self, notes: Mapping[str, bytes] = _NO_NOTES) -> bool:
         self.check_owner()
         has_ended = self._stream.unacknowledged > 0 or self._additions.held > 0
-        return has_ended or self._record.has_changed(notes)
+        return has_ended or bool(self._run.changed(notes))
 
     def commit(self, notes: Mapping[str, bytes] = _NO_NOTES, *, wait: bool = False) -> bool:
         self.check_owner()
         # What a note tells must be known before the endings count that it belongs to.
-        self._record.write(notes)
+        self._run.write_notes(notes)
         self._server.commit()
         if wait:
             self._server.wait_for_answers(_WAIT_WITHIN)
@@ -307,11 +304,11 @@ class SharedFrontier:
         return self._stream.last_answered >= position
 
     def sync(self) -> None:
-        self._record.sync()
+        self._run.sync()
 
     def recover(self) -> None:
         self.check_owner()
-        self._record.recover()
+        self._run.recover()
 
     def close(self, *, finished: bool = False, hold: bool = False) -> None:
         self.check_owner()
@@ -319,31 +316,22 @@ class SharedFrontier:
             return
         try:
             self._server.leave(_WAIT_WITHIN)
-            self._record.finish(finished=finished)
+            self._run.finish(finished=finished)
         finally:
-            self._close(hold=hold)
+            self.abandon()
+            if not hold:
+                self.end()
 
     def end(self) -> None:
-        self._record.end()
+        self._run.end()
 
     def abandon(self) -> None:
         self.check_owner()
         if not self._is_closed:
-            self._close(hold=False)
-
-    def _close(self, *, hold: bool) -> None:
-        self._is_closed = True
-        self._suspects.close()
-        self._server.close()
-        self._record.abandon(hold=hold)
-
-    def check_owner(self) -> None:
-        if os.getpid() != self._pid:
-            raise ForkedError(
-                f"The frontier of process {self._pid} was used in process {os.getpid()}, forked"
-                " from it. Schedule requests in the crawl's own process only; in the child, end"
-                " with os._exit()."
-            )
+            self._is_closed = True
+            self._suspects.close()
+            self._server.close()
+            self._run.abandon()
 
 
 if TYPE_CHECKING:

@@ -15,15 +15,17 @@ import redis
 from ...errors import AltschedError, ConfigError, SharedError, StoreError
 from ...redis_client.connection import address_of, connect, explain, explain_errors
 from ...redis_client.server import check_permissions, examine
+from ..dead_letter import DeadLetter
 from ..events import OnEvent, ignore_events
 from ..options import Options, SharedOptions
+from ..store.job_run import MemoryRun
 from ..store.journal import Journal
 from .batches import PROTOCOL, Status
 from .exchange import Exchange
 from .frontier import SharedFrontier
 from .keys import Keys, seen_key_of, seen_key_of_sha1
 from .operating import HASHED, other_version, read_dead, unlink
-from .record import JobRecord, NoRecord, Record
+from .record import Record, open_record
 from .stream import Stream
 
 #: Seconds for which opening waits for the server.
@@ -76,7 +78,7 @@ def open_shared(
     try:
         return crawl.join(record, on_event)
     except BaseException:
-        record.abandon(hold=False)
+        record.run.abandon()
         raise
 
 
@@ -187,11 +189,11 @@ class _Crawl:
         """
         worker = self._worker
         if worker.jobdir is None:
-            return NoRecord()
+            return Record(MemoryRun())
         journal = Journal(worker.jobdir, worker.spider)
         try:
             worker.check()
-            record = JobRecord(journal, self._shared.key, address_of(self._client))
+            record = open_record(journal, self._shared.key, address_of(self._client))
             if record.crawl and not self._id and record.job.resumed:
                 raise SharedError(
                     f"The shared crawl {self._name}, in which JOBDIR {worker.jobdir} took part, is"
@@ -272,6 +274,6 @@ class _Crawl:
                 unlink(self._client, self._keys.buckets(self._id))
         return frontier
 
-    def _read_dead(self) -> Iterator[tuple[bytes, str, bytes]]:
+    def _read_dead(self) -> Iterator[tuple[bytes, DeadLetter, bytes]]:
         with explain_errors(self._client):
             yield from read_dead(self._client, self._keys)

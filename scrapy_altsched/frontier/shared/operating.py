@@ -20,6 +20,7 @@ import redis
 from ...errors import ConfigError, SharedError
 from ...redis_client.connection import address_of, explain_errors
 from ...redis_client.scripts import Script, read_script
+from ..dead_letter import DeadLetter
 from ..entry import Counts
 from .batches import PROTOCOL, Status, pack, parse_reply
 from .keys import Keys
@@ -150,8 +151,8 @@ class SharedCrawl:
             unlink(self._client, keys.buckets(crawl))
         return int(accepted or 0)
 
-    def dead(self) -> Iterator[tuple[bytes, str, bytes]]:
-        """Key, reason and stored value of every dead letter."""
+    def dead(self) -> Iterator[tuple[bytes, DeadLetter, bytes]]:
+        """Key, cause and text, and stored value of every dead letter."""
         with explain_errors(self._client):
             self._look_up()
             yield from read_dead(self._client, self.keys)
@@ -206,8 +207,8 @@ def other_version(name: str) -> ConfigError:
     )
 
 
-def read_dead(client: redis.Redis, keys: Keys) -> Iterator[tuple[bytes, str, bytes]]:
-    """Key, reason and stored value of every dead letter.
+def read_dead(client: redis.Redis, keys: Keys) -> Iterator[tuple[bytes, DeadLetter, bytes]]:
+    """Key, cause and text, and stored value of every dead letter.
 
     :raises redis.RedisError: they cannot be read.
     """
@@ -217,7 +218,7 @@ def read_dead(client: redis.Redis, keys: Keys) -> Iterator[tuple[bytes, str, byt
         if key not in told:
             told.add(key)
             reason, value = msgpack.unpackb(row, raw=True)
-            yield key, reason.decode("utf-8", "replace"), value
+            yield key, DeadLetter.parse(reason.decode("utf-8", "replace")), value
 
 
 def unlink(client: redis.Redis, keys: Iterable[bytes]) -> None:

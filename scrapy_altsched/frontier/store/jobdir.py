@@ -34,7 +34,7 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 #: Version of everything that is written into a job directory.
-FORMAT = 2
+FORMAT = 3
 #: The oldest one that is brought up to date (see :mod:`.migrations`).
 OLDEST = 1
 

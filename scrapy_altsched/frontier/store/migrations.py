@@ -8,6 +8,7 @@ To change the format: raise ``FORMAT`` in :mod:`.jobdir`, and add the step from 
 
 ======  ===========================================================================================
 2       What is held against a suspect is more than a number of deaths.
+3       A dead letter has its cause as a number, not in the words of its text.
 ======  ===========================================================================================
 """
 
@@ -19,6 +20,7 @@ from dataclasses import replace
 
 from .jobdir import FORMAT, Identity
 from .records import Batch
+from .states import DEAD
 from .store import Store
 
 logger = logging.getLogger(__name__)
@@ -29,8 +31,17 @@ def _tell_deaths_apart(store: Store) -> Batch:
     return Batch(store.counters(), suspects=list(store.suspects()))
 
 
+def _tell_causes_apart(store: Store) -> Batch:
+    batch = Batch(store.counters())
+    batch.stored[DEAD] += [(key, DEAD.join(why, value)) for key, why, value in store.dead()]
+    return batch
+
+
 #: Format -> what takes a store of it to the next one.
-STEPS: dict[int, Callable[[Store], Batch]] = {1: _tell_deaths_apart}
+STEPS: dict[int, Callable[[Store], Batch]] = {
+    1: _tell_deaths_apart,
+    2: _tell_causes_apart,
+}
 
 
 def migrate(store: Store, identity: Identity) -> Identity:

@@ -11,8 +11,6 @@ from typing import Any
 from ...inflection import inflect
 from .states import STATES, UNQUEUED, State
 
-#: How the reason of a dead letter begins that could not be restored.
-CANNOT_BE_RESTORED = "it cannot be restored: "
 #: Name of the note that says what the job may lack, and why; empty if nothing.
 DAMAGE = "damage"
 #: Name of the note that says how many requests in memory only no page and no start() brings again.

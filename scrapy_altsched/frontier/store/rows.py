@@ -9,7 +9,8 @@ pending     slot id (8 bytes), order key        flags, fingerprint, encoded requ
 slots       slot id                             count (8 bytes), name
 suspects    fingerprint                         level, deaths alone of two kinds, age; 0
 started     fingerprint, occurrence (4 bytes)   number of the run that claimed it (4 bytes)
-dead        key the request was pending under   length of the reason, reason, value as in pending
+dead        key the request was pending under   cause, length of the text (4 bytes), text, value
+                                                as in pending
 meta        name                                identity, commit, commit:..., counters, notes
 ==========  ==================================  ================================================
 """
@@ -19,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..dead_letter import DeadLetter
 from .database import Database
 from .records import (
     NOTED,
@@ -141,7 +143,7 @@ class Rows:
         """Key and row of every request that is stored in a state."""
         return self.database.iterate(state.family)
 
-    def dead(self) -> Iterator[tuple[bytes, str, bytes]]:
+    def dead(self) -> Iterator[tuple[bytes, DeadLetter, bytes]]:
         """Key, reason and stored value of every dead letter."""
         for key, row in self.database.iterate(DEAD.family):
             yield key, *DEAD.split(row)

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
+from ..dead_letter import Cause, DeadLetter
 from ..entry import Entry
 
 _UNIQUE = 1
@@ -33,22 +35,25 @@ def decode_value(value: bytes) -> Entry:
     return Entry(value[2:end], payload=value[end:], unique=bool(value[0] & _UNIQUE))
 
 
-def _join_nothing(_: str, value: bytes) -> bytes:
+def _join_nothing(_: None, value: bytes) -> bytes:
     return value
 
 
-def _split_nothing(row: bytes) -> tuple[str, bytes]:
-    return "", row
+def _split_nothing(row: bytes) -> tuple[None, bytes]:
+    return None, row
 
 
-def _join_reason(why: str, value: bytes) -> bytes:
-    reason = why.encode("utf-8", "backslashreplace")
-    return len(reason).to_bytes(4, "big") + reason + value
+def _join_letter(why: DeadLetter, value: bytes) -> bytes:
+    text = why.text.encode("utf-8", "backslashreplace")
+    return bytes((why.cause,)) + len(text).to_bytes(4, "big") + text + value
 
 
-def _split_reason(row: bytes) -> tuple[str, bytes]:
-    end = 4 + int.from_bytes(row[:4], "big")
-    return row[4:end].decode(), row[end:]
+def _split_letter(row: bytes) -> tuple[DeadLetter, bytes]:
+    if not row[0]:  # format 2 had no cause; the length of a text is below 2**24
+        end = 4 + int.from_bytes(row[:4], "big")
+        return DeadLetter.parse(row[4:end].decode()), row[end:]
+    end = 5 + int.from_bytes(row[1:5], "big")
+    return DeadLetter(row[5:end].decode(), Cause(row[0])), row[end:]
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,14 +64,14 @@ class State:
     :ivar noun: what messages call such a request.
     :ivar counter: the field of the counters that has their number; ``None``: the slots have it.
     :ivar join: detail, and request as :func:`encode_value` makes it -> row.
-    :ivar split: the inverse; raises ValueError if the row is damaged.
+    :ivar split: the inverse; raises ValueError or IndexError if the row is damaged.
     """
 
     family: str
     noun: str
     counter: str | None = None
-    join: Callable[[str, bytes], bytes] = _join_nothing
-    split: Callable[[bytes], tuple[str, bytes]] = _split_nothing
+    join: Callable[[Any, bytes], bytes] = _join_nothing
+    split: Callable[[bytes], tuple[Any, bytes]] = _split_nothing
 
     def decode(self, row: bytes) -> Entry:
         """The request of a row.
@@ -78,8 +83,8 @@ class State:
 
 
 PENDING = State("pending", "pending request")
-#: The detail is the reason.
-DEAD = State("dead", "dead letter", "dead", _join_reason, _split_reason)
+#: The detail is a :class:`~..dead_letter.DeadLetter`.
+DEAD = State("dead", "dead letter", "dead", _join_letter, _split_letter)
 
 STATES = (PENDING, DEAD)
 #: Those whose requests are in no queue.

@@ -20,8 +20,9 @@ from scrapy_altsched.frontier.events import AlreadyFinished, Event, FrontierLost
 from scrapy_altsched.frontier.shared.batches import Reply, parse_reply
 from scrapy_altsched.frontier.shared.frontier import SharedFrontier
 from scrapy_altsched.frontier.shared.keys import Keys
-from scrapy_altsched.frontier.shared.record import NoRecord
+from scrapy_altsched.frontier.shared.record import Record
 from scrapy_altsched.frontier.shared.stream import EncodedBatch, Stream
+from scrapy_altsched.frontier.store.job_run import MemoryRun
 from scrapy_altsched.redis_client.scripts import CLOCK, read_script
 
 from ...clocks import ManualClock
@@ -195,7 +196,7 @@ class Wire:
         self.batch = None
 
 
-class Kept(NoRecord):
+class Kept(Record):
     """A job directory of a worker, as far as the protocol goes."""
 
     def note_tokens(self, tokens: Sequence[bytes], crawl: bytes) -> None:
@@ -353,7 +354,7 @@ class Crawl:
         self._starts = [starts[at::_WORKERS] if apart else starts for at in range(_WORKERS)]
         self.server.begin()
         self.keys = Keys("model")
-        self.workers = [Worker(self, starts, Kept()) for starts in self._starts]
+        self.workers = [Worker(self, starts, Kept(MemoryRun())) for starts in self._starts]
 
     def new_token(self) -> bytes:
         self._tokens += 1
@@ -381,7 +382,7 @@ class Crawl:
             for name in ("kill", "return"):
                 if name in faults and rng.random() < 0.002:
                     at = rng.randrange(_WORKERS)
-                    record = self.workers[at].record if name == "return" else Kept()
+                    record = self.workers[at].record if name == "return" else Kept(MemoryRun())
                     self.workers[at] = Worker(self, self._starts[at], record)
             if "stop" in faults and rng.random() < setting.stop:
                 rng.choice(self.workers).stopped_until = step + rng.randrange(50, 400)

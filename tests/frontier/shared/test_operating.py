@@ -7,6 +7,7 @@ import redis
 
 from scrapy_altsched.errors import SharedError
 from scrapy_altsched.frontier import Waiting
+from scrapy_altsched.frontier.dead_letter import DeadLetter
 from scrapy_altsched.frontier.entry import Counts
 from scrapy_altsched.frontier.events import AlreadyFinished, FrontierLost
 from scrapy_altsched.frontier.shared.keys import Keys, slot_id_of
@@ -31,7 +32,9 @@ def bury(worker: Joined, *names: str) -> None:
     worker.add(*map(page, names))
     for _ in names:
         lease = worker.take()
-        worker.frontier.dead_letter(lease, f"why {lease.entry.fingerprint.decode()} is dead")
+        worker.frontier.dead_letter(
+            lease, DeadLetter(f"why {lease.entry.fingerprint.decode()} is dead")
+        )
     worker.commit()
 
 
@@ -159,7 +162,7 @@ def test_dead_letters_are_pending_again_at_their_old_places(
 ) -> None:
     worker = join(server, prefetch=1)
     bury(worker, "a", "b", "c")
-    assert sorted(why for _, why, _ in crawl.dead()) == [
+    assert sorted(str(why) for _, why, _ in crawl.dead()) == [
         f"why {name} is dead" for name in ("a", "b", "c")
     ]
     keys = sorted(dead_keys(crawl))

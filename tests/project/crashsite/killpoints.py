@@ -16,6 +16,7 @@ from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.local.persistence import Persistence
 from scrapy_altsched.frontier.local.uncommitted import Uncommitted
 from scrapy_altsched.frontier.store.database import Database
+from scrapy_altsched.frontier.store.job_run import JobRun
 from scrapy_altsched.frontier.store.jobdir import Jobdir
 from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.frontier.store.lease_log import LeaseLog
@@ -72,7 +73,7 @@ STEPS = {
     "closing the scheduler": Step(Scheduler, "close", once=True),
     "the last commit": Step(Committer, "finish", once=True),
     "closing the frontier": Step(LocalFrontier, "close", once=True),
-    "the last batch": Step(Persistence, "finish", once=True),
+    "the last batch": Step(JobRun, "finish", once=True),
     "forcing the log to the disk": Step(Store, "sync", once=True),
     "closing the store": Step(Database, "close", once=True),
     "letting the directory go": Step(Jobdir, "release", once=True),
