@@ -171,6 +171,16 @@ def test_no_two_rooms_import_from_each_other() -> None:
 
 
 @pytest.mark.smoke
+def test_importing_the_package_imports_nothing_heavy() -> None:
+    heavy = {"scrapy", "twisted", "rocksdict", "redis", "sortedcontainers"}
+    script = f"import sys, {PACKAGE}; print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    loaded = set(run.stdout.split())
+    assert PACKAGE in loaded
+    assert loaded & heavy == set()
+
+
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     "path",
     [
