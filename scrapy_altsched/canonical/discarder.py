@@ -2,7 +2,7 @@
 
 Their format, and what each processor does, are those of version 0.3.0
 (https://github.com/zytedata/duplicate-url-discarder).  One thing differs: names of parameters are
-compared decoded, so that ``%75tm_source`` is ``utm_source``.
+compared decoded: ``%75tm_source`` is ``utm_source``.
 """
 
 from __future__ import annotations
