@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from ..disk import force_name
 from ..errors import JobdirError, StoreDamagedError
 from ..frontier.dead_letter import Cause, DeadLetter
+from ..frontier.entry import Entry
 from ..frontier.queue.order import Order
 from ..frontier.store.jobdir import REPAIRED, Identity, Jobdir, LastCommit
 from ..frontier.store.journal import Journal
@@ -28,13 +28,16 @@ from ..frontier.store.records import (
     Batch,
     Counters,
     add_damage,
+    decode_seen,
     decode_slot,
     decode_suspicion,
+    encode_seen,
 )
 from ..frontier.store.states import DEAD, PENDING, UNQUEUED, State
 from ..frontier.store.store import Store
 from ..inflection import inflect
 from .reorder import Locate
+from .rewriter import CHUNK, Chunk
 from .salvage import Salvage
 
 #: What to do about a store that cannot be repaired.
@@ -42,8 +45,6 @@ _NOTHING_KEPT = (
     "A repair can keep nothing of it. Restore the JOBDIR from a copy, or delete it to start the"
     " crawl over."
 )
-#: Rows written at once.
-_CHUNK = 5_000
 
 
 @dataclass
@@ -179,9 +180,12 @@ class _Rebuild:
         self._is_newest = last is not None and number >= last.number
         store.commit_number = max(number, last.number if last is not None else 0)
         names = self._read_slots()
-        held, last_sequence = self._copy_pending(store, counters, names, notes)
-        unqueued = {state: self._copy_unqueued(store, state) for state in UNQUEUED}
-        self._copy_others(store)
+        chunk = Chunk(store, Counters())
+        held, last_sequence = self._copy_pending(chunk, counters, names, notes)
+        unqueued = {state: self._copy_unqueued(chunk, state) for state in UNQUEUED}
+        chunk.flush()
+        self._copy_seen(store)  # after theirs, which are seen in no run
+        self._copy_others(chunk)
         final = Batch(self._settle(counters, held.total(), unqueued, last_sequence))
         final.slots = [
             (slot_id.to_bytes(8, "big"), count, names[slot_id]) for slot_id, count in held.items()
@@ -221,7 +225,7 @@ class _Rebuild:
 
     def _copy_pending(
         self,
-        store: Store,
+        chunk: Chunk,
         counters: Counters,
         names: dict[int, str],
         notes: dict[str, bytes],
@@ -231,7 +235,6 @@ class _Rebuild:
         may_be_orphans = "meta" not in self._source.incomplete
         held: Counter[int] = Counter()
         highest = 0
-        batch = Batch(counters)
         for key, value in self._source.rows("pending"):
             slot_id = int.from_bytes(key[:8], "big")
             if slot_id >= counters.next_slot and may_be_orphans:
@@ -247,11 +250,7 @@ class _Rebuild:
             if slot_id not in names:
                 names[slot_id] = self._name_slot(slot_id, entry.payload or b"", order)
             held[slot_id] += 1
-            batch.stored[PENDING].append((key, value))
-            if entry.unique:
-                batch.seen.append(entry.fingerprint)
-            self._write_if_full(store, batch)
-        store.write(batch, wait=True)
+            self._keep(chunk, PENDING, key, value, entry)
         self._result.kept["pending"] = held.total()
         return held, highest
 
@@ -267,54 +266,61 @@ class _Rebuild:
         self._names.add(name)
         return name
 
-    def _copy_unqueued(self, store: Store, state: State) -> int:
+    def _copy_unqueued(self, chunk: Chunk, state: State) -> int:
         """How many requests of a state there are."""
-        batch = Batch(Counters())
         copied = 0
         for key, row in self._source.rows(state.family):
             with suppress(IndexError, ValueError):
                 entry = state.decode(row)
-                batch.stored[state].append((key, row))
+                self._keep(chunk, state, key, row, entry)
                 copied += 1
-                if entry.unique:
-                    batch.seen.append(entry.fingerprint)
-                self._write_if_full(store, batch)
-        store.write(batch, wait=True)
         self._result.kept[state.family] = copied
         return copied
 
-    def _copy_others(self, store: Store) -> None:
-        kept = self._result.kept
-        batches: dict[bytes, Batch] = {}
+    @staticmethod
+    def _keep(chunk: Chunk, state: State, key: bytes, row: bytes, entry: Entry) -> None:
+        chunk.rows.stored[state].append((key, row))
+        if entry.unique:
+            chunk.rows.seen.append(entry.fingerprint)
+        chunk.flush_if_full()
+
+    def _copy_seen(self, store: Store) -> None:
+        #: Run -> fingerprints, in all as many as are written at once.
+        chunk: defaultdict[int, list[bytes]] = defaultdict(list)
+
+        def write() -> None:
+            for run, seen in chunk.items():
+                rows = Batch(Counters(), seen=seen, seen_value=encode_seen(run))
+                store.write(rows, wait=True)
+            chunk.clear()
+
         for key, value in self._source.rows("seen"):
-            if value and "meta" in self._source.incomplete:
+            try:
+                run = decode_seen(value)
+            except ValueError:
+                self._source.incomplete.add("seen")
+                continue
+            if run and "meta" in self._source.incomplete:
                 continue  # whether it can be believed is no longer known
-            batch = batches.setdefault(value, Batch(Counters(), seen_value=value))
-            batch.seen.append(key)
-            kept["seen"] += 1
-            self._write_if_full(store, batch)
-        for batch in batches.values():
-            store.write(batch, wait=True)
-        batch = Batch(Counters())
+            chunk[run].append(key)
+            self._result.kept["seen"] += 1
+            if self._result.kept["seen"] % CHUNK == 0:
+                write()
+        write()
+
+    def _copy_others(self, chunk: Chunk) -> None:
+        kept = self._result.kept
         for key, value in self._source.rows("started"):
             run = int.from_bytes(value, "big")
             self._last_run = max(self._last_run, run)
-            batch.started.append((key, run))
+            chunk.rows.started.append((key, run))
             kept["started"] += 1
-            self._write_if_full(store, batch)
+            chunk.flush_if_full()
         for key, value in self._source.rows("suspects"):
             with suppress(ValueError):
-                batch.suspects.append((key, decode_suspicion(value)))
+                chunk.rows.suspects.append((key, decode_suspicion(value)))
                 kept["suspects"] += 1
-        store.write(batch, wait=True)
-
-    @staticmethod
-    def _write_if_full(store: Store, batch: Batch) -> None:
-        rows: list[list[Any]] = [*batch.stored.values(), batch.seen, batch.started]
-        if sum(map(len, rows)) >= _CHUNK:
-            store.write(batch, wait=True)
-            for written in rows:
-                written.clear()
+        chunk.flush()
 
     def _settle(
         self, counters: Counters, pending: int, unqueued: Mapping[State, int], highest: int

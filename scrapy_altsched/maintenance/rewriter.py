@@ -9,37 +9,70 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from ..frontier.store.records import Batch
+from ..frontier.store.records import Batch, Counters
 from ..frontier.store.states import PENDING
 from ..frontier.store.store import Store
 
 #: Rows of one kind that are written at once.
-_CHUNK = 5_000
+CHUNK = 5_000
 #: What a chunk may hold beside requests: lists of a batch.
-_OTHER_ROWS = ("seen", "started", "forgotten")
+_OTHER_ROWS = ("seen", "started", "forgotten", "suspects")
 
 
-class Rewriter:
+class Chunk:
+    """Rows on their way into *store*, some thousands at once.
+
+    :param counters: what each chunk says of the store.
+    :ivar rows: what the next chunk writes.
+    """
+
+    def __init__(self, store: Store, counters: Counters) -> None:
+        self._store = store
+        self.rows = Batch(counters)
+
+    def flush_if_full(self) -> bool:
+        """Write a chunk if there are enough rows for one; whether that was done.
+
+        :raises StoreError: the write failed.
+        """
+        is_full = max(map(len, self._lists())) >= CHUNK
+        if is_full:
+            self.flush()
+        return is_full
+
+    def flush(self) -> None:
+        """Write all rows added until now; what is asked of the store then includes them.
+
+        :raises StoreError: the write failed.
+        """
+        if any(self._lists()):
+            self._store.write(self.rows, wait=True)
+            self.rows = Batch(self.rows.counters)
+
+    def _lists(self) -> list[list[Any]]:
+        rows = self.rows
+        return [*rows.stored.values(), *(getattr(rows, name) for name in _OTHER_ROWS)]
+
+
+class Rewriter(Chunk):
     """Requests on their way into *store*, and the one batch that makes them all true.
 
     It deletes what an attempt that was cut short has left in the store.
 
     :param extends: whether requests join the slots that are there, instead of new slots of the same
         names.  Readers would know their rows at once: all of them go into the final batch.
-    :ivar rows: what the next chunk writes.  Only what is harmless without the final batch may be
-        added to it.
+    :ivar rows: only what is harmless without the final batch may be added to it.
     :ivar final: the batch that makes it all true.  Its counters are those of the store to begin
         with, and may be changed, but for ``next_slot``.
     :raises StoreError: a read or write failed.
     """
 
     def __init__(self, store: Store, *, extends: bool = False) -> None:
-        self._store = store
+        # Counters of its own, which say nothing new until the end.
+        super().__init__(store, store.counters())
         self._extends = extends
         self.final = Batch(store.counters())
         store.remove_orphans(self.final.counters.next_slot)
-        # Counters of its own, which say nothing new until the end.
-        self.rows = Batch(store.counters())
         #: Name -> id of each slot that requests are added to.
         self._ids: dict[str, int] = {}
         #: Name -> number of requests there, before and now.
@@ -68,29 +101,10 @@ class Rewriter:
         self._held[name] += 1
         self._changed.add(name)
 
-    def flush_if_full(self) -> bool:
-        """Write a chunk if there are enough rows for one; whether that was done.
-
-        :raises StoreError: the write failed.
-        """
-        is_full = max(map(len, self._lists())) >= _CHUNK
-        if is_full:
-            self.flush()
-        return is_full
-
     def flush(self) -> None:
-        """Write all rows added until now; what is asked of the store then includes them.
-
-        :raises StoreError: the write failed.
-        """
+        """See :meth:`Chunk.flush`."""
         assert not self._extends, "readers would know these rows"
-        if any(self._lists()):
-            self._store.write(self.rows, wait=True)
-            self.rows = Batch(self.rows.counters)
-
-    def _lists(self) -> list[list[Any]]:
-        rows = self.rows
-        return [*rows.stored.values(), *(getattr(rows, name) for name in _OTHER_ROWS)]
+        super().flush()
 
     def replace_queue(self) -> None:
         """Make the final batch remove all slots that the store has now, with their requests.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import StoreDamagedError, StoreError
 from ..frontier.store.database import translated
-from ..frontier.store.records import DAMAGE
+from ..frontier.store.records import DAMAGE, decode_seen
 from ..frontier.store.rocksdb import (
     READ_ONLY,
     READ_WRITE,
@@ -260,9 +260,9 @@ class _Reader:
                 yield key, value
 
     def _seems_whole(self, family: str, value: bytes) -> bool:
-        if family == "seen":
-            return not value
         try:
+            if family == "seen":
+                return not decode_seen(value)
             for state in STATES:
                 if state.family == family:
                     return self._is_whole(state.decode(value).payload or b"")

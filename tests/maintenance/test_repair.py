@@ -25,11 +25,13 @@ from scrapy_altsched.errors import JobdirError, StoreDamagedError
 from scrapy_altsched.frontier import Entry, Options, Order
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.store.journal import Journal
+from scrapy_altsched.frontier.store.records import Batch, decode_seen, encode_seen
 from scrapy_altsched.frontier.store.states import decode_value
 from scrapy_altsched.frontier.store.view import View
 from scrapy_altsched.maintenance.audit import audit
 from scrapy_altsched.maintenance.opening import open_frontier
 from scrapy_altsched.maintenance.repair import Repair, accept_loss, repair
+from scrapy_altsched.maintenance.rewriter import CHUNK
 from scrapy_altsched.requests.codec import encode_request, is_whole, url_of
 
 from ..command.test_command import altsched
@@ -681,3 +683,23 @@ def test_a_running_crawls_job_is_not_repaired(job: Job) -> None:
     assert run.returncode == 1
     assert "in use by a running crawl" in run.stderr
     frontier.close()
+
+
+def test_repair_keeps_in_which_run_a_fingerprint_was_seen(tmp_path: Path) -> None:
+    path = tmp_path / "job"
+    journal = Journal(path, OWNER)
+    runs = {b"%020d" % number: number % 4 for number in range(CHUNK + 10)}
+    for run in range(4):
+        seen = [fingerprint for fingerprint, of in runs.items() if of == run]
+        journal.write(Batch(journal.counters(), seen=seen, seen_value=encode_seen(run)))
+    journal.close()
+    repaired = repair(path, OWNER, lambda _: True)
+    assert repaired.kept["seen"] == len(runs)
+    journal = Journal(path, OWNER)
+    assert {key: decode_seen(value) for key, value in journal.seen_rows()} == runs
+    journal.close()
+
+
+def test_a_damaged_number_of_a_run_is_not_taken_for_one() -> None:
+    with pytest.raises(ValueError, match="0102 is no number of a run"):
+        decode_seen(b"\1\2")

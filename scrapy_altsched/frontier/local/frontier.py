@@ -32,6 +32,7 @@ from ..store.job_run import JobRun, MemoryRun
 from ..store.journal import Journal
 from ..store.lease_log import ALONE, LEASED, RECEIVED
 from ..store.records import Level
+from ..store.states import decode_value, encode_value
 from ..suspects import Suspects
 from .in_memory import NoPersistence
 from .persistence import NO_NOTES, Persistence
@@ -102,7 +103,9 @@ class LocalFrontier:
         self._completed = 0
         self._closed = False
         self._window = Window(
-            kept,
+            kept.read_pending,
+            encode_value,
+            decode_value,
             kept.memory_requests,
             unwritten=kept.unwritten,
             out=(self._leases, self._held, suspects.withheld, kept.ended),

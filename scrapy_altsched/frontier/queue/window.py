@@ -16,13 +16,11 @@ has never held anything else (https://docs.python.org/3/library/gc.html#gc.is_tr
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container
+from collections.abc import Callable, Container
 from heapq import heapify, heappop, heappush
 from random import Random
-from typing import Protocol
 
 from ..entry import Entry
-from ..store.states import decode_value, encode_value
 from .slots import Slot
 
 #: Most requests that are read at once.
@@ -42,24 +40,16 @@ _LIVE = 3_000
 _LIVE_BYTES = 8_192
 
 
-class ReadsPending(Protocol):
-    """A store of pending requests."""
-
-    def read_pending(
-        self, prefix: bytes, start: bytes, limit: int, most_bytes: int
-    ) -> list[tuple[bytes, bytes]]:
-        """At most *limit* pending requests of the slot of *prefix*, from key *start* on.
-
-        It stops at the one with which the values come to *most_bytes*, too.
-
-        :raises StoreError: the store could not be read.
-        """
+#: Reads stored requests: at most so many whose keys start with a prefix, from a key on, and none
+#: after the one with which the values come to so many bytes; raises StoreError.
+Read = Callable[[bytes, bytes, int, int], list[tuple[bytes, bytes]]]
 
 
 class Window:
     """The part of every slot's queue that is in memory.
 
-    :param store: where the rest is.
+    :param read: reads the rest, by prefix, first key, most requests and most bytes.
+    :param encode: the stored form of a request; *decode* is the inverse.
     :param cap: how many requests of stored queues to keep in memory, in all.
     :param unwritten: keys of requests that are not stored, for good or yet.
     :param out: containers of keys that may be stored but are in no queue: leased, held, withheld,
@@ -69,13 +59,17 @@ class Window:
 
     def __init__(
         self,
-        store: ReadsPending,
+        read: Read,
+        encode: Callable[[Entry], bytes],
+        decode: Callable[[bytes], Entry],
         cap: int,
         unwritten: Container[bytes],
         out: tuple[Container[bytes], Container[bytes], Container[bytes], Container[bytes]],
         most_bytes: int = _MOST_BYTES,
     ) -> None:
-        self._store = store
+        self._read = read
+        self._encode = encode
+        self._decode = decode
         self._cap = self._shrink_at = cap
         self._most_bytes = self._shrink_at_bytes = most_bytes
         self._unwritten = unwritten
@@ -126,16 +120,6 @@ class Window:
         if self._is_past(self._shrink_at, self._shrink_at_bytes):
             self._shrink()
 
-    def front(self, slot: Slot) -> Entry | None:
-        """The request that comes next in *slot*; ``None``: none is in memory or in the store.
-
-        :raises StoreError: the store could not be read.
-        """
-        key = self._load_front(slot)
-        if key is None:
-            return None
-        return self._entries.get(key) or decode_value(self._values[key])
-
     def pop(self, slot: Slot) -> tuple[bytes, Entry] | None:
         """Take away the request that comes next in *slot*, and answer its key and itself.
 
@@ -148,7 +132,7 @@ class Window:
         entry = self._entries.pop(key, None)
         if entry is None:
             value = self._values[key]
-            entry = decode_value(value)
+            entry = self._decode(value)
             del self._values[key]
             self.size -= len(value)
         else:
@@ -181,7 +165,7 @@ class Window:
             return
         entry.request = None
         if key not in self._unwritten:
-            value = encode_value(entry)
+            value = self._encode(entry)
             self.size += len(value) - len(entry.payload or b"")
             del self._entries[key]
             self._values[key] = value
@@ -201,7 +185,7 @@ class Window:
             limit = max(1, min(_READ, self._cap // parts))
             most_bytes = max(1, self._most_bytes // parts)
             start = slot.bound or slot.prefix
-            rows = self._store.read_pending(slot.prefix, start, limit, most_bytes)
+            rows = self._read(slot.prefix, start, limit, most_bytes)
             # All in memory is past the bound: what is stored is among the rows, or comes later.
             keys = [key for key in slot.keys if not self._drop_stored(key)]
             leased, held, withheld, ended = self._out

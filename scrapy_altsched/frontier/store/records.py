@@ -154,6 +154,24 @@ def encode_claim(fingerprint: bytes, occurrence: int) -> bytes:
     return fingerprint + occurrence.to_bytes(4, "big")
 
 
+def encode_seen(run: int) -> bytes:
+    """The value of a seen row.
+
+    :param run: the number of the run in which our filter saw it under another scheduler, or 0.
+    """
+    return run.to_bytes(4, "big") if run else b""
+
+
+def decode_seen(value: bytes) -> int:
+    """The inverse of :func:`encode_seen`.
+
+    :raises ValueError: *value* is damaged.
+    """
+    if len(value) not in {0, 4}:
+        raise ValueError(f"{value.hex()} is no number of a run")
+    return int.from_bytes(value, "big")
+
+
 def encode_slot(count: int, name: str) -> bytes:
     """The stored form of a slot: how many requests it holds, and its name."""
     return _COUNT.pack(count) + name.encode("utf-8", "surrogatepass")

@@ -16,7 +16,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 
-from .records import DAMAGE, add_damage
+from .records import DAMAGE, add_damage, decode_seen, encode_seen
 from .rows import Rows
 
 _RUN = "run:"
@@ -61,7 +61,7 @@ class Run:
     @property
     def seen_value(self) -> bytes:
         """The value of the rows of what it has seen: its number if they have no queue of ours."""
-        return b"" if self.components.scheduler is None else self.number.to_bytes(4, "big")
+        return encode_seen(0 if self.components.scheduler is None else self.number)
 
 
 class Runs:
@@ -99,7 +99,7 @@ class Runs:
     def marks(self) -> Iterator[bytes]:
         """The fingerprints of these rows."""
         for fingerprint, value in self._rows.seen_rows():
-            if self._is_unknown or int.from_bytes(value, "big") > self._settled:
+            if self._is_unknown or decode_seen(value) > self._settled:
                 yield fingerprint
 
     def settle(self) -> dict[str, bytes]:
