@@ -33,6 +33,7 @@ test-oldest: $(VENV)/installed
 lint: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
 	$(BIN)/mypy
 
 # What scheduling costs, beside Scrapy's own queues and scrapy-redis (if redis-server is on PATH).

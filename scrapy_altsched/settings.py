@@ -241,20 +241,12 @@ def read_redis(settings: BaseSettings, user: str = f"{PREFIX}SHARED") -> dict[st
     :param user: what needs the server, for messages.
     :raises ConfigError: one cannot be used, or a package is missing.
     """
-    _require_packages(user)
-    return _read_redis(settings)
-
-
-def _require_packages(user: str) -> None:
     missing = [name for name in ("redis", "msgpack") if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(
             f"{user} needs the package {missing[0]!r}, which is not installed: run"
             " pip install scrapy-altsched[redis]"
         )
-
-
-def _read_redis(settings: BaseSettings) -> dict[str, Any]:
     values = {name: settings[name] for name in REDIS_SETTINGS if settings[name] is not None}
     try:
         values["REDIS_PARAMS"] = settings.getdict("REDIS_PARAMS")

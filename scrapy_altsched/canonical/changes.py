@@ -134,7 +134,7 @@ class Canonicalizer:
         index, is_sorted = self._flags.get("sort_query", (0, True))
         if not is_sorted:
             query = parse_url(safe_url_string(given)).query
-            walk.set(index, "sort_query", query=_encode(parse_qsl_to_bytes(query, True)))
+            walk.set(index, "sort_query", query=urlencode(parse_qsl_to_bytes(query, True)))
         if self._keep_params is not None:
             index, kept = self._keep_params
             walk.filter_query(index, "keep_params", kept, keeps=True)
@@ -232,11 +232,6 @@ def _decode_name(field: str) -> str:
     return unquote_plus(name) if "%" in name or "+" in name else name
 
 
-def _encode(fields: list[tuple[bytes, bytes]]) -> str:
-    """A query as w3lib writes it, in the order of its fields."""
-    return urlencode(fields)
-
-
 def _canonicalize_path(scheme: str, path: str) -> str:
     """A path as w3lib writes it: what was removed may have turned a segment into ``..``."""
     return split(canonicalize_url(f"{scheme}://h{path}"))[2]
@@ -276,7 +271,8 @@ def _without_fields(body: bytes, content_type: str, names: Globs) -> bytes:
     kind = content_type.partition(";")[0].strip().lower()
     if kind == _FORM:
         fields = parse_qsl_to_bytes(body.decode("latin-1"), True)
-        return _encode(sorted(item for item in fields if _decode(item[0]) not in names)).encode()
+        kept = [item for item in fields if item[0].decode("utf-8", "replace") not in names]
+        return urlencode(sorted(kept)).encode()
     if (
         kind == "application/json"
         or kind.endswith("+json")
@@ -289,10 +285,6 @@ def _without_fields(body: bytes, content_type: str, names: Globs) -> bytes:
         except (ValueError, RecursionError):
             return body
     return body
-
-
-def _decode(name: bytes) -> str:
-    return name.decode("utf-8", "replace")
 
 
 def _remove(data: Any, path: str, is_ignored: Callable[[str], bool]) -> None:

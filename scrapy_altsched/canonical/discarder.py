@@ -2,7 +2,7 @@
 
 Their format, and what each processor does, are those of version 0.3.0
 (https://github.com/zytedata/duplicate-url-discarder).  One thing differs: names of parameters are
-compared decoded, so that ``%75tm_source`` is ``utm_source``.
+compared decoded: ``%75tm_source`` is ``utm_source``.
 """
 
 from __future__ import annotations
@@ -77,14 +77,6 @@ def _parameters(arguments: tuple[Any, ...]) -> tuple[str, ...]:
     return tuple(escape_glob(unquote_plus(name)) for name in arguments)
 
 
-def _query_removal(arguments: tuple[Any, ...]) -> dict[str, Any]:
-    return {"ignore_params": _parameters(arguments)}
-
-
-def _query_removal_except(arguments: tuple[Any, ...]) -> dict[str, Any]:
-    return {"keep_params": _parameters(arguments)}
-
-
 def _subpath_removal(arguments: tuple[Any, ...]) -> dict[str, Any]:
     for position in arguments:
         if not isinstance(position, int) or isinstance(position, bool):
@@ -100,8 +92,8 @@ def _normalizer(arguments: tuple[Any, ...]) -> dict[str, Any]:
 
 
 PROCESSORS: dict[str, Callable[[tuple[Any, ...]], dict[str, Any]]] = {
-    "queryRemoval": _query_removal,
-    "queryRemovalExcept": _query_removal_except,
+    "queryRemoval": lambda names: {"ignore_params": _parameters(names)},
+    "queryRemovalExcept": lambda names: {"keep_params": _parameters(names)},
     "subpathRemoval": _subpath_removal,
     "normalizer": _normalizer,
 }

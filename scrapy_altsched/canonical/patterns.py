@@ -196,7 +196,7 @@ class _Host:
 
 
 class Index:
-    """All patterns, so that those that may match a URL are found in one look-up.
+    """All patterns; finds those that may match a URL in one look-up.
 
     :param matchers: one for each rule; they are numbered by position.
     """

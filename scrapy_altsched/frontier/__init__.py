@@ -1,14 +1,16 @@
 """START HERE.  The frontier: every request of a crawl and its state.
 
-Read :mod:`.contract` for the states, the transitions and what a caller may rely on; then
+Read :mod:`.contract` for the states, the transitions and what a caller may rely on.  A frontier is
+opened in :mod:`scrapy_altsched.maintenance.opening`.  Nothing here knows Scrapy.
 
-* :mod:`.changes`: what waits to become durable;
-* :mod:`.options`: what a crawl may choose;
-* :mod:`.queue`: who is next;
-* :mod:`.local`: the frontier of one process, in memory, with or without a store;
-* :mod:`.store`: what it has on disk, in RocksDB.
+A module imports from its own line of this list and from those below it:
 
-A frontier is opened in :mod:`scrapy_altsched.maintenance.opening`.  Nothing here knows Scrapy.
+1. :mod:`.local`, :mod:`.shared`: the frontier of one process, and that of many workers;
+2. :mod:`.suspects`: which request has killed a process;
+3. :mod:`.options`: what a crawl may choose;
+4. :mod:`.queue`: who is next;
+5. :mod:`.store`: what a job has on disk, in RocksDB;
+6. all other modules: the contract, and what it is written in.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who may have killed the process, and how to find out without slowing the others down.
+"""Crash suspects: requests that may have killed the process, identified while others go on.
 
 What a death tells is in the log of leases: which requests were in flight, and which of them *in
 hand*, that is, their response had been received and they were not over.  A page that kills does so

@@ -11,6 +11,7 @@ from __future__ import annotations
 import marshal
 import pickle
 import zlib
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Request
@@ -118,23 +119,10 @@ class PickleCodec:
     """The codec of one spider's job directory."""
 
     def __init__(self, spider: Spider) -> None:
-        self._spider = spider
-
-    def encode(self, request: Request) -> bytes:
-        """See :func:`encode_request`."""
-        return encode_request(request, self._spider)
-
-    def decode(self, payload: bytes) -> Request:
-        """See :func:`decode_request`."""
-        return decode_request(payload, self._spider)
-
-    def url_of(self, payload: bytes) -> str | None:
-        """See :func:`url_of`."""
-        return url_of(payload)
-
-    def is_as_encoded(self, request: Request, payload: bytes) -> bool:
-        """See :func:`is_as_encoded`."""
-        return is_as_encoded(request, payload, self._spider)
+        self.encode = partial(encode_request, spider=spider)
+        self.decode = partial(decode_request, spider=spider)
+        self.is_as_encoded = partial(is_as_encoded, spider=spider)
+        self.url_of = url_of
 
 
 def decode_fields(payload: bytes) -> dict[str, Any]:

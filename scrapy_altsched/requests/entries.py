@@ -82,7 +82,7 @@ class Entries:
         self._count(entry, 1)
 
     def note_refusal(self, entry: Entry) -> None:
-        """Nobody has accepted *entry*, though it was completed."""
+        """Note that *entry* was encoded but not accepted."""
         self._count(entry, -1)
 
     def _count(self, entry: Entry, times: int) -> None:

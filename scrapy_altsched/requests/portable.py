@@ -1,6 +1,6 @@
 """A request as bytes that may be read from a server which others can write to.
 
-A pickle from there would run whatever code its author likes.  This form is data only: a version
+A pickle from there can execute any code.  This form is data only: a version
 byte and a checksum, as in :mod:`.codec`, and the request's attributes as :mod:`.values` packs them.
 Request classes come from a list, and callbacks are methods of the spider.
 
@@ -43,11 +43,11 @@ _LIST = frozenset({list})
 class PortableCodec:
     """Encodes and decodes the requests of one spider.  For one thread only.
 
-    :param request_classes: subclasses of ``Request`` that may be encoded and created, beside
+    :param request_classes: subclasses of ``Request`` that may be encoded and created, besides
         Scrapy's own.
     :param most_bytes: of a request that is encoded.
     :param pickle: whether to use pickles for what msgpack cannot carry, and to load any pickle:
-        whoever can write to the server can then run code here.
+        everyone who can write to the server can then execute code here.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""URLs that were seen a moment ago, so that most duplicates need neither fingerprint nor look-up.
+"""URLs that were seen a moment ago: most duplicates need neither fingerprint nor look-up.
 
 The answer is exact: a URL that was seen stays so, until it is forgotten.  Of the links of a site
 nine in ten lead to pages that were linked to among the last few thousand (recorded: 99.7 % of those

@@ -12,6 +12,9 @@ import io
 import pkgutil
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from operator import attrgetter
@@ -41,6 +44,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "scrapy_altsched"
 README = ROOT / "README.rst"
 CONTRIBUTING = ROOT / "CONTRIBUTING.rst"
+LISTER = ROOT / "docs" / "list_modules.py"
 PAGES = {path.name: path for path in [README, CONTRIBUTING, *sorted((ROOT / "docs").glob("*.rst"))]}
 TEXTS = {name: path.read_text(encoding="utf-8") for name, path in PAGES.items()}
 ALL_TEXT = "\n".join(TEXTS.values())
@@ -293,13 +297,37 @@ def test_every_error_is_named_and_the_other_way_round() -> None:
     assert {name for name in named if not hasattr(builtins, name)} == error_classes()
 
 
-def test_every_module_is_in_the_architecture_and_the_other_way_round() -> None:
-    assert sorted(first_column("architecture.rst", "The rooms")) == sorted(SOURCES)
+@pytest.mark.smoke
+def test_the_tables_of_modules_are_those_of_the_docstrings() -> None:
+    assert run_lister("--check") == ""
+
+
+@pytest.mark.smoke
+def test_a_module_without_a_table_or_a_sentence_is_noticed(tmp_path: Path) -> None:
+    for folder in ("docs", "scrapy_altsched/room"):
+        (tmp_path / folder).mkdir(parents=True)
+    shutil.copy(LISTER, tmp_path / "docs")
+    page, module = tmp_path / "docs" / "architecture.rst", tmp_path / "scrapy_altsched/room/new.py"
+    page.write_text(".. modules: room/\n.. end of modules\n", encoding="utf-8")
+    module.write_text("", encoding="utf-8")
+    assert "room/new.py has no docstring" in run_lister(project=tmp_path)
+    module.write_text('"""START HERE.  Of :mod:`.x`\nall.  More."""', encoding="utf-8")
+    assert "is not current: run python" in run_lister("--check", project=tmp_path)
+    assert run_lister(project=tmp_path) == run_lister("--check", project=tmp_path) == ""
+    assert "    * - ``room/new.py``\n      - Of ``x`` all.\n" in page.read_text(encoding="utf-8")
+    (module.parent.parent / "other.py").write_text('"""A sentence."""', encoding="utf-8")
+    assert "no table for other.py" in run_lister(project=tmp_path)
+
+
+def run_lister(*arguments: str, project: Path = ROOT) -> str:
+    command = [sys.executable, str(project / "docs" / LISTER.name), *arguments]
+    return subprocess.run(command, capture_output=True, text=True).stderr
 
 
 def test_the_layers_in_the_architecture_are_those_that_imports_keep() -> None:
-    layers = [tuple(literals(row[1])) for row in rows(section("architecture.rst", "Layers"))]
-    assert layers == list(LAYERS)
+    *layers, _ = (tuple(literals(row[1])) for row in rows(section("architecture.rst", "Layers")))
+    named = [tuple(name for name in layer if name != "__init__.py") for layer in layers]
+    assert named == list(LAYERS)
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 from scrapy.utils.misc import load_object
 
 import scrapy_altsched
+import scrapy_altsched.frontier
 
 ROOT = Path(scrapy_altsched.__file__).parent
 PACKAGE = ROOT.name
@@ -108,53 +110,64 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
     assert done == set(SOURCES)
 
 
-#: The rooms, from top to bottom: a module imports from its own layer and from
-#: those below it.  A package's name stands for all that has no layer of its own.
+#: The rooms, from top to bottom: a module imports from its own layer and from those below it.
+#: Modules that are in none of them are the ground, below all.
 LAYERS = (
     ("command", "feeding"),
-    ("addon", "scheduler", "fingerprint", "dupefilter"),
+    ("scheduler", "dupefilter", "addon", "fingerprint"),
     ("crawl",),
-    ("stock", "feeds", "plugins"),
-    ("resume",),
-    ("requests",),
-    ("maintenance",),
+    ("stock", "feeds", "resume", "plugins"),
+    ("requests", "maintenance"),
     ("settings",),
     ("frontier",),
-    ("frontier.local", "frontier.shared"),
-    ("frontier.suspects",),
-    ("frontier.options",),
-    ("frontier.queue",),
-    ("frontier.store",),
-    ("frontier.changes",),
-    (
-        "frontier.clock",
-        "frontier.contract",
-        "frontier.dead_letter",
-        "frontier.entry",
-        "frontier.events",
-        "frontier.forks",
-    ),
     ("canonical", "redis_client"),
-    ("engine", "signals"),
-    ("background", "command_line", "disk", "errors", "inflection", "worker"),
+    ("engine",),
 )
-HEIGHTS = {name: -number for number, layer in enumerate(LAYERS) for name in layer}
+#: The same inside of the frontier, as its docstring has it.
+FRONTIER_LAYERS = tuple(
+    tuple(re.findall(r":mod:`\.(\w+)`", line))
+    for line in re.findall(r"^\d\. (.+)$", scrapy_altsched.frontier.__doc__ or "", re.MULTILINE)
+)
 
 
-def layer_of(module: str) -> str:
-    """The most special of the layers that *module* is in."""
-    name = module.removeprefix(f"{PACKAGE}.")
-    while name not in HEIGHTS:
-        name, _, last = name.rpartition(".")
-        assert last, f"{module} is in no layer"
-    return name
+def room_of(module: str) -> str:
+    return module.removeprefix(f"{PACKAGE}.").partition(".")[0]
+
+
+def depth(name: str, layers: tuple[tuple[str, ...], ...]) -> int:
+    """How far down *name* is: the number of its layer, or for the ground, that of all layers."""
+    return next((at for at, layer in enumerate(layers) if name in layer), len(layers))
+
+
+def test_every_room_has_a_layer() -> None:
+    rooms = {room_of(name) for name, path in SOURCES.items() if path.parent != ROOT}
+    named = {name for layer in LAYERS for name in layer}
+    assert rooms <= named
+    assert {room_of(name) for name in SOURCES} >= named
+    inside = {name for layer in FRONTIER_LAYERS for name in layer}
+    assert {path.stem for path in (ROOT / "frontier").iterdir()} >= inside
+    assert {"local", "shared", "queue", "store"} <= inside
 
 
 @pytest.mark.parametrize("name", [name for name in SOURCES if name != PACKAGE])
 def test_imports_run_downward(name: str) -> None:
     for imported in imports(name, also_inside=True) & SOURCES.keys() - {PACKAGE}:
-        above = layer_of(imported)
-        assert HEIGHTS[above] <= HEIGHTS[layer_of(name)], f"{name} imports {imported}, above it"
+        message = f"{name} imports {imported}, above it"
+        assert depth(room_of(imported), LAYERS) >= depth(room_of(name), LAYERS), message
+        frontier = f"{PACKAGE}.frontier."
+        if name.startswith(frontier) and imported.startswith(frontier):
+            inner, outer = imported.removeprefix(frontier), name.removeprefix(frontier)
+            below = depth(room_of(inner), FRONTIER_LAYERS)
+            assert below >= depth(room_of(outer), FRONTIER_LAYERS), message
+
+
+def test_no_two_rooms_import_from_each_other() -> None:
+    arrows = {
+        (room_of(name), room_of(imported))
+        for name in SOURCES.keys() - {PACKAGE}
+        for imported in imports(name, also_inside=True) & SOURCES.keys() - {PACKAGE}
+    }
+    assert [(a, b) for a, b in arrows if a < b and (b, a) in arrows] == []
 
 
 @pytest.mark.smoke
@@ -167,6 +180,7 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
     assert loaded & heavy == set()
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     "path",
     [

@@ -1,4 +1,4 @@
-"""One worker's talk with the server: it joins, says what is new, hears what to do, and leaves.
+"""A worker's server session: it joins, reports what is new, learns what to do, and leaves.
 
 What is said is in :mod:`.stream`, when in :mod:`.sending`, and what the server makes of it in
 ``shared.lua``.

@@ -1,4 +1,4 @@
-"""The thread that waits for the server, so that nobody else has to."""
+"""The thread that waits for the server, the only one that does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker has leased: fetched ahead, given out, or withheld as a suspect."""
+"""What a worker has leased: fetched ahead, handed out, or withheld as a suspect."""
 
 from __future__ import annotations
 
