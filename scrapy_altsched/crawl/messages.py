@@ -39,7 +39,7 @@ class Message(NamedTuple):
 #: Kind of an event of the frontier -> what is said of it; its fields are values of the text.
 EVENTS = {
     DeadLettered: Message(
-        WARNING, "The request %(name)s is now a dead letter and is not crawled: %(reason)s."
+        WARNING, "The request %(name)s is now a dead letter and is not crawled: %(why)s."
     ),
     Isolated: Message(
         INFO,

@@ -193,7 +193,7 @@ def _open_job(setup: Setup, options: Options, jobdir: str, on_event: OnEvent) ->
     )
     try:
         place = stock.move_away()
-    except BaseException:
+    except BaseException:  # nothing else would release the job directory
         frontier.close()
         raise
     report_import(stock, place, setup.spider, setup.crawler.stats)

@@ -19,7 +19,6 @@ from ..engine.engine import keep_spider_state, place_spider_state
 from ..errors import AltschedError, CodecError, JobdirLostError
 from ..feeds import JobFeeds
 from ..frontier import Counts, Entry, Event, Frontier, OnEvent
-from ..frontier.dead_letter import DeadLetter
 from ..frontier.events import (
     Committed,
     DeadLettered,
@@ -343,9 +342,7 @@ class Session:
                 url = self._entries.decode(entry.payload).url
         if isinstance(event, DeadLettered):
             self._in_progress.descendants.discard(entry)
-            self._dead_letters.note(
-                entry.fingerprint, entry.payload or b"", DeadLetter(event.reason)
-            )
+            self._dead_letters.note(entry.fingerprint, entry.payload or b"", event.why)
         elif isinstance(event, Isolated):
             self.handout.is_isolating = True
         self._reports.log_event(event, url or f"with fingerprint {entry.fingerprint.hex()}")

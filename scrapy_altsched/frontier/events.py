@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..errors import AltschedError
 from .contract import Verdict
+from .dead_letter import DeadLetter
 from .entry import Entry
 
 
@@ -15,7 +16,7 @@ class DeadLettered:
     """A request that killed the process again and again is a dead letter now."""
 
     entry: Entry
-    reason: str
+    why: DeadLetter
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class LeaseUnrecorded:
-    """A lease could not be recorded: if the process dies, nobody knows that it was in flight."""
+    """A lease could not be recorded: if the process dies, it is not known that it was in flight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ class ServerRolledBack:
 
 @dataclass(frozen=True, slots=True)
 class SeenInvalidated:
-    """Fingerprints are no longer seen, or may not be: whoever remembers some has to forget them."""
+    """Fingerprints are no longer seen, or may not be: forget those that were remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,4 +152,4 @@ OnEvent = Callable[[Event], None]
 
 
 def ignore_events(_: Event) -> None:
-    """For a frontier whose user wants to hear of nothing."""
+    """For a frontier whose events are of no interest."""

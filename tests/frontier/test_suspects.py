@@ -433,9 +433,9 @@ def test_one_that_dies_alone_in_hand_is_a_dead_letter(
     frontier._on_event = events.append
     assert lease_from(frontier) is None
     reason = f"the process died {max_crashes} times while it alone was being processed"
-    assert [(type(event), event.reason) for event in events if isinstance(event, DeadLettered)] == [
-        (DeadLettered, reason)
-    ]
+    assert [
+        (type(event), event.why.text) for event in events if isinstance(event, DeadLettered)
+    ] == [(DeadLettered, reason)]
     assert frontier.counts().dead == 1
     assert frontier.add(page("!")) is Verdict.SEEN
     frontier.close()

@@ -976,6 +976,7 @@ def open_and_die(path: str, step: int = 0, fingerprint: int = 0) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     Deadly.left = fingerprint
+    # So small that the import is killed between two of its batches, too.
     import_module("scrapy_altsched.maintenance.rewriter").CHUNK = CHUNK  # type: ignore[attr-defined]
     deadly = {"REQUEST_FINGERPRINTER_CLASS": f"{__name__}.Deadly"}
     sys.addaudithook(count)

@@ -212,8 +212,9 @@ class LocalFrontier:
     def _give_up(self, lease: Lease, reason: str) -> None:
         self._pending -= 1
         self._leases[lease.key] = lease
-        self.dead_letter(lease, DeadLetter(reason))
-        self._on_event(DeadLettered(lease.entry, reason))
+        why = DeadLetter(reason)
+        self.dead_letter(lease, why)
+        self._on_event(DeadLettered(lease.entry, why))
 
     def note_response(self, lease: Lease) -> None:
         lease.in_hand = True

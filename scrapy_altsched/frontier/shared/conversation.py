@@ -130,11 +130,11 @@ class Conversation:
     def join(self, timeout: float) -> Reply | None:
         """Join the crawl, which from then on does not end without this worker; wait for the answer.
 
-        Whoever was in flight when this worker died is judged, and the server told, before anything
+        What was in flight when this worker died is evaluated, and the server told, before anything
         is leased.
 
         :param timeout: seconds to wait.
-        :return: the first answer; ``None``: none came.
+        :return: the first answer, with the status of the last one; ``None``: none came.
         :raises StoreError: what this worker keeps on its own cannot be written, or the server has
             answered only once.
         :raises FrontierFailedError: there will be no answer.
@@ -154,6 +154,9 @@ class Conversation:
                 self._on_event(AlreadyFinished())
             self._judge_last_death()
             self.wait_for_answers(max(0.0, deadline - self._clock.monotonic()))
+            # The crawl may have been dropped or replaced since the first answer.
+            reply = replace(reply, status=self.membership.status)
+        if reply.status is Status.OK:
             self._record.note_tokens([self._stream.token], self._stream.crawl)
             self._record.run.restart_leases()
             self.membership.enter(Phase.TAKING_PART)

@@ -207,8 +207,9 @@ class SharedFrontier:
 
     def _give_up(self, lease: Lease, reason: str) -> None:
         lease.origin = self._additions.works, self._stream.last_addition
-        self.dead_letter(lease, DeadLetter(reason))
-        self._on_event(DeadLettered(lease.entry, reason))
+        why = DeadLetter(reason)
+        self.dead_letter(lease, why)
+        self._on_event(DeadLettered(lease.entry, why))
 
     def _end(self, lease: Lease, kind: Kind, reason: bytes = b"") -> None:
         self.check_owner()

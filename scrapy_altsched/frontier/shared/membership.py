@@ -12,7 +12,7 @@ from .batches import Status
 class Phase(enum.Enum):
     """How far a worker is with a crawl."""
 
-    #: Its first batch has no answer yet, or who was in flight is being judged.
+    #: Its first batch has no answer yet, or suspects are being evaluated.
     JOINING = enum.auto()
     #: It leases, and its leases are renewed.
     TAKING_PART = enum.auto()
@@ -34,12 +34,14 @@ _NEXT = {
 class Membership:
     """A worker's part in a crawl.
 
+    :ivar status: with which the server has refused a batch for good, if it has.
     :ivar failure: why there is no answer any more, if the thread that waits for them has died.
     """
 
     def __init__(self, on_event: OnEvent) -> None:
         self._on_event = on_event
         self.phase = Phase.JOINING
+        self.status = Status.OK
         self.failure: FrontierFailedError | None = None
 
     def enter(self, phase: Phase) -> None:
@@ -50,6 +52,7 @@ class Membership:
     def end(self, status: Status) -> None:
         """The server has refused a batch for good, with this status."""
         was_joining = self.phase is Phase.JOINING
+        self.status = status
         self.enter(Phase.CLOSED)
         if status is Status.FINISHED:
             self._on_event(AlreadyFinished())

@@ -13,6 +13,8 @@ import redis
 from scrapy_altsched.errors import ConfigError, JobdirMismatchError, SharedError
 from scrapy_altsched.frontier import Options, Order
 from scrapy_altsched.frontier.events import AlreadyFinished, Committed, ServerRolledBack
+from scrapy_altsched.frontier.shared.batches import Reply
+from scrapy_altsched.frontier.shared.exchange import Exchange
 from scrapy_altsched.frontier.shared.keys import Keys
 from scrapy_altsched.frontier.shared.operating import SharedCrawl
 from scrapy_altsched.maintenance.opening import open_frontier
@@ -246,6 +248,26 @@ def test_a_job_directory_of_a_crawl_that_is_gone_is_refused(
     with pytest.raises(SharedError, match=r"in which JOBDIR .* took part, is not there any more"):
         join(server, tmp_path / "job")
     assert dump(client) == {}
+
+
+def test_a_crawl_that_is_dropped_while_a_worker_joins_is_said_to_be_gone(
+    server: RedisServer, client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = join(server, tmp_path / "job")
+    first.add(page("a"))
+    first.take()  # so that the worker tells the server of a suspect when it is back
+    first.frontier.abandon()
+    take_answer = Exchange.take
+
+    def take_and_drop(link: Exchange, timeout: float = 0.0) -> Reply | None:
+        reply = take_answer(link, timeout)
+        monkeypatch.undo()
+        client.flushall()
+        return reply
+
+    monkeypatch.setattr(Exchange, "take", take_and_drop)
+    with pytest.raises(SharedError, match="was replaced while this worker joined it"):
+        join(server, tmp_path / "job")
 
 
 # Crawls that are finished
