@@ -377,8 +377,10 @@ class Conversation:
         try:
             reply = self._link.take(timeout)
         except FrontierFailedError as error:
-            self._sender.is_over = True
-            self.membership.fail(error)
+            # What died while the crawl was opened, opening has raised.
+            if not self.is_over:
+                self._sender.is_over = True
+                self.membership.fail(error)
             return False
         if reply is None or self.is_over:
             return False
