@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from scrapy_altsched.frontier import Options, Order, Verdict
-from scrapy_altsched.frontier.local import batches
+from scrapy_altsched.frontier.local import uncommitted
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.maintenance import importing, rewriter
@@ -38,7 +38,7 @@ ALL = {"root"} | {child for children in GRAPH.values() for child in children}
 def have_small_batches() -> None:
     """Have batches in several parts even in a job of few pages; for processes of their own."""
     for module, constant in (
-        (batches, "BATCH"),
+        (uncommitted, "BATCH"),
         (rewriter, "CHUNK"),
     ):
         assert hasattr(module, constant)
@@ -140,7 +140,7 @@ def commit_of_many(path: Path, phase: Phase, *, done: int, added: int) -> None:
     phase("commit")
     while not frontier.commit({"done": str(done).encode()}):
         # Whoever commits goes on with the crawl between two batches.
-        frontier.add(page(f"added later {frontier.commit_number}"))
+        frontier.add(page(f"added later {frontier._run.commit_number}"))
     phase("close")
     frontier.close()
 

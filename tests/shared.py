@@ -48,7 +48,6 @@ class SettledShared:
     :ivar events: what the frontier told since the last request was added.
     """
 
-    commit_number = 0
     _kept = None
 
     def __init__(

@@ -22,7 +22,6 @@ from ..crawl.given_up import NOTE as GIVEN_UP
 from ..crawl.given_up import count_given_up
 from ..crawl.outcome import DeadLetters, Outcome, judge
 from ..errors import JobdirError, StoreDamagedError
-from ..frontier import Counts
 from ..frontier.shared.record import crawl_of
 from ..frontier.store.jobdir import (
     FORMAT,
@@ -114,10 +113,7 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
 def _exit_code(jobdir: Path) -> int:
     """The exit code for a job without problems."""
     with View(find_store(jobdir)) as view:
-        counters = view.counters()
-        pending = sum(count for _, count, _ in view.slots())
-    counts = Counts(pending=pending, done=counters.done, dead=counters.dead)
-    return CODES[judge(counts, 0, complete=counters.finished)]
+        return CODES[judge(view.counts(), 0, complete=view.counters().finished)]
 
 
 def _identify(jobdir: Path, spider: str | None) -> Identity:
@@ -205,8 +201,7 @@ def _advise(out: Console, problems: list[Problem], jobdir: Path, spider: str | N
 
 def _describe(table: Table, view: View) -> None:
     try:
-        counters = view.counters()
-        pending = sum(count for _, count, _ in view.slots())
+        counters, pending = view.counters(), view.counts().pending
     except StoreDamagedError:
         return  # the audit says so
     shared = crawl_of(view)
@@ -254,12 +249,10 @@ def _look_back(view: View, last: LastCommit | None, identity: Identity) -> list[
 def _look_at_dead(view: View) -> list[Problem]:
     """What keeps a job from being finished although nothing is wrong with its store."""
     try:
-        counters = view.counters()
+        counts = view.counts()
         dead_letters = DeadLetters(dead_requests(view), url_of)
-        pending = any(count for _, count, _ in view.slots())
     except StoreDamagedError:
         return []  # the audit says so
-    counts = Counts(pending=pending, done=counters.done, dead=counters.dead)
     if dead_letters.unrestorable:
         sentence = (
             f"Dead letters that could not be restored: {dead_letters.unrestorable:,}, for"

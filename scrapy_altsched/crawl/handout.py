@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..errors import CodecError
-from ..frontier import Frontier, Lease, Reason, Waiting
+from ..frontier import Frontier, Lease, Waiting
 from ..frontier.dead_letter import Cause, DeadLetter
 from . import messages
 from .committer import Committer
@@ -101,7 +101,7 @@ class Handout:
         while not self._is_hopeless:
             lease = lease_next(gate)
             if isinstance(lease, Waiting):
-                if lease.reason is Reason.UNREACHABLE or not in_progress.reap():
+                if lease is Waiting.UNREACHABLE or not in_progress.reap():
                     break
                 continue
             if self.is_isolating:

@@ -50,7 +50,7 @@ def judge(counts: Counts, unrestorable: int, *, complete: bool) -> Outcome:
     :param unrestorable: how many of the dead letters could not be restored.
     :param complete: whether the crawl ended by itself, and no request is missing.
     """
-    if not complete or counts.pending or counts.leased:
+    if not complete or counts.left:
         return Outcome.UNFINISHED
     if unrestorable or (counts.dead and not counts.done):
         return Outcome.BLOCKED

@@ -234,7 +234,7 @@ class Reports:
             remedy=self._remedy_of_loss(),
             done=counts.done,
             requests=inflect(counts.done, "request"),
-            pending=counts.pending + counts.leased,
+            pending=counts.left,
             dead=counts.dead,
         )
         if counts.memory_only:
@@ -317,6 +317,6 @@ class Reports:
 
 def set_counts(stats: StatsCollector, counts: Counts) -> None:
     """Set the stats of the job, over all its runs.  What is in flight counts as pending."""
-    stats.set_value("altsched/pending", counts.pending + counts.leased)
+    stats.set_value("altsched/pending", counts.left)
     stats.set_value("altsched/done", counts.done)
     stats.set_value("altsched/dead", counts.dead)

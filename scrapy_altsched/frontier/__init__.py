@@ -16,7 +16,7 @@ A module imports from its own line of this list and from those below it:
 from __future__ import annotations
 
 from .clock import Clock
-from .contract import Frontier, Gate, Reason, Verdict, Waiting
+from .contract import Frontier, Gate, Verdict, Waiting
 from .entry import Counts, Entry, Lease
 from .events import DeadLettered, Event, Isolated, IsolationEnded, OnEvent
 from .options import Options
@@ -38,7 +38,6 @@ __all__ = [
     "OnEvent",
     "Options",
     "Order",
-    "Reason",
     "Runs",
     "Verdict",
     "Waiting",

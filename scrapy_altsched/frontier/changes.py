@@ -2,12 +2,11 @@
 
 In the order in which it happened, every beginning of the list is a state that loses nothing: what a
 page has led to comes before its end, and a mark before the request that it may stand for.  A
-frontier in one process folds the list into batches that hold absolute values, so that a request
-that was added and has ended leaves no row (:mod:`.local.batches`).  A shared
-frontier sends additions and endings to its server, with a number for each kind
-(:mod:`.shared.batches`).
+frontier in one process folds the list into batches that hold absolute values: a request that was
+added and has ended leaves no row (:mod:`.local.uncommitted`).  A shared frontier sends additions
+and endings to its server, with a number for each kind (:mod:`.shared.batches`).
 
-Two rules are for whoever writes it in parts.  :attr:`Kind.DONE` and :attr:`Kind.CLEARED` wait for
+Two rules are for code that writes it in parts.  :attr:`Kind.DONE` and :attr:`Kind.CLEARED` wait for
 the last part, which also carries the notes: what a note says of a page, such as how far its rows
 reach in a file, is never stored without the end of that page, nor the end without the note.  And no
 part but the last ends between a mark and its request.
@@ -16,30 +15,29 @@ part but the last ends between a mark and its request.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from .entry import Entry
 
 
 class Kind(enum.IntEnum):
-    """What a change is about, and what its *key* and its *detail* are."""
+    """What a change is about; its *key* is that of a request, if nothing else is said."""
 
-    #: A request was accepted, and its fingerprint is seen from then on.  Key: of the request.
-    #: Detail: which occurrence of a start request it is, as bytes; or ``None``.
+    #: A request was accepted, and its fingerprint is seen from then on.  Detail: which occurrence
+    #: of a start request it is, as bytes; or ``None``.
     ADDED_UNIQUE = enum.auto()
-    #: A request was accepted, whether its fingerprint was seen or not.  As above.
+    #: A request was accepted, whether its fingerprint was seen or not.  Detail: as above.
     ADDED = enum.auto()
-    #: A request is done.  Key: of the request.
+    #: A request is done.
     DONE = enum.auto()
-    #: A request became a dead letter.  Key: of the request.  Detail: why.
+    #: A request became a dead letter.  Detail: why.
     DIED = enum.auto()
     #: A fingerprint, which is the key, is seen, without a request.
     MARKED = enum.auto()
     #: A fingerprint, which is the key, is no longer seen.
     FORGOTTEN = enum.auto()
-    #: A start request that an earlier run has accepted was skipped by this one.  Key: which
-    #: occurrence.
+    #: A start request that an earlier run has accepted was skipped.  Key: which occurrence.
     SKIPPED = enum.auto()
     #: Nothing is held against a request any more, since it has ended.  Key: its fingerprint.
     CLEARED = enum.auto()
@@ -60,14 +58,12 @@ class Changes:
     to look into, and doubled the number of collections of a crawl.
     """
 
-    def __init__(self, changes: Iterable[Change] = ()) -> None:
+    def __init__(self) -> None:
         self._kinds: list[Kind] = []
         self._keys: list[bytes] = []
         self._homes: list[Any] = []
         self._entries: list[Entry | None] = []
         self._details: list[Any] = []
-        for change in changes:
-            self.append(*change)
 
     def append(
         self,
@@ -77,7 +73,6 @@ class Changes:
         entry: Entry | None = None,
         detail: Any = None,
     ) -> None:
-        """Put a change at the end."""
         self._kinds.append(kind)
         self._keys.append(key)
         self._homes.append(home)

@@ -9,17 +9,13 @@ from typing import Protocol
 
 
 class Call(Protocol):
-    """A call that is to come."""
+    """A call that is to come; to cancel one that was made is harmless."""
 
-    def cancel(self) -> object:
-        """Cancel it; harmless if it was made."""
+    def cancel(self) -> object: ...
 
 
 class Clock(Protocol):
-    """What time it is, and what is to happen at a time.
-
-    A frontier, and a crawl, know the time from here only, so that tests can own it.
-    """
+    """The only source of time of a frontier, and of a crawl: tests can own it."""
 
     def monotonic(self) -> float:
         """Seconds since some moment of this process; for timeouts."""
@@ -35,14 +31,10 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """A :class:`Clock` that needs asyncio for :meth:`call_at`, and nothing otherwise."""
+    """A :class:`Clock` whose :meth:`call_at` needs a running event loop of asyncio."""
 
     monotonic = staticmethod(time.monotonic)
     wall = staticmethod(time.time)
 
     def call_at(self, when: float, call: Callable[[], object]) -> Call:
-        """Schedule *call*: see :meth:`Clock.call_at`.
-
-        :raises RuntimeError: no event loop is running.
-        """
         return asyncio.get_running_loop().call_later(max(0.0, when - self.monotonic()), call)

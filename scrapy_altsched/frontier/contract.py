@@ -7,8 +7,7 @@
                 └─────────────────┘ a suspect (see :mod:`.suspects`), in the end dead
 
 The interface is cut at transitions, each of them atomic, and not at get and put: a caller never
-asks "seen?" and then pushes.  Nothing in this package knows Scrapy: a request is an
-:class:`.entry.Entry`, its bytes are opaque.
+asks "seen?" and then pushes.  A request is an :class:`.entry.Entry`, its bytes are opaque.
 """
 
 from __future__ import annotations
@@ -25,10 +24,9 @@ from .entry import Counts, Entry, Lease
 
 
 class Gate(Protocol):
-    """What the crawl knows of download slots, for the choice between them."""
+    """How many downloads are in flight in a download slot, for the choice between them."""
 
-    def active(self, slot: str, /) -> int:
-        """How many downloads are in flight in *slot*."""
+    def active(self, slot: str, /) -> int: ...
 
 
 class Verdict(enum.Enum):
@@ -43,8 +41,8 @@ class Verdict(enum.Enum):
     UNDECIDED = "undecided"
 
 
-class Reason(enum.Enum):
-    """Why there is nothing to lease."""
+class Waiting(enum.Enum):
+    """There is nothing to lease now, and why."""
 
     #: Nothing is pending.
     EMPTY = "empty"
@@ -56,13 +54,6 @@ class Reason(enum.Enum):
     ELSEWHERE = "elsewhere"
     #: What is stored cannot be read.
     UNREACHABLE = "unreachable"
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """There is nothing to lease now."""
-
-    reason: Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +96,11 @@ class JobInfo:
 class Pressure:
     """What waits for a commit, or for an answer.
 
-    :ivar changes: how many changes wait for a commit.
+    :ivar changes: how many wait for a commit.
     :ivar urgent: whether they should not wait: what they clear is suspected until they are
         committed, or they take much memory.
-    :ivar unacknowledged: how many changes have no answer yet, with those that wait for a commit.
-    :ivar limit: how many of these there may be; what can wait is then not to be added.
+    :ivar unacknowledged: how many have no answer yet, with those that wait for a commit.
+    :ivar limit: with how many of these nothing is to be added that can wait.
     """
 
     changes: int = 0
@@ -119,7 +110,6 @@ class Pressure:
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing is to be added that can wait."""
         return self.unacknowledged >= self.limit
 
     @property
@@ -128,28 +118,12 @@ class Pressure:
         return max(self.changes, self.unacknowledged)
 
 
-class SeenSet(Protocol):
-    """The fingerprints that were seen.
-
-    :raises StoreError: of each verb: a read that it needs failed, and nothing has changed.
-    """
-
-    def mark_seen(self, fingerprint: bytes) -> bool:
-        """Record *fingerprint* as seen without a request; whether it was seen before."""
-
-    def forget(self, fingerprint: bytes) -> bool:
-        """Remove *fingerprint* from the seen ones; whether it was there."""
-
-
-class Frontier(SeenSet, Protocol):
+class Frontier(Protocol):
     """A frontier's transitions.
 
-    Every verb raises :class:`~scrapy_altsched.errors.ForkedError` in a forked child.  What a
-    frontier does by itself, and what it knows only later, comes as an :data:`.events.Event`, on the
-    crawl's own thread.
-
-    :ivar job: what was known of the job at opening.
-    :ivar pressure: what waits for a commit.
+    Every verb raises :class:`~scrapy_altsched.errors.ForkedError` in a forked child, and StoreError
+    if a read or write that it needs has failed; nothing has changed then.  What a frontier does by
+    itself, and what it knows only later, comes as an :class:`.events.Event`, on the crawl's thread.
     """
 
     pressure: Pressure
@@ -157,36 +131,14 @@ class Frontier(SeenSet, Protocol):
     @property
     def job(self) -> JobInfo: ...
 
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing is left to lease, now or later, as far as is known."""
-
-    @property
-    def pending(self) -> int:
-        """Requests that are pending or undecided: asked for so often that it is a plain number."""
-
     def add(self, entry: Entry) -> Verdict:
-        """Record *entry* as pending and, if it is unique, its fingerprint as seen, in one step.
+        """Record *entry* as pending and, if it is unique, its fingerprint as seen, in one step."""
 
-        It survives the process's death from the next commit on.
-        """
-
-    def lease(self, gate: Gate = ..., /) -> Lease | Waiting:
-        """Take the next request in order.
+    def lease(self, gate: Gate, /) -> Lease | Waiting:
+        """Take the next request in order; if there is none to take, some may be pending still.
 
         *gate* steers the choice between slots: fewest downloads first, then round-robin by name.
-
-        :class:`Waiting` does not mean that nothing is pending: its reason tells.
         """
-
-    def note_response(self, lease: Lease) -> None:
-        """The leased request's response was received: if the process dies, look there first."""
-
-    def note_closing(self) -> None:
-        """The crawl begins to end cleanly: nobody is to blame if the process dies now."""
-
-    def note_start_end(self) -> None:
-        """``Spider.start()`` has brought all that it will."""
 
     def finish(self, lease: Lease) -> None:
         """The leased request is done."""
@@ -199,25 +151,42 @@ class Frontier(SeenSet, Protocol):
         """
 
     def release(self, lease: Lease) -> None:
-        """Give a leased request back, as it was: it is pending again, at its old place."""
+        """Make a leased request pending again, as it was, at its old place."""
 
     def dead_letter(self, lease: Lease, why: DeadLetter) -> None:
         """Keep a leased request that can never be worked on as a dead letter."""
+
+    def mark_seen(self, fingerprint: bytes) -> bool:
+        """Record *fingerprint* as seen without a request; whether it was seen before."""
+
+    def forget(self, fingerprint: bytes) -> bool:
+        """Remove *fingerprint* from the seen ones; whether it was there."""
+
+    def note_response(self, lease: Lease) -> None:
+        """The leased request's response was received: if the process dies, look there first."""
+
+    def note_start_end(self) -> None:
+        """``Spider.start()`` has brought all that it will."""
+
+    def note_closing(self) -> None:
+        """The crawl begins to end cleanly: a death of the process blames no request from now on."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to lease, now or later, as far as is known."""
+
+    @property
+    def pending(self) -> int:
+        """Requests that are pending or undecided: asked for so often that it is a plain number."""
 
     def counts(self) -> Counts:
         """How many requests are in which state, uncommitted changes included."""
 
     def note(self, name: str) -> bytes | None:
-        """A note as the last commit left it.
-
-        :raises StoreError: it could not be read.
-        """
+        """A note as the last commit left it."""
 
     def dead(self) -> Iterator[tuple[bytes, DeadLetter, bytes]]:
-        """Key, cause and text, and stored value of every dead letter, as the last commit left them.
-
-        :raises StoreError: they could not be read.
-        """
+        """Key, why, and stored value of every dead letter, as the last commit left them."""
 
     def has_changes(self, notes: Mapping[str, bytes] = ...) -> bool:
         """Whether a commit with these notes would write anything."""
@@ -228,10 +197,7 @@ class Frontier(SeenSet, Protocol):
         Where others store it, that may be so only later: a further call would then write no more.
 
         *notes* (name -> bytes) go into the batch that completes them.  With *wait* it blocks for
-        as long as the store is busy with itself.
-
-        :raises StoreError: the batch was not written; all changes stay in memory, to be written
-            by a later call.
+        as long as the store is busy with itself.  After a StoreError a later call writes the batch.
         """
 
     @property
@@ -242,22 +208,16 @@ class Frontier(SeenSet, Protocol):
         """Whether all that was added up to *position* is committed; also asked after the end."""
 
     def sync(self) -> None:
-        """Make what was committed survive the death of the machine.  Blocks; on any thread.
-
-        :raises StoreError: it failed.
-        """
+        """Make what was committed survive the death of the machine.  Blocks; on any thread."""
 
     def recover(self) -> None:
-        """Reconnect to the store after a failed commit.
-
-        :raises StoreError: it cannot be opened, or is not as the last commit left it.
-        """
+        """Reconnect to the store after a failed commit, as the last one left it."""
 
     def close(self, *, finished: bool = False, hold: bool = False) -> None:
         """Commit all, note whether the job is *finished*, and free every resource.
 
-        :param hold: whether the job stays this process's until :meth:`end` is called.
-        :raises StoreError: what was committed before is safe, what came after is not.
+        With *hold* the job stays this process's until :meth:`end` is called.  After a StoreError,
+        what was committed before is safe, what came after is not.
         """
 
     def end(self) -> None:
@@ -267,7 +227,4 @@ class Frontier(SeenSet, Protocol):
         """Free every resource without committing; may be called at any time."""
 
     def check_owner(self) -> None:
-        """Check that this is the process that opened the frontier.
-
-        :raises ForkedError: it is a forked child.
-        """
+        """Raise ForkedError if this is a forked child of the process that opened the frontier."""

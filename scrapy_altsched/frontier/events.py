@@ -12,7 +12,19 @@ from .entry import Entry
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLettered:
+class Event:
+    """What an :data:`OnEvent` is called with, from within calls to the frontier only."""
+
+
+OnEvent = Callable[[Event], None]
+
+
+def ignore_events(_: Event) -> None:
+    """The events are of no interest."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLettered(Event):
     """A request that killed the process again and again is a dead letter now."""
 
     entry: Entry
@@ -20,7 +32,7 @@ class DeadLettered:
 
 
 @dataclass(frozen=True, slots=True)
-class Isolated:
+class Isolated(Event):
     """A request is leased alone: the process died *deaths* times while it was."""
 
     entry: Entry
@@ -28,7 +40,7 @@ class Isolated:
 
 
 @dataclass(frozen=True, slots=True)
-class IsolationEnded:
+class IsolationEnded(Event):
     """Others are leased beside a request that was to be alone."""
 
     entry: Entry
@@ -36,87 +48,72 @@ class IsolationEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """An entry that was UNDECIDED is not accepted.
-
-    :ivar verdict: SEEN or STARTED.
-    """
+class Refused(Event):
+    """An entry that was UNDECIDED is not accepted, but SEEN or STARTED."""
 
     entry: Entry
     verdict: Verdict
 
 
-@dataclass(frozen=True, slots=True)
-class LeasesReady:
+class LeasesReady(Event):
     """It is time to ask again: there is something to lease, or never will be."""
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class Unreadable(Event):
     """What is stored could not be read; it is tried again."""
 
     error: AltschedError
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseUnrecorded:
+class LeaseUnrecorded(Event):
     """A lease could not be recorded: if the process dies, it is not known that it was in flight."""
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
-    """A commit is stored.
-
-    :ivar number: of this commit, over all runs of the job.
-    """
+class Committed(Event):
+    """A commit is stored; the number is over all runs of the job."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseLost:
+class LeaseLost(Event):
     """A request is no longer this worker's: what it does with it does not count any more."""
 
     entry: Entry
 
 
-@dataclass(frozen=True, slots=True)
-class ServerRolledBack:
+class ServerRolledBack(Event):
     """The server has lost its latest changes: start requests are to be added again."""
 
 
-@dataclass(frozen=True, slots=True)
-class SeenInvalidated:
+class SeenInvalidated(Event):
     """Fingerprints are no longer seen, or may not be: forget those that were remembered."""
 
 
-@dataclass(frozen=True, slots=True)
-class FrontierLost:
+class FrontierLost(Event):
     """The crawl is gone from the server, or is another one: nothing can be done here any more."""
 
 
 @dataclass(frozen=True, slots=True)
-class FrontierFailed:
+class FrontierFailed(Event):
     """The frontier has failed by an error of its own: it can do nothing more."""
 
     error: AltschedError
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryFull:
-    """The server has no memory for what is added: it is sent again, and all else goes on.
-
-    :ivar waiting: how many changes wait for it.
-    """
+class MemoryFull(Event):
+    """The server has no memory for *waiting* changes: they are sent again, all else goes on."""
 
     waiting: int
 
 
 @dataclass(frozen=True, slots=True)
-class Stalled:
-    """There is something to do, and for long nothing was done, here or by others.
+class Stalled(Event):
+    """There is something to do, and for so many seconds nothing was done, here or by others.
 
-    :ivar seconds: for how long.
     :ivar why: the reason, as a sentence without its full stop; empty: it goes on now.
     """
 
@@ -124,32 +121,5 @@ class Stalled:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class AlreadyFinished:
+class AlreadyFinished(Event):
     """The crawl had finished before this worker came to it."""
-
-
-Event = (
-    DeadLettered
-    | Isolated
-    | IsolationEnded
-    | Refused
-    | LeasesReady
-    | Unreadable
-    | LeaseUnrecorded
-    | Committed
-    | LeaseLost
-    | ServerRolledBack
-    | SeenInvalidated
-    | FrontierLost
-    | FrontierFailed
-    | MemoryFull
-    | Stalled
-    | AlreadyFinished
-)
-#: Called from within calls to the frontier only.
-OnEvent = Callable[[Event], None]
-
-
-def ignore_events(_: Event) -> None:
-    """For a frontier whose events are of no interest."""

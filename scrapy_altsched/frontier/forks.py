@@ -1,8 +1,8 @@
-"""What a forked child does first: above all, it lets go of files.
+"""What a forked child does first: above all, it closes files.
 
 A lock taken with ``flock`` belongs to the open file, which a forked child shares: a worker of a
 ``ProcessPoolExecutor`` that outlives its crawl would hold the crawl's job directory.  Closing the
-descriptor in the child takes nothing from the parent.  A frontier is its own process's, too.
+descriptor in the child takes nothing from the parent.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ call_in_child(_close_all)
 class Owner:
     """The process that opened a frontier, which alone may use it.
 
-    :ivar is_forked: whether this is a forked child of that process.
+    :ivar is_forked: looked at in the path of every request, before :meth:`check` is called.
     """
 
     def __init__(self) -> None:
@@ -55,12 +55,6 @@ class Owner:
         self.is_forked = True
 
     def check(self) -> None:
-        """Check that this is that process.
-
-        In the path of every request :attr:`is_forked` is looked at first.
-
-        :raises ForkedError: it is a forked child.
-        """
         if self.is_forked:
             raise ForkedError(
                 f"The frontier of process {self._pid} was used in process {os.getpid()}, forked"

@@ -19,14 +19,11 @@ Idle = Literal["finish", "wait"]
 class Options:
     """How a frontier behaves.
 
-    :ivar order: who is next.
     :ivar max_crashes: deaths of the process while a request is leased alone, with its response in
         hand, that make it a dead letter.
     :ivar patience: seconds for which a request that is leased alone may hold up all others.
     :ivar memory_requests: how many pending requests of a stored queue are kept in memory.
     :ivar skip_started: whether a resumed unfinished job skips start requests that it accepted.
-    :ivar components: who keeps what in this run.
-    :ivar clock: the crawl's.
     """
 
     order: Order = DEFAULT_ORDER
@@ -43,14 +40,12 @@ class SharedOptions:
     """How a worker takes part in a shared crawl.
 
     :ivar key: the crawl's name on the server; all workers of a crawl have the same.
-    :ivar lease_timeout: seconds, by the server's clock, after which the leases of a worker that is
-        no longer heard of go to others.
+    :ivar lease_timeout: seconds, by the server's clock, until a silent worker's leases expire.
     :ivar prefetch: requests that a worker holds leased at most before it needs them; as many can be
         overtaken by more urgent ones.
     :ivar idle: whether workers end when nothing is left (``"finish"``), or wait for more.
     :ivar restart: whether a crawl that is finished starts again from nothing.
-    :ivar redis: scrapy-redis's settings, by name, as ``connect`` takes them.  They hold
-        passwords, and are in no ``repr``.
+    :ivar redis: scrapy-redis's settings, by name, as ``connect`` takes them; passwords among them.
     """
 
     key: str

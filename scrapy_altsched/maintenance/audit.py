@@ -230,7 +230,7 @@ class _Audit:
             return
         if counters.finished and pending:
             self._add("numbers", f"The job is marked as finished, with {pending} pending.")
-        accounted = counters.count_unqueued() + pending
+        accounted = counters.accepted - counters.as_counts(pending).unaccounted
         if counters.accepted != accounted:
             others = ", ".join(f"{counters.count(state)} {state.family}" for state in UNQUEUED)
             is_known = self._was_repaired and counters.accepted > accounted

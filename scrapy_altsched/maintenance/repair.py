@@ -99,17 +99,15 @@ def accept_loss(path: Path, owner: str) -> int:
     """
     journal = Journal(path, owner)
     try:
-        counters = journal.counters()
-        pending = sum(count for _, count, _ in journal.slots())
-        accounted = counters.count_unqueued() + pending
-        counts = replace(counters, accepted=accounted)
-        batch = Batch(counts, notes={DAMAGE: b"", ORPHANS: b"0"})
+        counters, missing = journal.counters(), journal.counts().unaccounted
+        counters.accepted -= missing
+        batch = Batch(counters, notes={DAMAGE: b"", ORPHANS: b"0"})
         for key, why, value in journal.dead():
             if why.cause is Cause.UNRESTORABLE:
                 given_up = DeadLetter(why.text, Cause.GIVEN_UP)
                 batch.stored[DEAD].append((key, DEAD.join(given_up, value)))
         journal.write(batch, wait=True)
-        return max(0, counters.accepted - accounted) + len(batch.stored[DEAD])
+        return max(0, missing) + len(batch.stored[DEAD])
     finally:
         journal.close()
 

@@ -182,9 +182,8 @@ class _Reader:
     def is_accounted_for(self) -> bool:
         """Whether it holds as many pending requests as its counters say."""
         with suppress(StoreDamagedError):
-            counters = self._rows.counters()
             pending = sum(1 for _ in self._rows.pending())
-            return counters.accepted == counters.count_unqueued() + pending
+            return not self._rows.counters().as_counts(pending).unaccounted
         return False
 
     def essentials(self) -> dict[bytes, bytes]:

@@ -503,9 +503,9 @@ def test_a_commit_leaves_nothing_to_write(frontier: LocalFrontier) -> None:
     assert frontier.commit()
     assert not frontier.has_changes()
     assert frontier.pressure.changes == 0
-    number = frontier.commit_number
+    number = frontier._run.commit_number
     assert frontier.commit()
-    assert frontier.commit_number == number
+    assert frontier._run.commit_number == number
 
 
 def test_closing_twice_is_closing_once(frontier: LocalFrontier) -> None:

@@ -25,7 +25,7 @@ from hypothesis.stateful import (
 from scrapy_altsched.frontier import Entry, Lease, Options, Order, Verdict
 from scrapy_altsched.frontier.changes import Kind
 from scrapy_altsched.frontier.dead_letter import DeadLetter
-from scrapy_altsched.frontier.local import batches
+from scrapy_altsched.frontier.local import uncommitted
 from scrapy_altsched.frontier.local.persistence import Persistence
 from scrapy_altsched.frontier.store.lease_log import Evidence
 from scrapy_altsched.frontier.store.records import Level, Suspicion
@@ -292,7 +292,7 @@ class Machine(RuleBasedStateMachine):
         batch_bytes=st.sampled_from([1, 40, 1_000_000]),
     )
     def begin(self, start: str, batch: int, batch_bytes: int) -> None:
-        batches.BATCH, batches.BATCH_BYTES = batch, batch_bytes
+        uncommitted.BATCH, uncommitted.BATCH_BYTES = batch, batch_bytes
         order = Order.parse(f"{self.policy_and_direction}/{start}")
         self.clock = ManualClock()
         self.options = Options(
@@ -432,8 +432,8 @@ class Machine(RuleBasedStateMachine):
         assert found == (len(now.pending), len(now.leased), now.done, now.dead, memory_only)
         assert counts.unaccounted == 0
         assert isinstance(self.frontier._kept, Persistence)
-        uncommitted = self.frontier._kept._uncommitted
-        changes = [*uncommitted]
+        uncommitted = self.frontier._kept
+        changes = [*uncommitted._deferred, *uncommitted._list]
         ends = [change for change in changes if change[0] in (Kind.DONE, Kind.DIED)]
         ended = {key for _, key, *_ in ends}
         added = (Kind.ADDED_UNIQUE, Kind.ADDED)
@@ -465,7 +465,7 @@ def test_the_disk_frontier_behaves_as_the_model(
     policy: str, direction: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for limit in ("BATCH", "BATCH_BYTES"):  # each example sets its own
-        monkeypatch.setattr(batches, limit, getattr(batches, limit))
+        monkeypatch.setattr(uncommitted, limit, getattr(uncommitted, limit))
 
     class OneOrder(Machine):
         policy_and_direction = f"{policy}/{direction}"

@@ -547,7 +547,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from scrapy_altsched.maintenance.opening import open_frontier
 from scrapy_altsched.maintenance.repair import repair
-from tests.frontiers import page
+from tests.frontiers import lease_from, page
 
 def fork_by_python():
     workers = ProcessPoolExecutor(1, get_context("fork"))
@@ -564,7 +564,7 @@ def fork_by_a_library():
 frontier = open_frontier(sys.argv[1], "spider")
 frontier.add(page("c"))
 frontier.commit()
-frontier.lease()
+lease_from(frontier)
 workers, child = globals()[sys.argv[2]]()
 frontier.add(page("d"))
 frontier.commit()
@@ -639,7 +639,7 @@ def test_a_store_that_lacks_commits_before_its_last_one_is_refused(tmp_path: Pat
     for name in "abc":
         frontier.add(page(name))
         frontier.commit()
-    number = frontier.commit_number
+    number = frontier._run.commit_number
     frontier.close()
     assert number > 2
     database = Database(path / "frontier")

@@ -23,10 +23,10 @@ import pytest
 
 from scrapy_altsched.errors import JobdirLostError, StoreError
 from scrapy_altsched.frontier import Lease, Options, Order, Verdict
-from scrapy_altsched.frontier.contract import Reason, Waiting
+from scrapy_altsched.frontier.contract import Waiting
 from scrapy_altsched.frontier.dead_letter import DeadLetter
 from scrapy_altsched.frontier.events import Committed, Event, Refused, Unreadable
-from scrapy_altsched.frontier.local import batches
+from scrapy_altsched.frontier.local import uncommitted
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.local.persistence import Persistence
 from scrapy_altsched.frontier.store.job_run import JobRun
@@ -38,6 +38,7 @@ from scrapy_altsched.maintenance.opening import open_frontier
 from ..frontiers import (
     OWNER,
     DiskKind,
+    Downloads,
     journal_of,
     lease_from,
     name_of,
@@ -136,10 +137,10 @@ def test_commits_are_numbered_over_runs(disk: DiskKind) -> None:
     numbers = []
     for run in range(3):
         frontier = disk.open()
-        numbers.append(frontier.commit_number)
+        numbers.append(frontier._run.commit_number)
         frontier.add(page(str(run)))
         frontier.commit()
-        numbers.append(frontier.commit_number)
+        numbers.append(frontier._run.commit_number)
         frontier.close()
     assert numbers == sorted(set(numbers))
 
@@ -149,10 +150,10 @@ def test_notes_are_written_with_the_commit_and_only_when_they_change(disk: DiskK
     assert frontier.note("state") is None
     assert frontier.has_changes({"state": b"1"})
     frontier.commit({"state": b"1"})
-    number = frontier.commit_number
+    number = frontier._run.commit_number
     assert not frontier.has_changes({"state": b"1"})
     frontier.commit({"state": b"1"})
-    assert frontier.commit_number == number
+    assert frontier._run.commit_number == number
     frontier = reopen_after_crash(disk, frontier)
     assert frontier.note("state") == b"1"
 
@@ -281,7 +282,7 @@ def test_slots_that_are_empty_leave_nothing_behind(disk: DiskKind) -> None:
     frontier.commit()
     work_off(frontier)
     frontier.commit()
-    assert len(frontier._slots) == 0
+    assert not frontier._slots._by_name
     frontier.close()
     journal = Journal(disk.path, OWNER)
     assert list(journal.slots()) == []
@@ -301,14 +302,14 @@ def test_what_is_committed_leaves_the_list_of_changes(disk: DiskKind) -> None:
     frontier.release(take(frontier))
     frontier.commit()
     assert isinstance(frontier._kept, Persistence)
-    left = frontier._kept._uncommitted
+    left = frontier._kept
     assert left.seen == {b"in memory"}
-    assert [*left, *left.claims, *left.unwritten, *left.ended] == []
+    assert [*left._list, *left._deferred, *left.claims, *left.unwritten, *left.ended] == []
 
 
 def test_a_slot_that_was_emptied_by_thousands_can_be_used_again(disk: DiskKind) -> None:
     frontier = disk.open(FIFO)
-    count = batches._RANGE_DELETE_FROM + 1
+    count = uncommitted._RANGE_DELETE_FROM + 1
     for number in range(count):
         frontier.add(page(str(number), "slot"))
     frontier.commit()
@@ -327,7 +328,7 @@ def test_a_slot_that_was_emptied_by_thousands_can_be_used_again(disk: DiskKind) 
 
 def test_a_request_that_comes_while_its_slot_is_emptied_is_kept(disk: DiskKind) -> None:
     frontier = disk.open(FIFO)
-    for number in range(batches._RANGE_DELETE_FROM + 1):
+    for number in range(uncommitted._RANGE_DELETE_FROM + 1):
         frontier.add(page(str(number), "slot"))
     frontier.commit()
     leases = list(take_all(frontier))
@@ -374,7 +375,7 @@ def test_a_killed_process_leaves_what_it_had_committed(disk: DiskKind) -> None:
 
 
 def test_a_commit_writes_at_most_one_batch(disk: DiskKind, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "BATCH", 3)
+    monkeypatch.setattr(uncommitted, "BATCH", 3)
     frontier = disk.open(FIFO)
     for name in "abcd":
         frontier.add(page(name, from_start=True, unique=False))
@@ -412,7 +413,7 @@ def test_a_commit_writes_at_most_one_batch(disk: DiskKind, monkeypatch: pytest.M
 def test_what_is_added_meanwhile_never_puts_off_the_pages_that_are_done(
     disk: DiskKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "BATCH", 3)
+    monkeypatch.setattr(uncommitted, "BATCH", 3)
     frontier = disk.open(FIFO)
     frontier.add(page("parent"))
     frontier.finish(take(frontier))
@@ -429,7 +430,7 @@ def test_what_is_added_meanwhile_never_puts_off_the_pages_that_are_done(
 
 def test_a_batch_has_few_large_requests(disk: DiskKind) -> None:
     """What a batch costs, and what waits for it in memory, hangs on its bytes as well."""
-    size = batches.BATCH_BYTES // 4
+    size = uncommitted.BATCH_BYTES // 4
     frontier = disk.open(FIFO)
     frontier.add(page("parent"))
     frontier.commit()
@@ -458,7 +459,7 @@ def test_what_ended_before_it_was_written_makes_no_batch_small(disk: DiskKind) -
     parent = take(frontier)
     for number in range(100):
         entry = page(str(number))
-        entry.payload = bytes(batches.BATCH_BYTES // 10)
+        entry.payload = bytes(uncommitted.BATCH_BYTES // 10)
         frontier.add(entry)
         frontier.finish(take(frontier))
         assert not frontier.pressure.urgent
@@ -496,7 +497,7 @@ def crawl(frontier: LocalFrontier, visited: set[str]) -> None:
 def test_a_death_between_any_two_partial_commits_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: tuple[str, int], seed: int
 ) -> None:
-    monkeypatch.setattr(batches, *limit)
+    monkeypatch.setattr(uncommitted, *limit)
     rng = random.Random(seed)
     disk = DiskKind(tmp_path)
     frontier = disk.open(FIFO)
@@ -547,11 +548,11 @@ def test_a_dead_request_is_not_lost_between_its_parents_commit_and_its_own(
     frontier.finish(take(frontier))
     frontier.finish(take(frontier))
     frontier.dead_letter(take(frontier), DeadLetter("why"))
-    monkeypatch.setattr(batches, "BATCH", 1)
+    monkeypatch.setattr(uncommitted, "BATCH", 1)
     done = False
     while not done:
         done = frontier.commit()
-        image = DiskKind(disk.directory / f"after {frontier.commit_number}")
+        image = DiskKind(disk.directory / f"after {frontier._run.commit_number}")
         shutil.copytree(disk.image(), image.path)
         resumed = image.open(FIFO)
         assert resumed.counts().dead or resumed.counts().pending
@@ -713,7 +714,7 @@ def test_what_could_not_be_read_is_decided_as_soon_as_it_can_be(disk: DiskKind) 
         assert frontier.add(entry) is Verdict.UNDECIDED
     with pytest.raises(StoreError):
         frontier.mark_seen(b"c")
-    assert frontier.lease() == Waiting(Reason.UNREACHABLE)
+    assert frontier.lease(Downloads({})) == Waiting.UNREACHABLE
     assert [type(event) for event in events] == [Unreadable] * 5
     counts = frontier.counts()
     assert (counts.accepted, counts.pending, counts.leased, counts.undecided) == (2, 2, 0, 4)
@@ -724,7 +725,7 @@ def test_what_could_not_be_read_is_decided_as_soon_as_it_can_be(disk: DiskKind) 
     events.clear()
     frontier.recover()
     assert frontier.commit()
-    assert events == [Refused(undecided[2], Verdict.SEEN), Committed(frontier.commit_number)]
+    assert events == [Refused(undecided[2], Verdict.SEEN), Committed(frontier._run.commit_number)]
     assert not frontier.mark_seen(b"c")
     frontier.commit()
     frontier = reopen_after_crash(disk, frontier)
@@ -758,7 +759,7 @@ def test_a_failed_commit_keeps_all_changes_and_can_be_made_up_for(disk: DiskKind
             except StoreError as error:
                 failure = error
         assert str(disk.path) in str(failure)
-        committed = frontier.commit_number
+        committed = frontier._run.commit_number
         # The crawl goes on in memory.
         lease = take(frontier)
         assert name_of(lease) == "0000"
@@ -769,7 +770,7 @@ def test_a_failed_commit_keeps_all_changes_and_can_be_made_up_for(disk: DiskKind
     with pytest.raises(StoreError):
         frontier.commit()
     frontier.recover()
-    assert frontier.commit_number == committed
+    assert frontier._run.commit_number == committed
     # First what had failed, then what came since.
     assert not frontier.commit({"state": b"the last"})
     assert frontier.commit({"state": b"the last"})

@@ -215,7 +215,7 @@ def test_a_slot_is_forgotten_only_when_nothing_of_it_is_left() -> None:
     assert slots.get("a") is slot
     slot.stored = 0
     assert slots.drop_if_empty(slot)
-    assert len(slots) == 0
+    assert not slots._by_name
     assert slots.get("a").prefix != first_id
 
 

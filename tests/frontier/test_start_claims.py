@@ -56,7 +56,7 @@ def count_claims(frontier: LocalFrontier, lookups: list[object]) -> None:
 
     kept = frontier._kept
     assert isinstance(kept, Persistence)
-    kept._uncommitted.claims = Claims()
+    kept.claims = Claims()
 
 
 def start(frontier: LocalFrontier, count: int, *, unique: bool = False) -> list[Verdict]:
@@ -108,8 +108,8 @@ def test_start_requests_that_differ_are_not_held_in_memory(disk: DiskKind) -> No
     frontier.commit()
     kept = frontier._kept
     assert isinstance(kept, Persistence)
-    assert not kept._claims._claimed
-    assert not kept._uncommitted.claims
+    assert not kept._claimed
+    assert not kept.claims
     frontier.close()
 
 

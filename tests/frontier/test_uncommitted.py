@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import pytest
 from hypothesis import given
@@ -12,9 +13,8 @@ from hypothesis import strategies as st
 from scrapy_altsched.frontier import Entry
 from scrapy_altsched.frontier.changes import Change, Changes, Kind
 from scrapy_altsched.frontier.dead_letter import DeadLetter
-from scrapy_altsched.frontier.local import batches
-from scrapy_altsched.frontier.local.batches import choose_part
-from scrapy_altsched.frontier.local.uncommitted import Uncommitted
+from scrapy_altsched.frontier.local import uncommitted
+from scrapy_altsched.frontier.local.uncommitted import Uncommitted, choose_part
 from scrapy_altsched.frontier.queue.slots import Slot
 from scrapy_altsched.frontier.store.records import Batch, Counters
 from scrapy_altsched.frontier.store.states import DEAD, PENDING
@@ -23,6 +23,11 @@ RUN = 7
 #: What a crawl does: verb, and a number that chooses whom it is about.
 Verb = tuple[str, int]
 VERBS = ("add", "add", "add", "repeat", "in memory", "done", "done", "died", "mark", "forget")
+
+
+def listed(changes: Uncommitted) -> Iterator[Change]:
+    """All that waits, in order; first, what early batches have left."""
+    return chain(changes._deferred, changes._list)
 
 
 @dataclass
@@ -50,7 +55,7 @@ class Crawl:
         self.changes = Uncommitted()
         self.true = Rows()
         self.stored = Rows()
-        self.slot = Slot(1, "slot")
+        self.slot = Slot(b"slot id ", "slot")
         self.alive: dict[bytes, Entry] = {}
         self.count = 0
 
@@ -111,7 +116,7 @@ class Crawl:
             for fingerprint in map(str, range(5)):
                 self.has_seen(fingerprint.encode())
             yield
-            if draft.is_last and not self.changes.pressure.changes:
+            if draft.deferred is None and not self.changes.pressure.changes:
                 return
 
     def check(self) -> None:
@@ -125,7 +130,7 @@ class Crawl:
         assert self.changes.seen == true.seen - stored.seen
         counters = stored.counters
         assert counters.accepted == counters.done + counters.dead + len(stored.pending)
-        assert [*self.changes, *self.changes.unwritten, *self.changes.ended] == []
+        assert [*listed(self.changes), *self.changes.unwritten, *self.changes.ended] == []
         assert self.changes.size == self.changes.pressure.changes == self.changes._done == 0
 
 
@@ -134,7 +139,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(VERBS), st.integers(0, 9)), max_size=
 
 @pytest.fixture(params=[2, 3, 1_000])
 def most(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(batches, "BATCH", request.param)
+    monkeypatch.setattr(uncommitted, "BATCH", request.param)
     return int(request.param)
 
 
@@ -190,12 +195,12 @@ def test_each_batch_leaves_a_state_that_loses_nothing() -> None:
         for verb in verbs:
             crawl.do(*verb)
         added = (Kind.ADDED_UNIQUE, Kind.ADDED)
-        requests = {key: entry for kind, key, _, entry, _ in crawl.changes if kind in added}
-        forgotten = {key for kind, key, *_ in crawl.changes if kind is Kind.FORGOTTEN}
-        marked = {key for kind, key, *_ in crawl.changes if kind is Kind.MARKED}
+        requests = {key: entry for kind, key, _, entry, _ in listed(crawl.changes) if kind in added}
+        forgotten = {key for kind, key, *_ in listed(crawl.changes) if kind is Kind.FORGOTTEN}
+        marked = {key for kind, key, *_ in listed(crawl.changes) if kind is Kind.MARKED}
         for _ in crawl.commit():
             stored = crawl.stored
-            if not [*crawl.changes]:
+            if not [*listed(crawl.changes)]:
                 break
             # No page is done yet: each that is seen is there.
             assert stored.counters.done == 0
@@ -206,7 +211,14 @@ def test_each_batch_leaves_a_state_that_loses_nothing() -> None:
     check()
 
 
-SLOT, PAGE = Slot(1, "slot"), Entry(b"page", payload=b"payload")
+SLOT, PAGE = Slot(b"slot id ", "slot"), Entry(b"page", payload=b"payload")
+
+
+def listing(*changes: Change) -> Changes:
+    found = Changes()
+    for change in changes:
+        found.append(*change)
+    return found
 
 
 def added(key: bytes) -> Change:
@@ -216,17 +228,18 @@ def added(key: bytes) -> Change:
 def test_no_batch_ends_between_a_mark_and_its_request() -> None:
     mark: Change = (Kind.MARKED, b"x", None, None, None)
     changes = [added(b"1"), mark, added(b"2"), added(b"3")]
-    part = choose_part(Changes(changes), {}, 2, 1_000)
-    assert [*part.changes] == changes[:3]
-    assert part.length == 3
-    part = choose_part(Changes(changes), {b"2": True}, 1, 1_000)
-    assert [*part.changes] == changes[:1]
-    assert [*part.deferred] == changes[1:3]
+    written, deferred = choose_part(listing(*changes), {}, 2, 1_000)
+    assert [*written] == changes[:3]
+    assert [*deferred] == []
+    written, deferred = choose_part(listing(*changes), {b"2": True}, 1, 1_000)
+    assert [*written] == changes[:1]
+    assert [*deferred] == changes[1:3]
 
 
 def test_the_end_of_a_page_waits_and_its_row_is_never_written() -> None:
     done: Change = (Kind.DONE, b"1", SLOT, None, None)
     died: Change = (Kind.DIED, b"2", SLOT, PAGE, DeadLetter("why"))
-    part = choose_part(Changes([added(b"1"), done, died]), {b"1": True, b"2": False}, 2, 1_000)
-    assert [*part.changes] == [died]
-    assert [*part.deferred] == [added(b"1"), done]
+    changes = listing(added(b"1"), done, died)
+    written, deferred = choose_part(changes, {b"1": True, b"2": False}, 2, 1_000)
+    assert [*written] == [died]
+    assert [*deferred] == [added(b"1"), done]

@@ -6,6 +6,7 @@ import os
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,7 @@ def options(direction: str, cap: int = CAP) -> Options:
 def assert_small(frontier: LocalFrontier, cap: int = CAP) -> None:
     in_memory = frontier._window.count
     assert in_memory <= cap * 1.25 + frontier.pressure.changes
-    assert in_memory == sum(slot.in_memory for slot in frontier._slots)
+    assert in_memory == sum(slot.in_memory for slot in frontier._slots._by_name.values())
 
 
 def fill(frontier: LocalFrontier, slots: int) -> None:
@@ -157,7 +158,7 @@ def test_few_slots_are_cut_at_once(disk: DiskKind) -> None:
     while not frontier.commit(wait=True):
         pass
     frontier.add(page("one more", "slot 0"))
-    lengths = [slot.in_memory for slot in frontier._slots]
+    lengths = [slot.in_memory for slot in frontier._slots._by_name.values()]
     assert sum(lengths) == frontier._window.count == cap - 5_000
     # Each of them costs a pass over all of its keys.
     assert sum(length < cap // slots for length in lengths) < slots // 2
@@ -327,7 +328,8 @@ def test_what_a_failed_write_has_stored_is_not_leased_twice(disk: DiskKind) -> N
         frontier.add(page(f"new {number}"))
     journal = journal_of(frontier)
     assert isinstance(frontier._kept, Persistence)
-    Store.write(journal, frontier._kept._prepare({}).batch)
+    counters = replace(frontier._run.counters)
+    Store.write(journal, frontier._kept.prepare(counters, counters.run).batch)
     journal.commit_number -= 1
     names = [name_of(take(frontier)) for _ in range(7)]
     assert names == ["stored 1", "stored 2", *(f"new {number}" for number in range(5))]

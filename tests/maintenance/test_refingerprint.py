@@ -129,10 +129,10 @@ def test_if_nothing_changes_nothing_is_written_anew(disk: DiskKind) -> None:
     frontier = disk.open()
     add(frontier, *"abc")
     frontier.close()
-    before = frontier.commit_number
+    before = frontier._run.commit_number
     assert change(disk, {}) == Refingerprinted(pending=3)
     frontier = disk.open()
-    assert frontier.commit_number == before + 2, "the note, and the opening"
+    assert frontier._run.commit_number == before + 2, "the note, and the opening"
     assert frontier.note("fingerprints") == b"new"
     assert work_off(frontier) == ["c", "b", "a"]
     frontier.close()
@@ -444,7 +444,7 @@ def test_a_kill_in_the_middle_leaves_all_as_it_was(disk: DiskKind, moment: str) 
     frontier = disk.open()
     add(frontier, *(page(name, f"slot {int(name) % 3}") for name in names))
     frontier.close()
-    before = frontier.commit_number
+    before = frontier._run.commit_number
     run = subprocess.run(
         [sys.executable, "-c", KILLED, str(disk.path), str(steps), str(CHUNK), OWNER],
         check=False,
@@ -456,7 +456,7 @@ def test_a_kill_in_the_middle_leaves_all_as_it_was(disk: DiskKind, moment: str) 
     frontier = disk.open()
     # What was written before the death is there, and counts for nothing.
     written = {"reading": 0, "writing": 2, "at the last": 3, "after all": 5}[moment]
-    assert frontier.commit_number == before + written + 1
+    assert frontier._run.commit_number == before + written + 1
     assert problems_of(frontier) == []
     assert frontier.counts() == Counts(accepted=len(names), pending=len(names))
     assert frontier.note("fingerprints") == (b"new" if is_changed else None)

@@ -97,10 +97,10 @@ def test_the_order_is_as_if_it_had_always_been_so(disk: DiskKind, old: str, new:
     frontier = disk.open(options(old))
     fill(frontier)
     frontier.close()
-    before = frontier.commit_number
+    before = frontier._run.commit_number
     frontier = open_frontier(disk.path, OWNER, options(new), locate=locate)
     # No batch is larger than a chunk, and one more makes it all true.
-    assert frontier.commit_number == before + math.ceil(REQUESTS / CHUNK) + 2
+    assert frontier._run.commit_number == before + math.ceil(REQUESTS / CHUNK) + 2
     assert problems_of(frontier) == []
     assert frontier.counts().pending == REQUESTS
     assert work_off(frontier) == order_if_always(new)
@@ -144,9 +144,9 @@ def test_an_unchanged_order_asks_nothing_and_writes_nothing_anew(
     frontier = disk.open(options(old))
     fill(frontier)
     frontier.close()
-    number = frontier.commit_number
+    number = frontier._run.commit_number
     frontier = open_frontier(disk.path, OWNER, options(old), locate=never)
-    assert frontier.commit_number == number + 1
+    assert frontier._run.commit_number == number + 1
     frontier.close()
 
 

@@ -35,7 +35,10 @@ def queue_of(store: Store) -> dict[str, list[tuple[int, bytes]]]:
     """Name of each slot -> order key and value of its requests; all counts are as they should."""
     found = {}
     for slot_id, count, name in store.slots():
-        rows = [(key[8], value) for key, value in store.pending(slot_id.to_bytes(8, "big"))]
+        rows = [
+            (key[8], value)
+            for key, value in store.database.iterate("pending", slot_id.to_bytes(8, "big"))
+        ]
         assert len(rows) == count
         found[name] = rows
     assert sum(map(len, found.values())) == sum(1 for _ in store.pending()), "rows of nobody"

@@ -13,7 +13,7 @@ import pytest
 from scrapy_altsched.command import check
 from scrapy_altsched.command import refingerprint as refingerprint_command
 from scrapy_altsched.errors import StoreDamagedError
-from scrapy_altsched.frontier import Entry
+from scrapy_altsched.frontier import Counts, Entry
 from scrapy_altsched.frontier.dead_letter import DeadLetter
 from scrapy_altsched.frontier.queue.order import Order
 from scrapy_altsched.frontier.store import records, states
@@ -55,9 +55,14 @@ class CountersWithParked(Counters):
     parked: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class CountsWithParked(Counts):
+    parked: int = 0
+
+
 @pytest.fixture
 def parking(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The package as it is once the state is in the table, and its counter among the others.
+    """The package as it is once the state is in the table, and its numbers among the others.
 
     Whatever any module has imported of these is replaced: nobody is told of the state by name.
     """
@@ -66,6 +71,7 @@ def parking(monkeypatch: pytest.MonkeyPatch) -> None:
         (states.UNQUEUED, (*states.UNQUEUED, PARKED)),
         (states.FAMILIES, (*states.FAMILIES, PARKED.family)),
         (records.Counters, CountersWithParked),
+        (Counts, CountsWithParked),
     ]
     for name, module in list(sys.modules.items()):
         if name.startswith("scrapy_altsched"):

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ...errors import StoreError
-from ..contract import Frontier, Gate, Reason, Verdict, Waiting
+from ..contract import Gate, Verdict, Waiting
 from ..dead_letter import DeadLetter
 from ..entry import Counts, Entry, Lease
 from ..events import (
@@ -24,35 +23,18 @@ from ..events import (
     Unreadable,
     ignore_events,
 )
-from ..forks import Owner
 from ..options import Options
 from ..queue.slots import Slot, Slots
 from ..queue.window import Window
-from ..store.job_run import JobRun, MemoryRun
+from ..store.job_run import FrontierOfRun, JobRun, MemoryRun
 from ..store.journal import Journal
-from ..store.lease_log import ALONE, LEASED, RECEIVED
+from ..store.lease_log import ALONE, LEASED
 from ..store.records import Level
-from ..store.states import decode_value, encode_value
 from ..suspects import Suspects
-from .in_memory import NoPersistence
-from .persistence import NO_NOTES, Persistence
-
-_EMPTY = Waiting(Reason.EMPTY)
-_ISOLATING = Waiting(Reason.ISOLATING)
-_UNREACHABLE = Waiting(Reason.UNREACHABLE)
+from .persistence import NO_NOTES, NoPersistence, Persistence
 
 
-class _Idle:
-    """A gate for a crawl that downloads nothing."""
-
-    def active(self, _: str, /) -> int:
-        return 0
-
-
-_IDLE: Gate = _Idle()
-
-
-class LocalFrontier:
+class LocalFrontier(FrontierOfRun):
     """A :class:`~..contract.Frontier` for one process.
 
     :param options: how it behaves.
@@ -67,28 +49,26 @@ class LocalFrontier:
         journal: Journal | None = None,
         on_event: OnEvent = ignore_events,
     ) -> None:
-        self._owner = Owner()
-        #: Checks that this is the process that opened the frontier.
-        self.check_owner = self._owner.check
-        self._order = options.order
-        self._on_event = on_event
-        self._run: JobRun | MemoryRun
         self._kept: Persistence | NoPersistence
         if journal is None:
-            self._run, self._kept = MemoryRun(), NoPersistence()
+            super().__init__(MemoryRun())
+            self._kept = NoPersistence()
         else:
-            self._run = run = JobRun(journal)
+            run = JobRun(journal)
+            super().__init__(run)
             self._kept = Persistence(run, options)
+        self._order = options.order
+        self._on_event = on_event
         kept = self._kept
         self._suspects = suspects = Suspects(
-            kept.find_suspects(),
+            kept.suspicions,
             max_crashes=options.max_crashes,
             patience=options.patience,
             clock=options.clock,
             on_event=on_event,
         )
         self.job = replace(
-            kept.begin(suspects.suspicions),
+            kept.begin(),
             suspects=suspects.count(Level.SUSPECT),
             blamed=suspects.count(Level.BLAMED),
         )
@@ -104,8 +84,6 @@ class LocalFrontier:
         self._closed = False
         self._window = Window(
             kept.read_pending,
-            encode_value,
-            decode_value,
             kept.memory_requests,
             unwritten=kept.unwritten,
             out=(self._leases, self._held, suspects.withheld, kept.ended),
@@ -130,11 +108,10 @@ class LocalFrontier:
             return Verdict.UNDECIDED
 
     def _decide(self, entry: Entry) -> Verdict:
-        """Add an entry; nothing has changed if the store cannot be read."""
         kept = self._kept
         claim = None
         if entry.from_start:
-            claim, is_skipped = kept.claim(entry)
+            claim, is_skipped = kept.claim(entry.fingerprint)
             if is_skipped:
                 return Verdict.STARTED
         if entry.unique and kept.has_seen(entry.fingerprint):
@@ -158,10 +135,7 @@ class LocalFrontier:
         return Verdict.ADDED
 
     def _decide_again(self) -> None:
-        """Add what could not be, in the order it came.
-
-        :raises StoreError: the store still cannot be read.
-        """
+        """Add what could not be, in the order it came."""
         while self._undecided:
             entry = self._undecided[0]
             verdict = self._decide(entry)
@@ -169,7 +143,7 @@ class LocalFrontier:
             if verdict is not Verdict.ADDED:
                 self._on_event(Refused(entry, verdict))
 
-    def lease(self, gate: Gate = _IDLE, /) -> Lease | Waiting:
+    def lease(self, gate: Gate, /) -> Lease | Waiting:
         if self._owner.is_forked:
             self.check_owner()
         try:
@@ -184,10 +158,10 @@ class LocalFrontier:
                         return self._hand_out(lease)
         except StoreError as error:
             self._on_event(Unreadable(error))
-            return _UNREACHABLE
+            return Waiting.UNREACHABLE
         with suppress(OSError):
             self._run.leases.flush()
-        return _ISOLATING if self._pending else _EMPTY
+        return Waiting.ISOLATING if self._pending else Waiting.EMPTY
 
     def _lease_carefully(self, gate: Gate) -> Lease | None:
         """Lease the next request, where some of them may have killed the process."""
@@ -216,17 +190,8 @@ class LocalFrontier:
         self.dead_letter(lease, why)
         self._on_event(DeadLettered(lease.entry, why))
 
-    def note_response(self, lease: Lease) -> None:
-        lease.in_hand = True
-        with suppress(OSError):
-            self._run.leases.note(lease.entry.fingerprint, RECEIVED)
-
     def note_start_end(self) -> None:
         pass
-
-    def note_closing(self) -> None:
-        with suppress(OSError):
-            self._run.leases.note_closing()
 
     def finish(self, lease: Lease) -> None:
         self._end(lease)
@@ -265,15 +230,10 @@ class LocalFrontier:
 
     def counts(self) -> Counts:
         self.check_owner()
-        live = self._live
-        return Counts(
-            live.accepted,
+        return self._live.as_counts(
             self._pending,
-            len(self._leases) + len(self._held),
-            live.done,
-            live.dead,
-            live.memory_only,
-            len(self._undecided),
+            leased=len(self._leases) + len(self._held),
+            undecided=len(self._undecided),
         )
 
     @property
@@ -283,14 +243,6 @@ class LocalFrontier:
     @property
     def pending(self) -> int:
         return self._pending + len(self._undecided)
-
-    @property
-    def commit_number(self) -> int:
-        """Number of the last commit, over all runs of the job; 0 without a journal."""
-        return self._run.commit_number
-
-    def note(self, name: str) -> bytes | None:
-        return self._run.note(name)
 
     def dead(self) -> Iterator[tuple[bytes, DeadLetter, bytes]]:
         return self._kept.dead()
@@ -310,7 +262,7 @@ class LocalFrontier:
         if written is None:
             self._completed += 1
             return True
-        complete = written.is_last and not self.pressure.changes
+        complete = written.deferred is None and not self.pressure.changes
         if complete:
             self._completed += 1
             self.pressure.urgent = False
@@ -334,13 +286,6 @@ class LocalFrontier:
     def is_durable(self, position: int) -> bool:
         return self._completed >= position
 
-    def sync(self) -> None:
-        self._run.sync()
-
-    def recover(self) -> None:
-        self.check_owner()
-        self._run.recover()
-
     def close(self, *, finished: bool = False, hold: bool = False) -> None:
         self.check_owner()
         if self._closed:
@@ -359,9 +304,6 @@ class LocalFrontier:
         self._closed = True
         self._suspects.close()
         self._run.abandon()
-
-    def end(self) -> None:
-        self._run.end()
 
     # Parts of transitions
 
@@ -423,7 +365,3 @@ class LocalFrontier:
             self._live.memory_only -= 1
         self._kept.end(lease.key, slot, entry, why)
         self._slots.drop_if_empty(slot)
-
-
-if TYPE_CHECKING:
-    _conforms: type[Frontier] = LocalFrontier

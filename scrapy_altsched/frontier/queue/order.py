@@ -24,8 +24,8 @@ class Order:
     """The order a crawl wants.
 
     :ivar policy: ``slots``: between download slots, the least busy one; ``one``: one queue.
-    :ivar normal: direction among requests of equal priority.
-    :ivar start: the same for start requests, or ``None`` if they are as all others.
+    :ivar normal: direction among requests of equal priority; *start*: the same for start requests,
+        or ``None`` if they are as all others.
     """
 
     policy: Policy = "slots"
@@ -42,7 +42,7 @@ class Order:
         return prefix + (_SEQUENCE_MAX - sequence if inverted else sequence).to_bytes(8, "big")
 
     def level(self, priority: int, start: bool) -> tuple[bytes, bool]:
-        """The beginning of such requests' keys, and whether of equals the last is the first."""
+        """See :func:`_level`."""
         return _level(self.normal, self.start, priority, start)
 
     def decode(self, key: bytes) -> tuple[int, bool, int]:

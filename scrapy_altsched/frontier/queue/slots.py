@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import chain, islice
 
 from sortedcontainers import SortedList
@@ -22,52 +23,35 @@ _AHEAD = 32
 _MOST_IDLE = 32
 
 
+@dataclass(slots=True, eq=False)
 class Slot:
-    """The requests of one download slot.
-
-    Each of these fields is written in one place.
+    """The requests of one download slot; each of these fields is written in one place.
 
     :ivar prefix: its id, 8 bytes; the beginning of its requests' keys.
     :ivar count: requests pending, in memory or not.  This and *leased*: by :class:`Slots`.
-    :ivar leased: requests leased.
     :ivar first: key (prefix and order key) of the first of those in memory; ``None``: none is.
     :ivar rest: keys of the others in memory, a :mod:`heapq`; ``None``: there are none.
     :ivar bound: everything stored below this key is in memory or leased, everything from it on is
         only in the store; empty: everything is; ``None``: nothing is only in the store.  These
         three: by :class:`~.window.Window`.
-    :ivar stored: requests in the store, as of the last commit: pending or leased ones.  This and
-        *removed*: by whoever commits.
-    :ivar removed: requests that were deleted from the store under this id.
+    :ivar stored: requests in the store, as of the last commit: pending or leased ones.
+    :ivar removed: requests that were deleted from the store under this id.  These two: by commits.
     """
 
-    __slots__ = (
-        "bound",
-        "count",
-        "first",
-        "leased",
-        "name",
-        "prefix",
-        "removed",
-        "rest",
-        "stored",
-    )
-
-    def __init__(self, slot_id: int, name: str) -> None:
-        self.name = name
-        self.prefix = slot_id.to_bytes(8, "big")
-        # Many slots have one request: a list for its key would be one object more to keep, to look
-        # into in each garbage collection, and to fetch from afar when it is the slot's turn.
-        self.first: bytes | None = None
-        self.rest: list[bytes] | None = None
-        self.bound: bytes | None = None
-        self.count = 0
-        self.leased = 0
-        self.stored = 0
-        self.removed = 0
+    prefix: bytes
+    name: str
+    # Many slots have one request: a list for its key would be one object more to keep, to look
+    # into in each garbage collection, and to fetch from afar when it is the slot's turn.
+    first: bytes | None = None
+    rest: list[bytes] | None = None
+    bound: bytes | None = None
+    count: int = 0
+    leased: int = 0
+    stored: int = 0
+    removed: int = 0
 
     @property
     def in_memory(self) -> int:
-        """How many of the requests are in memory."""
         return (self.first is not None) + len(self.rest or ())
 
     @property
@@ -77,10 +61,7 @@ class Slot:
 
 
 class Slots:
-    """All slots that have something pending, leased or stored, and whose turn it is.
-
-    :param next_id: id of the next slot that is made.
-    """
+    """All slots that have something pending, leased or stored, and whose turn it is."""
 
     def __init__(self, next_id: int = 1) -> None:
         self._by_name: dict[str, Slot] = {}
@@ -97,36 +78,26 @@ class Slots:
         self._next: deque[str] = deque()
         self.next_id = next_id
 
-    def __len__(self) -> int:
-        return len(self._by_name)
-
-    def __iter__(self) -> Iterator[Slot]:
-        return iter(self._by_name.values())
-
     def get(self, name: str) -> Slot:
-        """The slot of that name, made if it is not there."""
         slot = self._by_name.get(name)
         if slot is None:
-            slot = Slot(self.next_id, name)
+            slot = Slot(self.next_id.to_bytes(8, "big"), name)
             self.next_id += 1
             self._by_name[name] = slot
         return slot
 
     def load(self, slot: Slot, count: int) -> None:
-        """Load a stored slot, of which *count* requests are pending."""
         self._by_name[slot.name] = slot
         slot.count = count
         if count:
             self._join(slot)
 
     def increase(self, slot: Slot) -> None:
-        """One more request of *slot* is pending."""
         slot.count += 1
         if slot.count == 1:
             self._join(slot)
 
     def decrease(self, slot: Slot, by: int = 1) -> None:
-        """*by* requests of *slot* are no longer pending."""
         slot.count -= by
         if not slot.count:
             self._pending -= 1
@@ -137,7 +108,7 @@ class Slots:
                 idle.clear()
 
     def drop_if_empty(self, slot: Slot) -> bool:
-        """Forget *slot* if nothing of it is pending, leased or stored; whether it was.
+        """Forget *slot* if nothing of it is pending, leased or stored; whether that was so.
 
         Another one may have its name by now: the last rows of a forgotten slot are deleted later.
         """
@@ -147,7 +118,7 @@ class Slots:
         return True
 
     def choose(self, gate: Gate) -> Slot | None:
-        """The slot whose turn it is; ``None`` if nothing is pending.
+        """The slot whose turn it is, if anything is pending.
 
         Walks names from the last one taken, past busy and idle ones: O(log slots + busy slots),
         and once in a round what is idle in one place, at most a fifth of all.
@@ -169,7 +140,6 @@ class Slots:
         return self._by_name[best]
 
     def lease(self, slot: Slot) -> None:
-        """A request of *slot* is leased, and not pending: the next in the round has its turn."""
         self.decrease(slot)
         slot.leased += 1
         self._last = slot.name
@@ -180,7 +150,6 @@ class Slots:
             following.clear()
 
     def end_lease(self, slot: Slot) -> None:
-        """A request of *slot* is no longer leased."""
         slot.leased -= 1
 
     def _peek(self) -> Slot:
@@ -197,7 +166,6 @@ class Slots:
             following.popleft()
 
     def _join(self, slot: Slot) -> None:
-        """Something of *slot* is pending, and nothing was before."""
         name = slot.name
         self._pending += 1
         if name in self._idle:

@@ -3,10 +3,8 @@
 A stored queue is read from its head: per slot, everything below the slot's *bound* is in memory
 (or leased), everything from the bound on is only in the store.  Reading goes on from the bound, and
 so never walks over what was deleted before it.  What is not written yet stays in memory wherever it
-belongs; it becomes droppable with the commit.
-
-The cap is on all requests together, not on each slot's: a hundred thousand slots must fit.
-(Flink's RocksDBCachingPriorityQueueSet keeps heads of queues in memory in a like way.)
+belongs; it becomes droppable with the commit.  The cap is on all requests together: a hundred
+thousand slots must fit.  (Flink's RocksDBCachingPriorityQueueSet works in a like way.)
 
 What was read from the store stays as it is stored, in two strings of bytes, and what was pushed
 becomes so once it is written and no longer new: a garbage collection does not look into a dict that
@@ -21,6 +19,7 @@ from heapq import heapify, heappop, heappush
 from random import Random
 
 from ..entry import Entry
+from ..store.states import decode_value, encode_value
 from .slots import Slot
 
 #: Most requests that are read at once.
@@ -40,38 +39,26 @@ _LIVE = 3_000
 _LIVE_BYTES = 8_192
 
 
-#: Reads stored requests: at most so many whose keys start with a prefix, from a key on, and none
-#: after the one with which the values come to so many bytes; raises StoreError.
-Read = Callable[[bytes, bytes, int, int], list[tuple[bytes, bytes]]]
-
-
 class Window:
     """The part of every slot's queue that is in memory.
 
-    :param read: reads the rest, by prefix, first key, most requests and most bytes.
-    :param encode: the stored form of a request; *decode* is the inverse.
+    :param read: reads the rest: see :meth:`~..store.rows.Rows.read_pending`.
     :param cap: how many requests of stored queues to keep in memory, in all.
     :param unwritten: keys of requests that are not stored, for good or yet.
     :param out: containers of keys that may be stored but are in no queue: leased, held, withheld,
         or over since the last commit.
-    :param most_bytes: how many bytes of payload to keep in memory.
     """
 
     def __init__(
         self,
-        read: Read,
-        encode: Callable[[Entry], bytes],
-        decode: Callable[[bytes], Entry],
+        read: Callable[[bytes, bytes, int, int], list[tuple[bytes, bytes]]],
         cap: int,
         unwritten: Container[bytes],
         out: tuple[Container[bytes], Container[bytes], Container[bytes], Container[bytes]],
-        most_bytes: int = _MOST_BYTES,
     ) -> None:
         self._read = read
-        self._encode = encode
-        self._decode = decode
         self._cap = self._shrink_at = cap
-        self._most_bytes = self._shrink_at_bytes = most_bytes
+        self._shrink_at_bytes = _MOST_BYTES
         self._unwritten = unwritten
         self._out = out
         self._warm: set[Slot] = set()
@@ -86,15 +73,12 @@ class Window:
 
     @property
     def count(self) -> int:
-        """How many requests are in memory."""
         return len(self._entries) + len(self._values)
 
     def load(self, slot: Slot) -> None:
-        """Read the requests of a stored slot when it is their turn."""
         slot.bound = b""
 
     def push(self, slot: Slot, key: bytes, entry: Entry) -> None:
-        """Put a request that is pending into memory."""
         first = slot.first
         if first is None:
             slot.first = key
@@ -121,18 +105,14 @@ class Window:
             self._shrink()
 
     def pop(self, slot: Slot) -> tuple[bytes, Entry] | None:
-        """Take away the request that comes next in *slot*, and answer its key and itself.
-
-        :return: ``None``: none is in memory or in the store.
-        :raises StoreError: the store could not be read.
-        """
+        """Take the next request of *slot*, and its key; ``None``: none is in memory or stored."""
         key = self._load_front(slot)
         if key is None:
             return None
         entry = self._entries.pop(key, None)
         if entry is None:
             value = self._values[key]
-            entry = self._decode(value)
+            entry = decode_value(value)
             del self._values[key]
             self.size -= len(value)
         else:
@@ -148,30 +128,26 @@ class Window:
         return key, entry
 
     def note_commit(self) -> None:
-        """What was not written before is now, and may be dropped from memory."""
         self._shrink_at = self._cap
-        self._shrink_at_bytes = self._most_bytes
-        if self._is_past(self._cap, self._most_bytes):
+        self._shrink_at_bytes = _MOST_BYTES
+        if self._is_past(self._cap, _MOST_BYTES):
             self._shrink()
 
     def _is_past(self, number: int, size: int) -> bool:
-        """Whether more than *number* requests are in memory, or more than *size* bytes."""
         return self.size > size or len(self._entries) + len(self._values) > number
 
     def _age(self, key: bytes) -> None:
-        """Keep less of a request that is no longer new."""
         entry = self._entries.get(key)
         if entry is None:
             return
         entry.request = None
         if key not in self._unwritten:
-            value = self._encode(entry)
+            value = encode_value(entry)
             self.size += len(value) - len(entry.payload or b"")
             del self._entries[key]
             self._values[key] = value
 
     def _load_front(self, slot: Slot) -> bytes | None:
-        """Load the request that comes next in *slot*, if there is one; its key."""
         if slot.bound is not None and (slot.first is None or slot.first >= slot.bound):
             self._refill(slot)
             if self._is_past(self._shrink_at, self._shrink_at_bytes):
@@ -183,7 +159,7 @@ class Window:
         while slot.bound is not None and (slot.first is None or slot.first >= slot.bound):
             parts = max(8, len(self._warm) + 1)
             limit = max(1, min(_READ, self._cap // parts))
-            most_bytes = max(1, self._most_bytes // parts)
+            most_bytes = max(1, _MOST_BYTES // parts)
             start = slot.bound or slot.prefix
             rows = self._read(slot.prefix, start, limit, most_bytes)
             # All in memory is past the bound: what is stored is among the rows, or comes later.
@@ -192,14 +168,11 @@ class Window:
             size = 0
             for key, value in rows:
                 size += len(value)
-                # A write that failed may have stored what counts as unwritten.
-                if key in leased or key in held or key in withheld or key in ended:
-                    continue
-                if key in entries:
-                    continue
-                keys.append(key)
-                values[key] = value
-                self.size += len(value)
+                is_out = key in leased or key in held or key in withheld or key in ended
+                if not is_out and key not in entries:  # as it is after a write that failed
+                    keys.append(key)
+                    values[key] = value
+                    self.size += len(value)
             heapify(keys)
             is_cut = len(rows) == limit or size >= most_bytes
             slot.bound = rows[-1][0] + b"\0" if is_cut else None
@@ -219,14 +192,9 @@ class Window:
         return True
 
     def _replace(self, slot: Slot, keys: list[bytes]) -> None:
-        """Make *keys*, a heap, those of *slot* that are in memory."""
-        if keys:
-            slot.first = heappop(keys)
-            self._warm.add(slot)
-        else:
-            slot.first = None
-            self._warm.discard(slot)
+        slot.first = heappop(keys) if keys else None
         slot.rest = keys or None
+        (self._warm.discard if slot.first is None else self._warm.add)(slot)
 
     def _shrink(self, wanted: Slot | None = None) -> None:
         """Drop far ends of the longer queues, as far as they can be read again.
@@ -237,17 +205,17 @@ class Window:
         :param wanted: a slot whose first request is asked for right now.
         """
         fitting = self._cap
-        if self.size > self._most_bytes:
-            fitting = min(fitting, self.count * self._most_bytes // self.size)
+        if self.size > _MOST_BYTES:
+            fitting = min(fitting, self.count * _MOST_BYTES // self.size)
         target = max(fitting * 3 // 4, fitting - _DROP)
         self._cut(target, wanted)
         target = min(target, self.count)
-        while target and self.size > self._most_bytes:
+        while target and self.size > _MOST_BYTES:
             target //= 2
             self._cut(target, wanted)
         # If little could be dropped, do not try again at the next request.
         self._shrink_at = max(self._cap, self.count + min(-(-self._cap // 4), _DROP))
-        self._shrink_at_bytes = max(self._most_bytes, self.size + self._most_bytes // 4)
+        self._shrink_at_bytes = max(_MOST_BYTES, self.size + _MOST_BYTES // 4)
 
     def _cut(self, target: int, wanted: Slot | None) -> None:
         share = self._fair_share(target)
@@ -273,16 +241,12 @@ class Window:
         return target
 
     def _trim(self, slot: Slot, keep: int) -> None:
-        """Drop all but about the first *keep* requests of *slot*."""
         stay, far = _split(slot.keys, keep)
-        dropped: bytes | None = None
         for key in far:
             if not self._drop_stored(key):
                 heappush(stay, key)
-            elif dropped is None or key < dropped:
-                dropped = key
-        if dropped is not None and (slot.bound is None or dropped < slot.bound):
-            slot.bound = dropped
+            elif slot.bound is None or key < slot.bound:
+                slot.bound = key
         self._replace(slot, stay)
 
 

@@ -7,17 +7,15 @@ known, and what is new and not answered yet.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..changes import Kind
-from ..contract import Frontier, Gate, JobInfo, Pressure, Reason, Verdict, Waiting
+from ..contract import Frontier, Gate, JobInfo, Pressure, Verdict, Waiting
 from ..dead_letter import DeadLetter
 from ..entry import Counts, Entry, Lease
 from ..events import DeadLettered, OnEvent, ignore_events
-from ..forks import Owner
 from ..options import Options
-from ..store.lease_log import RECEIVED
+from ..store.job_run import FrontierOfRun
 from ..suspects import Suspects
 from .additions import Additions
 from .batches import Reply
@@ -37,13 +35,9 @@ _WAIT_WITHIN = 20.0
 ReadDead = Callable[[], Iterable[tuple[bytes, DeadLetter, bytes]]]
 
 _NO_NOTES: Mapping[str, bytes] = {}
-_EMPTY = Waiting(Reason.EMPTY)
-_FETCHING = Waiting(Reason.FETCHING)
-_ELSEWHERE = Waiting(Reason.ELSEWHERE)
-_ISOLATING = Waiting(Reason.ISOLATING)
 
 
-class SharedFrontier:
+class SharedFrontier(FrontierOfRun):
     """A :class:`~..contract.Frontier` whose requests are on a server, for many workers.
 
     :param stream: what this worker sends.
@@ -71,10 +65,8 @@ class SharedFrontier:
         seen_key_of: SeenKeyOf = seen_key_of,
         read_dead: ReadDead = tuple,
     ) -> None:
-        #: Checks that this is the process that opened the frontier.
-        self.check_owner = Owner().check
+        super().__init__(record.run)
         self._stream = stream
-        self._run = run = record.run
         self._prefetch = prefetch
         self._on_event = on_event
         self._read_dead = read_dead
@@ -86,7 +78,9 @@ class SharedFrontier:
             clock=options.clock,
             on_event=on_event,
         )
-        self._leases = Leases(self._here, self._suspects, run.leases, self._give_up, on_event)
+        self._leases = Leases(
+            self._here, self._suspects, record.run.leases, self._give_up, on_event
+        )
         self._additions = Additions(options, stream, self._here, on_event, seen_key_of)
         self._server = Conversation(
             options.clock,
@@ -156,7 +150,7 @@ class SharedFrontier:
             if leases.is_announcing:
                 self._server.request_leases()
                 self._server.flush_soon()
-                return _FETCHING
+                return Waiting.FETCHING
         else:
             lease = leases.next()
             if lease is not None:
@@ -172,12 +166,12 @@ class SharedFrontier:
 
     def _why_none(self) -> Waiting:
         if self._server.is_over:
-            return _EMPTY
+            return Waiting.EMPTY
         if self._suspects.matters and self._suspects.withheld:
-            return _ISOLATING
+            return Waiting.ISOLATING
         if self._additions.undecided or self._server.reply.pending:
-            return _FETCHING
-        return _ELSEWHERE
+            return Waiting.FETCHING
+        return Waiting.ELSEWHERE
 
     def finish(self, lease: Lease) -> None:
         if lease.key:
@@ -235,15 +229,6 @@ class SharedFrontier:
         if self._leases.end(lease):
             self.pressure.urgent = True
 
-    def note_response(self, lease: Lease) -> None:
-        lease.in_hand = True
-        with suppress(OSError):
-            self._run.leases.note(lease.entry.fingerprint, RECEIVED)
-
-    def note_closing(self) -> None:
-        with suppress(OSError):
-            self._run.leases.note_closing()
-
     def note_start_end(self) -> None:
         self._server.note_start_end()
 
@@ -270,9 +255,6 @@ class SharedFrontier:
             memory_only=here.left,
             undecided=self._additions.undecided,
         )
-
-    def note(self, name: str) -> bytes | None:
-        return self._run.note(name)
 
     def dead(self) -> Iterator[tuple[bytes, DeadLetter, bytes]]:
         if self._server.reply.dead:
@@ -304,13 +286,6 @@ class SharedFrontier:
     def is_durable(self, position: int) -> bool:
         return self._stream.last_answered >= position
 
-    def sync(self) -> None:
-        self._run.sync()
-
-    def recover(self) -> None:
-        self.check_owner()
-        self._run.recover()
-
     def close(self, *, finished: bool = False, hold: bool = False) -> None:
         self.check_owner()
         if self._is_closed:
@@ -322,9 +297,6 @@ class SharedFrontier:
             self.abandon()
             if not hold:
                 self.end()
-
-    def end(self) -> None:
-        self._run.end()
 
     def abandon(self) -> None:
         self.check_owner()

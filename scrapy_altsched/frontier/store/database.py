@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from shlex import quote
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 class translated:  # noqa: N801  (reads as a verb; a class, as generators cost 1 us on hot paths)
     """Every error of rocksdict as a :class:`StoreError` that says what was tried, and where.
 
-    :param path: the store, as messages name it.
-    :param place: where RocksDB believes it to be, if that is elsewhere.
+    :param place: where RocksDB believes the store at *path* to be, if that is elsewhere.
     """
 
     __slots__ = ("_path", "_place", "_what")
@@ -106,6 +105,8 @@ call_in_child(_leave_alone_in_child)
 class Database:
     """A database of RocksDB, with families of rows: keys and values are bytes.
 
+    Each method raises StoreError if it fails.
+
     :param path: its directory, as messages name it.
     :raises ConfigError: rocksdict is missing.
     :ivar families: name -> family, to ask for single keys; empty while it is closed.
@@ -123,16 +124,19 @@ class Database:
         self.families: dict[str, Rdict] = {}
         self.handles: dict[str, ColumnFamily] = {}
         self.absent: frozenset[str] = frozenset()
-        self.reading = translated("Reading", path)
-        self._writing = translated("Writing to", path)
-        self._shown: Path | None = None
-        # A write that would wait for a flush is refused, so that the reactor is never blocked.
+        # A write that would wait for a flush is refused: the reactor is never blocked.
         self._prompt = WriteOptions()
         self._prompt.no_slowdown = True
         self._rdict: Rdict | None = None
         #: What :meth:`read` reads with.
         self._cursors: dict[str, RdictIter] = {}
+        self._name(None)
         _databases.add(self)
+
+    def _name(self, place: Path | None) -> None:
+        self._shown = place
+        self.reading = translated("Reading", self.path, place)
+        self._writing = translated("Writing to", self.path, place)
 
     def open(
         self,
@@ -143,40 +147,33 @@ class Database:
         create: bool = False,
         families: Sequence[str] = FAMILIES,
     ) -> None:
-        """Open the database.
+        """Open the database, whose files, or links to them, are at *place*.
 
-        :param place: where its files are, or links to them.
-        :param families: those that are asked for.  To be written, it has to be all; what is not
-            there is made then.
-        :raises StoreError: it does not open.
+        :param families: those that are asked for.  To be written, it has to be all; what is
+            missing is made then.
         """
-        from rocksdict import Rdict
+        from rocksdict import AccessType, Rdict
 
-        shown = self._shown = place if place != self.path else None
-        self.reading = translated("Reading", self.path, shown)
-        self._writing = translated("Writing to", self.path, shown)
+        self._name(place if place != self.path else None)
         options = options_for(recovery)
         options.create_if_missing(create)
-        with translated("Opening", self.path, shown):
-            if access is not READ_WRITE:  # which could not make those that are not there
+        with translated("Opening", self.path, self._shown):
+            if access != READ_WRITE:  # which could not make those that are not there
                 self.absent = frozenset(families).difference(Rdict.list_cf(str(place), options))
                 families = [name for name in families if name not in self.absent]
             by_name = options_of_families(families, recovery)
-            rdict = self._rdict = Rdict(str(place), options, by_name, access.as_rocksdict())
+            kind, *arguments = access
+            how = getattr(AccessType, kind)(*arguments)
+            rdict = self._rdict = Rdict(str(place), options, by_name, how)
             for name in families:
                 self.families[name] = rdict.get_column_family(name)
                 self.handles[name] = rdict.get_column_family_handle(name)
 
     @property
     def is_open(self) -> bool:
-        """Whether it is open."""
         return self._rdict is not None
 
     def close(self) -> None:
-        """Close it.  May be called twice.
-
-        :raises StoreError: RocksDB could not write what it had to.
-        """
         if self._rdict is None:
             return
         rdict, self._rdict = self._rdict, None
@@ -207,10 +204,6 @@ class Database:
     # Reading
 
     def get(self, family: str, key: bytes) -> bytes | None:
-        """The value of a key.
-
-        :raises StoreError: it could not be read.
-        """
         with self.reading:
             value: bytes | None = self.families[family].get(key)
         return value
@@ -222,44 +215,26 @@ class Database:
 
         It stops at the one with which the values come to *most_bytes*, too.
         One iterator serves all reads between two writes: creating one costs more than a seek.
-
-        :raises StoreError: they could not be read.
         """
+        found: list[tuple[bytes, bytes]] = []
+        size = 0
         with self.reading:
-            rows = self._cursors.get(family)
-            if rows is None:
-                rows = self._cursors[family] = self.families[family].iter()
-            found: list[tuple[bytes, bytes]] = []
-            size = 0
-            try:
-                rows.seek(start)
-                while rows.valid():
-                    key = rows.key()
-                    if not key.startswith(prefix):
-                        return found
-                    value = rows.value()
-                    size += len(value)
-                    found.append((key, value))
-                    # The next one may be far away, behind rows that were deleted.
-                    if len(found) >= limit or size >= most_bytes:
-                        return found
-                    rows.next()
-                # A damaged block looks like the end; only the status tells the two apart.
-                rows.status()
-            finally:
-                # An error keeps this frame, and an iterator the database's lock.
-                del rows
+            if family not in self._cursors:
+                self._cursors[family] = self.families[family].iter()
+            for key, value in _walk(self._cursors[family], start):
+                if not key.startswith(prefix):
+                    break
+                size += len(value)
+                found.append((key, value))
+                # The next one may be far away, behind rows that were deleted.
+                if len(found) >= limit or size >= most_bytes:
+                    break
         return found
 
     def iterate(
-        self, family: str, prefix: bytes = b"", start: bytes = b"", limit: int | None = None
+        self, family: str, prefix: bytes = b"", start: bytes = b""
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Rows of a family in key order.
-
-        An iterator over a damaged block just stops, as at the end: its status tells the two apart.
-
-        :raises StoreError: they could not be read.
-        """
+        """Rows of a family in key order, from key *start* on."""
         from rocksdict import ReadOptions
 
         if family in self.absent:
@@ -269,25 +244,11 @@ class Database:
             end = after(prefix)
             if end is not None:
                 read_options.set_iterate_upper_bound(end)
-            rows = self.families[family].iter(read_options)
-            try:
-                rows.seek(start or prefix)
-                while rows.valid() and limit != 0:
-                    yield rows.key(), rows.value()
-                    rows.next()
-                    if limit is not None:
-                        limit -= 1
-                rows.status()
-            finally:
-                del rows  # as above
+            yield from _walk(self.families[family].iter(read_options), start or prefix)
 
     # Writing
 
     def new_batch(self) -> WriteBatch:
-        """An empty batch for :meth:`write`.
-
-        :raises StoreError: the database is closed.
-        """
         from rocksdict import WriteBatch
 
         with self._writing:
@@ -297,30 +258,18 @@ class Database:
     def write(self, rows: WriteBatch, *, wait: bool) -> None:
         """Write all of *rows* or none.
 
-        :param wait: whether to wait while RocksDB is behind with its own work.
-        :raises StoreStalledError: it is, and *wait* is false.
-        :raises StoreError: the write failed.
+        :raises StoreStalledError: RocksDB is behind with its own work, and *wait* is false.
         """
         with self._writing:
             self._opened.write(rows, None if wait else self._prompt)
         # They would go on to see, and to keep from being deleted, what was there before.
         self._cursors.clear()
 
-    def delete_range(self, family: str, first: bytes, end: bytes) -> None:
-        """Delete all rows from key *first* on that come before *end*.
-
-        :raises StoreError: the write failed.
-        """
-        with self._writing:
-            self.families[family].delete_range(first, end)
-
     def sync(self) -> None:
         """Make the operating system write everything to the disk; blocks.
 
         It has failed, too, if RocksDB met an error in the background: where that one could not
         force a directory to the disk, this sync succeeds, though the names in it are forgotten.
-
-        :raises StoreError: it failed.
         """
         with translated("Syncing", self.path, self._shown):
             rdict = self._opened
@@ -333,10 +282,7 @@ class Database:
             )
 
     def flush(self) -> None:
-        """Move everything from the log into tables.
-
-        :raises StoreError: it failed.
-        """
+        """Move everything from the log into tables."""
         with self._writing:
             for family in self.families.values():
                 family.flush()
@@ -346,6 +292,32 @@ class Database:
         if self._rdict is None:
             raise KeyError("closed")
         return self._rdict
+
+
+def _walk(rows: RdictIter, start: bytes) -> Iterator[tuple[bytes, bytes]]:
+    try:
+        rows.seek(start)
+        while rows.valid():
+            yield rows.key(), rows.value()
+            rows.next()
+        # A damaged block looks like the end; only the status tells the two apart.
+        rows.status()
+    finally:
+        # An error keeps this frame, and an iterator the database's lock.
+        del rows
+
+
+def open_up_to_damage(open_store: Callable[[Recovery], object]) -> StoreDamagedError | None:
+    """Open a store; what is wrong with its log, if it can be read up to that only."""
+    try:
+        open_store(Recovery.STRICT)
+    except StoreDamagedError as error:
+        try:
+            open_store(Recovery.UP_TO_DAMAGE)
+        except StoreDamagedError:
+            raise error from None
+        return error
+    return None
 
 
 def after(prefix: bytes) -> bytes | None:

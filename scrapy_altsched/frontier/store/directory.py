@@ -1,8 +1,7 @@
 """A directory that is held open: another one in its place is not mistaken for it.
 
-RocksDB, and Python, name a file by its path each time they open, rename or delete one, flushes and
-compactions in the background included.  Once another job's directory has the path, that writes into
-the other job.
+RocksDB names a file by its path each time it opens, renames or deletes one, flushes and compactions
+in the background included.  Once another job's directory has the path, that writes into it.
 """
 
 from __future__ import annotations
@@ -20,13 +19,11 @@ _DESCRIPTORS = Path("/proc/self/fd")
 
 
 class Directory:
-    """A directory that this process holds open, until :meth:`close`.
+    """A directory that this process holds open, until :meth:`close`; OSError: it cannot be opened.
 
-    :param path: where it is now, absolute.
-    :param through: another path to it, by which it is opened.
+    :param path: where it is now, absolute; *through*: another path to it, by which it is opened.
     :ivar place: a path to it.  On Linux it still leads there when the directory was moved, or was
         replaced by another one; elsewhere it is *path*.
-    :raises OSError: it cannot be opened.
     """
 
     def __init__(self, path: Path, through: Path | None = None) -> None:
@@ -39,10 +36,7 @@ class Directory:
         close_in_child(self.close)
 
     def is_in_place(self) -> bool:
-        """Whether its path still names it.
-
-        :raises StoreError: that cannot be told.
-        """
+        """Whether its path still names it; StoreError: that cannot be told."""
         status = find(self.path)
         return status is not None and identify(status) == self._identity
 
@@ -60,7 +54,6 @@ class Directory:
         self._descriptor = None
 
     def close(self) -> None:
-        """Let go of it.  May be called twice."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
@@ -72,10 +65,7 @@ class Directory:
 
 
 def find(path: Path) -> os.stat_result | None:
-    """The status of *path*; ``None``: nothing is there.
-
-    :raises StoreError: that cannot be told, e.g. after an I/O error: it may be there.
-    """
+    """The status of *path*; ``None``: nothing is there; StoreError: it may be there."""
     try:
         return path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -85,7 +75,7 @@ def find(path: Path) -> os.stat_result | None:
 
 
 def not_reached(path: Path, error: OSError) -> StoreError:
-    """The error for a file of which cannot be told whether it is there, or what is in it."""
+    """The error for a file that may be there or not, and whose content is unknown."""
     return StoreError(
         f"{path} cannot be reached: {error.strerror or error}. Check that its disk works and"
         " that this user may read it."

@@ -17,10 +17,8 @@ _UNKNOWN = "-"
 class Holder:
     """A process.
 
-    :ivar pid: its number, which counts in its own place only and is used again after its end.
-    :ivar host: name of its host.
-    :ivar place: a text that is the same for processes that can see each other.
-    :ivar born: when it began; with the number, it tells one process from all others of its place.
+    :ivar place: a text that is the same for processes that can see each other; *pid* counts there.
+    :ivar born: when it began; with *pid*, which is used again, it tells one process from others.
     """
 
     pid: int
@@ -30,15 +28,11 @@ class Holder:
 
     @classmethod
     def current(cls) -> Holder:
-        """The process that asks."""
         return cls(os.getpid(), _host(), _place(), _born(os.getpid()))
 
     @classmethod
     def parse(cls, text: str) -> Holder | None:
-        """The inverse of :meth:`encode`; ``None``: *text* names no process.
-
-        Earlier versions wrote the number alone.
-        """
+        """The process in a line; ``None``: there is none.  It may be the number alone."""
         words = text.split()
         try:
             return cls(int(words[0]), *words[1:4])
@@ -46,7 +40,6 @@ class Holder:
             return None
 
     def encode(self) -> bytes:
-        """One line."""
         return f"{self.pid} {self.host} {self.place} {self.born}\n".encode()
 
     def lives(self) -> bool | None:

@@ -8,8 +8,11 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from ...errors import StoreError
+from ..contract import JobInfo
+from ..entry import Lease
+from ..forks import Owner
 from .journal import Journal
-from .lease_log import Evidence, LeaseLog, NullLeaseLog
+from .lease_log import RECEIVED, Evidence, LeaseLog, NullLeaseLog
 from .records import Batch
 
 #: Name of the note of the run that finished the job.
@@ -17,26 +20,25 @@ _FINISHED_IN = "finished in run"
 
 
 class JobRun:
-    """A run of the job in a job directory.
+    """A run of the job in a job directory; each method that writes raises StoreError.
 
-    :param journal: an open one; the first batch written begins the run.
+    :param journal: an open one, that can be read; the first batch written begins the run.
     :ivar last: counters as the last run left them.
     :ivar evidence: how the process of the last run died.
     :ivar counters: counters as of the last commit.
-    :ivar died_finished: whether the last run finished the job, and its process died before it had
-        ended.
-    :raises StoreError: the journal cannot be read.
     """
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
+        self.note = journal.note
+        self.recover = journal.reopen
         self.leases: LeaseLog | NullLeaseLog = journal.leases
         self.last = last = journal.counters()
         self.counters = replace(last, run=last.run + 1, finished=False, memory_only=0)
         # The log can be read only once.
         self.evidence = journal.leases.read(last.run)
         # Earlier versions did not note which run it was, nor that its process ended.
-        self.died_finished = (
+        self._died_finished = (
             last.finished
             and journal.note(_FINISHED_IN) == str(last.run).encode()
             and not journal.jobdir.has_ended(last.run)
@@ -44,51 +46,41 @@ class JobRun:
         self._written: dict[str, bytes] = {}
         self._is_held = False
 
+    def describe(self) -> JobInfo:
+        journal, last, died_finished = self.journal, self.last, self._died_finished
+        return JobInfo(
+            run=self.counters.run,
+            resumed=last.run > 0 and (died_finished or not last.finished),
+            died_finished=died_finished,
+            durable=True,
+            path=journal.path,
+            place=journal.jobdir.place,
+            rolled_back=journal.rolled_back,
+        )
+
     @property
     def commit_number(self) -> int:
-        """Number of the last commit, over all runs of the job."""
         return self.journal.commit_number
-
-    def note(self, name: str) -> bytes | None:
-        """A note as the last commit left it."""
-        return self.journal.note(name)
 
     def changed(self, notes: Mapping[str, bytes]) -> dict[str, bytes]:
         """Those of *notes* that this run has not written as they are."""
         return {name: note for name, note in notes.items() if self._written.get(name) != note}
 
     def write(self, batch: Batch, *, wait: bool = True) -> None:
-        """Write a batch: see :meth:`~.journal.Journal.write`.
-
-        :raises StoreError: it was not written.
-        """
         self.journal.write(batch, wait=wait)
         self._written.update(batch.notes)
         self.counters = batch.counters
 
     def write_notes(self, notes: Mapping[str, bytes]) -> None:
-        """Write those of *notes* that have changed.
-
-        :raises StoreError: it failed.
-        """
         if changed := self.changed(notes):
             self.write(Batch(self.counters, notes=changed))
 
     def restart_leases(self, held: Iterable[tuple[bytes, bool, bool]] = ()) -> None:
-        """Begin the log of leases again: see :meth:`~.lease_log.LeaseLog.restart`."""
         with suppress(OSError):
             self.journal.leases.restart(self.counters.run, held)
 
     def sync(self) -> None:
-        """Make what was committed survive the death of the machine.  Blocks; on any thread."""
         self.journal.sync()
-
-    def recover(self) -> None:
-        """Reopen the store after a failed commit: only that ends RocksDB's refusal to write.
-
-        :raises StoreError: it cannot be.
-        """
-        self.journal.reopen()
 
     def finish(
         self,
@@ -101,7 +93,6 @@ class JobRun:
 
         :param finished: whether the job is.
         :param cleared: fingerprints of which nothing is held against their requests any more.
-        :raises StoreError: it could not be written.
         """
         batch = Batch(replace(self.counters, finished=finished))
         batch.notes.update(notes)
@@ -111,16 +102,14 @@ class JobRun:
         self.write(batch)
         # A clean end says nothing about what was leased.
         self.restart_leases()
-        self.journal.sync()
+        self.sync()
         self._is_held = True
 
     def abandon(self) -> None:
-        """Close without committing; at any time.  After :meth:`finish`, hold the directory."""
         with suppress(StoreError):
             self.journal.close(hold=self._is_held)
 
     def end(self) -> None:
-        """Note that all that follows the end of the crawl was done; release the directory."""
         if self._is_held:
             self._is_held = False
             if self.counters.finished:
@@ -137,29 +126,47 @@ class MemoryRun:
         self.evidence = Evidence()
         self.leases: LeaseLog | NullLeaseLog = NullLeaseLog()
 
-    def note(self, _: str) -> bytes | None:
-        return None
+    def describe(self) -> JobInfo:
+        return JobInfo()
 
     def changed(self, _: Mapping[str, bytes]) -> dict[str, bytes]:
         return {}
 
-    def write_notes(self, notes: Mapping[str, bytes]) -> None:
+    def _nothing(self, *_: object, **__: object) -> None:
         pass
 
-    def restart_leases(self, held: Iterable[tuple[bytes, bool, bool]] = ()) -> None:
-        pass
+    note = write_notes = restart_leases = sync = recover = finish = abandon = end = _nothing
+
+
+class FrontierOfRun:
+    """The part of a frontier that is the same wherever its requests are.
+
+    What its methods do is told in :class:`~..contract.Frontier`.
+    """
+
+    def __init__(self, run: JobRun | MemoryRun) -> None:
+        self._owner = Owner()
+        self.check_owner = self._owner.check
+        self._run = run
+
+    def note_response(self, lease: Lease) -> None:
+        lease.in_hand = True
+        with suppress(OSError):
+            self._run.leases.note(lease.entry.fingerprint, RECEIVED)
+
+    def note_closing(self) -> None:
+        with suppress(OSError):
+            self._run.leases.note_closing()
+
+    def note(self, name: str) -> bytes | None:
+        return self._run.note(name)
 
     def sync(self) -> None:
-        pass
+        self._run.sync()
 
     def recover(self) -> None:
-        pass
-
-    def finish(self, *, finished: bool) -> None:
-        pass
-
-    def abandon(self) -> None:
-        pass
+        self.check_owner()
+        self._run.recover()
 
     def end(self) -> None:
-        pass
+        self._run.end()

@@ -10,7 +10,8 @@ import errno
 import json
 import os
 import secrets
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -54,7 +55,7 @@ REPAIRED = "frontier.repaired"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What ``altsched.json`` says, so that it can be read without opening the store."""
+    """What ``altsched.json`` says: readable without opening the store."""
 
     format: int
     owner: str
@@ -66,15 +67,11 @@ class Identity:
         return cls(FORMAT, owner, secrets.token_hex(16))
 
     def encode(self) -> bytes:
-        """The stored form."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod
     def parse(cls, text: str | bytes) -> Identity:
-        """The identity in *text*, JSON; a newer format may say more in it.
-
-        :raises ValueError: there is none.
-        """
+        """The identity in *text*, JSON, or ValueError; a newer format may say more in it."""
         values = json.loads(text)
         try:
             identity = cls(*(values[name] for name in ("format", "owner", "store_id")))
@@ -89,10 +86,7 @@ class Identity:
 class LastCommit:
     """What ``altsched.commit`` says: how far the job had come, whatever its store says.
 
-    :ivar store_id: of the store that it was written to.
-    :ivar number: of the last commit.
-    :ivar accepted: requests accepted by then.
-    :ivar done: requests done by then.
+    :ivar number: of the last commit; *accepted* and *done*: requests by then.
     """
 
     store_id: str
@@ -101,7 +95,7 @@ class LastCommit:
     done: int
 
     def encode(self) -> bytes:
-        """One line, of one length, so that it can be overwritten in place."""
+        """One line, of one length: it can be overwritten in place."""
         numbers = f"{self.number:20d} {self.accepted:20d} {self.done:20d}"
         return f"{self.store_id:32} {numbers}\n".encode("ascii")
 
@@ -109,11 +103,11 @@ class LastCommit:
     def read(cls, jobdir: Path) -> LastCommit | None:
         """The one noted in *jobdir*; ``None``: there is none, or it cannot be read."""
         try:
-            words = (jobdir / _LAST_COMMIT).read_text(encoding="ascii").split()
-            store_id, number, accepted, done = words
-            return cls(store_id, int(number), int(accepted), int(done))
+            store_id, *numbers = (jobdir / _LAST_COMMIT).read_text(encoding="ascii").split()
+            number, accepted, done = map(int, numbers)
         except (OSError, ValueError):
             return None
+        return cls(store_id, number, accepted, done)
 
 
 class Jobdir:
@@ -122,6 +116,7 @@ class Jobdir:
     :param path: the directory (setting ``JOBDIR``); made if it is not there.
     :param owner: the spider's name.
     :ivar place: a path to it that stays right if it is moved: see :class:`~.directory.Directory`.
+    :ivar last_commit: of earlier runs; ``None``: it is not known.
     :raises UnsupportedSystemError: this operating system cannot lock it.
     :raises JobdirLockedError: a running crawl holds it.
     :raises JobdirMismatchError: another spider's, or written by a newer version.
@@ -145,22 +140,18 @@ class Jobdir:
         self._lock_path = self.path / _LOCK
         #: What the lock file says of this process.
         self._holder = Holder.current().encode()
-        self._check_identity(read_identity(self.path))
-        try:
+        self._read_identity()
+        with using(self.path):
             self._directory = Directory(self.path)
-        except OSError as error:
-            raise not_writable(self.path, error) from error
         self.place = self._directory.place
         close_in_child(self.release)
         try:
             self._lock = self._take_lock()
             self._lock_identity = identify(os.fstat(self._lock))
-            self.identity = read_identity(self.path)
-            self._check_identity(self.identity)
+            self.identity = self._read_identity()
             repaired = self.place / REPAIRED
             if find(repaired) is not None and find(self.store) is None:
                 repaired.rename(self.place / _STORE)
-            #: The last commit of earlier runs; ``None``: it is not known.
             self.last_commit = LastCommit.read(self.path)
         except BaseException:
             self.release()
@@ -168,39 +159,31 @@ class Jobdir:
 
     def _take_lock(self) -> int:
         path = self._lock_path
-        try:
-            # Not truncated: until the lock is ours, the file is somebody else's.
+        with using(path):
+            # Not truncated: until the lock is ours, the file is another process's.
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
             lock = os.open(self.place / _LOCK, flags, 0o644)
-        except OSError as error:
-            raise not_writable(path, error) from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            holder = Holder.parse(os.read(lock, 1024).decode(errors="replace"))
-            os.close(lock)
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                raise not_writable(path, error) from error
-            raise JobdirLockedError(_describe_lock(path, holder)) from error
-        try:
-            os.ftruncate(lock, 0)
-            os.pwrite(lock, self._holder, 0)
-        except OSError as error:
-            os.close(lock)
-            raise not_writable(path, error) from error
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.ftruncate(lock, 0)
+                os.pwrite(lock, self._holder, 0)
+            except OSError as error:
+                holder = Holder.parse(os.read(lock, 1024).decode(errors="replace"))
+                os.close(lock)
+                if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                    raise JobdirLockedError(_describe_lock(path, holder)) from error
+                raise
         return lock
 
-    def _check_identity(self, identity: Identity | None) -> None:
-        if identity is None:
-            return
-        self.check(identity)
-        find_store(self.path)
+    def _read_identity(self) -> Identity | None:
+        identity = read_identity(self.path)
+        if identity is not None:
+            self.check(identity)
+            find_store(self.path)
+        return identity
 
     def check(self, identity: Identity) -> None:
-        """Whether *identity*, as found in the store or beside it, is one that we can resume.
-
-        :raises JobdirMismatchError: it is not.
-        """
+        """Raise JobdirMismatchError if *identity*, as found, is none that we can resume."""
         refuse_newer(self.path, identity)
         if identity.format < OLDEST:
             raise JobdirMismatchError(
@@ -217,9 +200,7 @@ class Jobdir:
     def is_held(self) -> bool:
         """Whether what is in the directory is still the job that this process has locked.
 
-        A copy that is put into it brings a lock file of its own.
-
-        :raises StoreError: that cannot be told.
+        A copy that is put into it brings a lock file of its own.  StoreError: it cannot be told.
         """
         assert self._lock is not None
         found = find(self._lock_path)
@@ -232,22 +213,16 @@ class Jobdir:
             raise not_reached(self._lock_path, error) from error
 
     def write_identity(self, identity: Identity) -> None:
-        """Put ``altsched.json`` in place, whole or not at all.
-
-        :raises JobdirError: it cannot be written.
-        """
-        try:
+        """Put ``altsched.json`` in place, whole or not at all."""
+        with using(self.path / _IDENTITY):
             write_whole(self.place / _IDENTITY, identity.encode())
-        except OSError as error:
-            raise not_writable(self.path / _IDENTITY, error) from error
         self.identity = identity
 
     def note_commit(self, commit: LastCommit) -> None:
-        """Note how far the job has come.
+        """Note how far the job has come; an older note is harmless: an error here is none.
 
-        It is compared when the job is opened: RocksDB silently opens at an older commit if
-        the end of its log is gone.  An older note is harmless, so an error here
-        is none.
+        It is compared when the job is opened: RocksDB silently opens at an older commit if the end
+        of its log is gone.
         """
         with suppress(OSError):
             if self._note is None:
@@ -269,26 +244,22 @@ class Jobdir:
 
     def note_end(self, run: int) -> None:
         """Note that the process of *run*, which finished the job, has ended as it should."""
-        assert self.identity is not None
         with suppress(OSError, StoreError):  # as if it had died: the safe side
             if self.is_held():
-                content = f"{self.identity.store_id} {run}\n".encode()
-                write_whole(self.place / _ENDED, content)
+                write_whole(self.place / _ENDED, self._describe_end(run).encode())
 
     def has_ended(self, run: int) -> bool:
         """Whether :meth:`note_end` was called for *run* of this job."""
+        with suppress(OSError, ValueError):
+            return (self.path / _ENDED).read_text(encoding="ascii") == self._describe_end(run)
+        return False
+
+    def _describe_end(self, run: int) -> str:
         assert self.identity is not None
-        try:
-            words = (self.path / _ENDED).read_text(encoding="ascii").split()
-        except (OSError, ValueError):
-            return False
-        return words == [self.identity.store_id, str(run)]
+        return f"{self.identity.store_id} {run}\n"
 
     def check_writable(self) -> None:
-        """Check that there is room to open a store.
-
-        :raises StoreError: a file of a megabyte cannot be written.
-        """
+        """Raise StoreError if there is no room to open a store."""
         path = self.place / _PROBE
         try:
             with path.open("wb") as file:
@@ -305,7 +276,6 @@ class Jobdir:
                 path.unlink()
 
     def release(self) -> None:
-        """Let other crawls have the directory.  May be called twice."""
         note, self._note = self._note, None
         lock, self._lock = self._lock, None
         for descriptor in (note, lock):
@@ -315,7 +285,6 @@ class Jobdir:
 
 
 def _describe_lock(path: Path, holder: Holder | None) -> str:
-    """Why *path* cannot be locked, and what to do."""
     jobdir = path.parent
     name = f"process {holder.pid}" if holder is not None else "an unknown process"
     lives = holder.lives() if holder is not None else None
@@ -340,10 +309,7 @@ def _describe_lock(path: Path, holder: Holder | None) -> str:
 
 
 def refuse_newer(jobdir: Path, identity: Identity) -> None:
-    """Check that the job in *jobdir* is of no format that is not known yet.
-
-    :raises JobdirMismatchError: it is.
-    """
+    """Raise JobdirMismatchError if the job in *jobdir* is of a format that is not known yet."""
     if identity.format > FORMAT:
         raise JobdirMismatchError(
             f"JOBDIR {jobdir} was written by a newer scrapy_altsched (format {identity.format};"
@@ -388,10 +354,7 @@ def find_store(jobdir: Path) -> Path:
 
 
 def ensure_directory(path: Path) -> None:
-    """Make *path* and its parents if they are not there.
-
-    :raises JobdirError: they cannot be made.
-    """
+    """Make *path* and its parents if they are not there, or raise JobdirError."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -403,6 +366,15 @@ def ensure_directory(path: Path) -> None:
             f"JOBDIR cannot be used: {file}: Not a directory, but a file{below}."
             " Set JOBDIR to a directory that this user can write to, or move the file away."
         ) from error
+
+
+@contextmanager
+def using(path: Path) -> Iterator[None]:
+    """An OSError inside becomes a :class:`JobdirError` about *path*."""
+    try:
+        yield
+    except OSError as error:
+        raise not_writable(path, error) from error
 
 
 def not_writable(path: Path, error: OSError) -> JobdirError:

@@ -15,9 +15,9 @@ from shlex import quote
 
 from ...disk import force_name
 from ...errors import JobdirLostError, StoreDamagedError, StoreError
-from .database import remedy
+from .database import open_up_to_damage, remedy
 from .directory import Directory, find
-from .jobdir import Identity, Jobdir, LastCommit, not_writable
+from .jobdir import Identity, Jobdir, LastCommit, not_writable, using
 from .lease_log import LeaseLog
 from .migrations import migrate
 from .records import Batch
@@ -34,6 +34,7 @@ class Journal(Store):
         with all that this wrote, or it is not there.
     :ivar rolled_back: by how many commits the job was rolled back when it was opened; what is known
         of them is logged as a warning.
+    :ivar leases: of the run that is open, or of the last one, until it is restarted.
     :raises ConfigError: rocksdict is missing.
     :raises JobdirError: the directory cannot be used; nothing in it was changed.
     :raises StoreError: RocksDB does not open.
@@ -43,7 +44,7 @@ class Journal(Store):
         self,
         path: str | os.PathLike[str],
         owner: str,
-        fill: Callable[[Store], None] | None = None,
+        fill: Callable[[Store], None] = lambda _: None,
     ) -> None:
         # Before anything is made of a directory that this process cannot use.
         require()
@@ -51,9 +52,11 @@ class Journal(Store):
         super().__init__(self.jobdir.store)
         self.rolled_back = 0
         try:
+            place = self.jobdir.place / self.path.name
             if find(self.path) is None:
                 self._create(fill)
-            self._directory = self._hold_directory()
+            with using(self.path):
+                self._directory = Directory(self.path, place)
         except BaseException:
             self.jobdir.release()
             raise
@@ -61,27 +64,29 @@ class Journal(Store):
             damage = self._open()
             self.check_directory()
             self._look_back(damage)
-            assert self.jobdir.identity is not None
-            #: Of the run that is open, or of the last one, until it is restarted.
-            self.leases = LeaseLog(self.jobdir.place, self.jobdir.identity.store_id)
+            self.leases = LeaseLog(self.jobdir.place, self._store_id)
         except BaseException:
             with suppress(StoreError):  # what came first is what the user must hear of
                 self._close_store()
             self.jobdir.release()
             raise
 
+    @property
+    def _store_id(self) -> str:
+        assert self.jobdir.identity is not None
+        return self.jobdir.identity.store_id
+
     # Opening and closing
 
-    def _create(self, fill: Callable[[Store], None] | None) -> None:
-        """Make the store beside its place and move it there, so that it is whole or absent."""
+    def _create(self, fill: Callable[[Store], None]) -> None:
+        """Make the store beside its place and move it there: it is whole or absent."""
         place = self.jobdir.place / self.path.name
         partial = place.with_name(place.name + ".partial")
         store = Store(self.path)
         try:
             shutil.rmtree(partial, ignore_errors=True)
             store.create(Identity.new(self.jobdir.owner), partial)
-            if fill is not None:
-                fill(store)
+            fill(store)
             store.flush()
             store.close()
             partial.rename(place)
@@ -93,12 +98,6 @@ class Journal(Store):
             if isinstance(error, OSError):
                 raise not_writable(self.path, error) from error
             raise
-
-    def _hold_directory(self) -> Directory:
-        try:
-            return Directory(self.path, self.jobdir.place / self.path.name)
-        except OSError as error:
-            raise not_writable(self.path, error) from error
 
     def _open(self) -> StoreDamagedError | None:
         """Open the store if it is this job's; what was wrong with its log, if anything was."""
@@ -123,23 +122,26 @@ class Journal(Store):
         return damage
 
     def _identify(self) -> tuple[Identity, StoreDamagedError | None]:
-        """Whose the store is; read without changing it, as an open that is refused would.
+        """Whose the store is, and the damage of its log up to which it can be read.
 
-        :return: and what is wrong with its log, where it can be read up to that damage.
+        It is not changed, as an open that is refused would.
         """
+        value: bytes | None = None
+
+        def read(recovery: Recovery) -> None:
+            nonlocal value
+            try:
+                place = self._directory.place
+                self.database.open(place, READ_ONLY, recovery, families=("meta",))
+                value = self.identity()
+            finally:
+                self.database.close()
+
         if find(self.path / "CURRENT") is None:
             raise StoreDamagedError(
                 f"The store {self.path} lacks its file CURRENT.", remedy(self.path)
             )
-        damage = None
-        try:
-            value = self._read_identity(Recovery.STRICT)
-        except StoreDamagedError as error:
-            damage = error
-            try:
-                value = self._read_identity(Recovery.UP_TO_DAMAGE)
-            except StoreDamagedError:
-                raise error from None
+        damage = open_up_to_damage(read)
         if value is None:
             raise StoreDamagedError(
                 f"The store {self.path} has no identity: it was cut short before its first commit.",
@@ -147,17 +149,10 @@ class Journal(Store):
             )
         return Identity.parse(value), damage
 
-    def _read_identity(self, recovery: Recovery) -> bytes | None:
-        try:
-            self.database.open(self._directory.place, READ_ONLY, recovery, families=("meta",))
-            return self.identity()
-        finally:
-            self.database.close()
-
     def _look_back(self, damage: StoreDamagedError | None) -> None:
         """Warn if the store does not hold all that was once committed to it."""
-        known, identity = self.jobdir.last_commit, self.jobdir.identity
-        if known is not None and identity is not None and known.store_id == identity.store_id:
+        known = self.jobdir.last_commit
+        if known is not None and known.store_id == self._store_id:
             self.rolled_back = max(0, known.number - self.commit_number)
         if damage is not None:
             logger.warning(
@@ -187,9 +182,8 @@ class Journal(Store):
 
         The last write may have been applied though it failed, and is then one commit more.
 
-        :raises JobdirLostError: it is not there any more.
-        :raises StoreError: nothing can be written there, and the store stays open to be read; or
-            it does not open; or it is not as the last commit left it.
+        :raises StoreError: nothing can be written there, and the store stays open to be read; or it
+            does not open; or it is not as the last commit left it.
         """
         self.check_directory()
         self.jobdir.check_writable()
@@ -209,10 +203,7 @@ class Journal(Store):
             )
 
     def close(self, *, hold: bool = False) -> None:
-        """Flush, close, and let others have the directory.  May be called twice.
-
-        :param hold: whether the directory stays this process's, until it is released.
-        """
+        """Flush, close, and let others have the directory, unless it is on *hold*."""
         try:
             self._close_store()
         finally:
@@ -221,11 +212,9 @@ class Journal(Store):
                 self.jobdir.release()
 
     def _close_store(self) -> None:
-        if not self.database.is_open:
-            self._directory.close()
-            return
         try:
-            self.check_directory()
+            if self.database.is_open:
+                self.check_directory()
         except (JobdirLostError, StoreError):
             self.database.abandon()
             self._directory.keep()
@@ -238,38 +227,30 @@ class Journal(Store):
     def check_directory(self) -> None:
         """Check that the store, and the job around it, are still those that were opened.
 
-        :raises JobdirLostError: it is not: writes would go nowhere.
+        :raises JobdirLostError: they are not: writes would go nowhere.
         :raises StoreError: that cannot be told.
         """
         if self._directory.is_in_place() and self.jobdir.is_held():
             return
+        then = (
+            "What was committed before is lost with it, unless the directory was only moved:"
+            " restore it from a copy, or start the crawl over."
+        )
         moved = self._directory.find_moved()
-        raise JobdirLostError(
-            f"JOBDIR {self.jobdir.path} was deleted or replaced while the crawl was running:"
-            " nothing can be saved any more. "
-            + (
-                "What was committed before is lost with it, unless the directory was only moved:"
-                " restore it from a copy, or start the crawl over."
-                if moved is None
-                else f"What was committed before is safe in {moved.parent}: move it back, or run"
+        if moved is not None:
+            then = (
+                f"What was committed before is safe in {moved.parent}: move it back, or run"
                 f" the crawl with -s JOBDIR={quote(str(moved.parent))} to resume it."
             )
+        raise JobdirLostError(
+            f"JOBDIR {self.jobdir.path} was deleted or replaced while the crawl was running:"
+            f" nothing can be saved any more. {then}"
         )
 
-    # Writing
-
     def write(self, batch: Batch, *, wait: bool = False) -> None:
-        """Apply *batch*, wholly or not at all.
-
-        :param wait: whether to wait while RocksDB is behind with its own work.
-        :raises StoreStalledError: RocksDB is behind with its own work; ask again later.
-        :raises JobdirLostError: the directory is not there any more.
-        :raises StoreError: it failed otherwise, e.g. a full disk.
-        """
         self.check_directory()
         super().write(batch, wait=wait)
-        counters, identity = batch.counters, self.jobdir.identity
-        assert identity is not None
+        counters, number = batch.counters, self.commit_number
         self.jobdir.note_commit(
-            LastCommit(identity.store_id, self.commit_number, counters.accepted, counters.done)
+            LastCommit(self._store_id, number, counters.accepted, counters.done)
         )

@@ -1,9 +1,8 @@
 """What was in flight when a process died, and how far it had come: a log of leases.
 
 A lease has to be known the moment it is given, or a page that kills the process within a commit's
-interval is never identified.  It need not be in the store for that: what was handed to the
-operating system survives the process, and one write to a plain file costs a fifth of one to
-RocksDB, leaves no row to be deleted, and cannot wait for a flush.
+interval is never identified.  What was handed to the operating system survives the process, and one
+write to a plain file costs a fifth of one to RocksDB, and cannot wait for a flush.
 
 There are two files, and the one begun last counts.  When all that has ended is committed, the log
 restarts in the other file, with the leases that are out: a death in between leaves the old one.
@@ -15,6 +14,7 @@ import os
 import struct
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -55,8 +55,8 @@ class Evidence:
     """What is known of the death of a process.
 
     :ivar in_flight: fingerprints of the requests that were leased and not over.
-    :ivar in_hand: of these, the ones whose response had been received: Scrapy's callbacks, your
-        pipelines, or what they called, were at work on them or about to be.
+    :ivar in_hand: of these, the ones whose response had been received: callbacks or pipelines were
+        at work on them, or about to be.
     :ivar alone: the one that was leased alone, if it was in flight.
     :ivar inconclusive: whether the machine was rebooted, or the crawl was being closed.
     """
@@ -68,9 +68,10 @@ class Evidence:
 
 
 class LeaseLog:
-    """The log of one job directory.
+    """The log of one job directory; what writes raises OSError.
 
-    :param directory: the job directory.
+    That a request is over is written with the next record, or by :meth:`flush`.
+
     :param store_id: of the store that the leases are of.
     :param boot: what tells this boot of the machine from all others; empty: it is not known.
     """
@@ -90,11 +91,7 @@ class LeaseLog:
         close_in_child(self.close)
 
     def read(self, run: int) -> Evidence:
-        """What run number *run*, or a later one, has left; nothing if no log tells.
-
-        What is damaged is as if it were not there: it is known then of nobody that it was in
-        flight.
-        """
+        """What run number *run*, or a later one, has left; what is damaged is as if it were not."""
         newest = Evidence()
         for path in self._paths:
             with suppress(OSError):
@@ -122,12 +119,9 @@ class LeaseLog:
         return generation, evidence
 
     def restart(self, run: int, held: Iterable[tuple[bytes, bool, bool]] = ()) -> None:
-        """Start a new log.
+        """Start a new log; after an OSError, it continues as it was.
 
-        :param run: the number of this run.
-        :param held: fingerprints that are leased, oldest first, whether alone, and whether their
-            response was received.
-        :raises OSError: it could not be written; the log continues as it was.
+        :param held: what is leased, oldest first: fingerprint, whether alone, and whether received.
         """
         generation = self._generation + 1
         records = [
@@ -147,11 +141,7 @@ class LeaseLog:
         self._over.clear()
 
     def note(self, fingerprint: bytes, what: int) -> None:
-        """Note that a request was leased, or that its response was received.
-
-        :param what: :data:`LEASED`, :data:`ALONE` or :data:`RECEIVED`.
-        :raises OSError: it could not be written.
-        """
+        """Note of a request that it was LEASED or leased ALONE, or its response RECEIVED."""
         over = self._over
         if not over:
             record = _encode(fingerprint, what, self._generation)
@@ -162,23 +152,14 @@ class LeaseLog:
         self._append(record)
 
     def note_over(self, fingerprint: bytes) -> None:
-        """Note that a request is over; it is written with the next record, or by :meth:`flush`."""
         self._over.append(fingerprint)
 
     def note_closing(self) -> None:
-        """Note that the crawl began to close: who is in flight from now on is not to blame.
-
-        :raises OSError: it could not be written.
-        """
         self._is_closing = True
         if self._file >= 0:
             _write(self._file, b"\1", _CLOSING_AT)
 
     def flush(self) -> None:
-        """Write what is over, if that waits.
-
-        :raises OSError: it could not be written.
-        """
         if self._over:
             self._append(self._encode_over())
 
@@ -195,48 +176,46 @@ class LeaseLog:
         self._end += len(records)
 
     def close(self) -> None:
-        """Close the files.  May be called twice."""
         while self._files:
             os.close(self._files.popitem()[1])
         self._file = -1
 
 
 class NullLeaseLog:
-    """For a frontier whose leases nobody will ask for: see :class:`LeaseLog`."""
+    """For a frontier whose leases nothing will ask for: see :class:`LeaseLog`."""
 
-    def note(self, fingerprint: bytes, what: int) -> None:
+    def note(self, _: bytes, __: int) -> None:
         pass
 
-    def note_over(self, fingerprint: bytes) -> None:
-        pass
-
-    def note_closing(self) -> None:
+    def note_over(self, _: bytes) -> None:
         pass
 
     def flush(self) -> None:
         pass
 
+    note_closing = flush
+
 
 def _weigh(records: Iterable[tuple[bytes, int]]) -> Evidence:
     """What records say together, oldest first.  Equal requests may be in flight at one time."""
-    leased: dict[bytes, int] = {}
-    received: dict[bytes, int] = {}
+    leased: Counter[bytes] = Counter()
+    received: Counter[bytes] = Counter()
     alone: bytes | None = None
     for fingerprint, flags in records:
         if flags & OVER:
-            leased[fingerprint] = leased.get(fingerprint, 0) - 1
-            received[fingerprint] = max(0, received.get(fingerprint, 0) - 1)
+            leased[fingerprint] -= 1
+            received[fingerprint] = max(0, received[fingerprint] - 1)
             if alone == fingerprint:
                 alone = None
         elif flags & RECEIVED:
-            received[fingerprint] = received.get(fingerprint, 0) + 1
+            received[fingerprint] += 1
         else:
-            leased[fingerprint] = leased.get(fingerprint, 0) + 1
-            received[fingerprint] = received.get(fingerprint, 0) + bool(flags & _IN_HAND)
+            leased[fingerprint] += 1
+            received[fingerprint] += bool(flags & _IN_HAND)
             if flags & ALONE:
                 alone = fingerprint
     in_flight = {fingerprint for fingerprint, times in leased.items() if times > 0}
-    in_hand = {fingerprint for fingerprint in in_flight if received.get(fingerprint)}
+    in_hand = {fingerprint for fingerprint in in_flight if received[fingerprint]}
     return Evidence(in_flight, in_hand, alone if alone in in_flight else None)
 
 
@@ -272,8 +251,7 @@ def _write(file: int, content: bytes, position: int) -> None:
 def boot_id() -> str:
     """What tells this boot of the machine from all others; empty: it cannot be known.
 
-    https://man7.org/linux/man-pages/man5/proc_sys_kernel.5.html, and ``man 3 sysctl`` of macOS for
-    ``kern.boottime``.
+    https://man7.org/linux/man-pages/man5/proc_sys_kernel.5.html; for macOS, ``man 3 sysctl``.
     """
     with suppress(OSError, subprocess.SubprocessError):
         if sys.platform != "darwin":

@@ -47,7 +47,6 @@ STEPS: dict[int, Callable[[Store], Batch]] = {
 def migrate(store: Store, identity: Identity) -> Identity:
     """Bring *store* up to date; what it says of itself then.
 
-    :param identity: what it says of itself now; its format is one of :data:`STEPS`, or the newest.
     :raises StoreError: a read or write failed; the store is of a format between the two.
     """
     while identity.format < FORMAT:

@@ -9,6 +9,7 @@ from dataclasses import astuple, dataclass, field
 from typing import Any
 
 from ...inflection import inflect
+from ..entry import Counts
 from .states import STATES, UNQUEUED, State
 
 #: Name of the note that says what the job may lack, and why; empty if nothing.
@@ -25,10 +26,9 @@ def add_damage(noted: bytes | None, sentence: str) -> bytes:
 
 
 def describe_orphans(counters: Counters, noted: bytes | None) -> str | None:
-    """What is lost with the process that lived in memory only, in a sentence.
+    """What is lost with the process that lived in memory only, as a sentence, if anything is.
 
     :param noted: the note :data:`ORPHANS`.
-    :return: ``None``: nothing.
     """
     lost = counters.memory_only if noted is None else int(noted)
     if not lost:
@@ -40,53 +40,55 @@ def describe_orphans(counters: Counters, noted: bytes | None) -> str | None:
     )
 
 
-_COUNT = struct.Struct(">Q")
 #: How many commits are noted one by one: far more than there are in the moment in which there are
 #: two logs that the disk may not have.
 NOTED = 256
-#: Number of a commit, and of the first one from which on all are noted so.
-_NOTED = struct.Struct(">QQ")
+#: The note of a commit: its number, and that of the first one from which on all are noted so.
+NOTE_OF_COMMIT = struct.Struct(">QQ")
+_COUNT = struct.Struct(">Q")
 
 
 @dataclass(slots=True)
 class Counters:
-    """Absolute numbers that every batch carries."""
+    """Absolute numbers that every batch carries.
+
+    :ivar memory_only: requests that live in memory only: gone if the process dies.
+    :ivar run: how often the job was opened.
+    :ivar forgotten: fingerprints removed from the seen ones: as many pending requests may not be
+        among them.
+    """
 
     accepted: int = 0
     done: int = 0
     dead: int = 0
-    #: Requests that live in memory only, at the time of the commit: gone if the process dies.
     memory_only: int = 0
     next_sequence: int = 1
     next_slot: int = 1
-    #: How often the job was opened.
     run: int = 0
     finished: bool = False
-    #: Fingerprints removed from the seen ones: as many pending requests may not be among them.
     forgotten: int = 0
 
     def count(self, state: State) -> int:
-        """How many requests are in a state of :data:`~.states.UNQUEUED`."""
         number: int = getattr(self, state.counter or "")
         return number
 
-    def count_unqueued(self) -> int:
-        """Accepted requests that are in no queue: done, or in a state of :data:`UNQUEUED`."""
-        return self.done + sum(self.count(state) for state in UNQUEUED)
+    def as_counts(self, pending: int, **others: int) -> Counts:
+        """The numbers of requests in all states, by the table of states.
+
+        :param pending: what the slots say; *others*: what is in no store.
+        """
+        unqueued = {state.counter or "": self.count(state) for state in UNQUEUED}
+        known = {"accepted": self.accepted, "done": self.done, "memory_only": self.memory_only}
+        return Counts(pending=pending, **known, **unqueued, **others)
 
     def encode(self) -> bytes:
-        """The stored form."""
         # asdict() would copy each value, with each commit.
-        return json.dumps(
-            {name: getattr(self, name) for name in self.__dataclass_fields__}
-        ).encode()
+        names = self.__dataclass_fields__
+        return json.dumps({name: getattr(self, name) for name in names}).encode()
 
     @classmethod
     def parse(cls, text: bytes) -> Counters:
-        """The inverse of :meth:`encode`.
-
-        :raises ValueError: *text* is damaged.
-        """
+        """The inverse of :meth:`encode`; ValueError: *text* is damaged."""
         try:
             return cls(**json.loads(text))
         except TypeError as error:
@@ -127,22 +129,24 @@ def _lists() -> dict[State, list[Any]]:
 
 @dataclass(slots=True)
 class Batch:
-    """What one commit changes.  Absolute values only, so that it can be written again."""
+    """What one commit changes.  Absolute values only: it can be written again.
+
+    :ivar identity: what the store says of itself, if that changes.
+    :ivar seen_value: the value of the rows of *seen*.
+    :ivar stored: rows of requests, by state; *removed*: keys of those that leave it.
+    :ivar suspects: fingerprint and what is held against it, if anything still is.
+    """
 
     counters: Counters
-    #: What the store says of itself, if that changes.
     identity: bytes | None = None
     seen: list[bytes] = field(default_factory=list)
-    #: The value of these rows.
     seen_value: bytes = b""
-    #: Rows of requests, by state, and keys of those that leave it.
     stored: dict[State, list[tuple[bytes, bytes]]] = field(default_factory=_lists)
     removed: dict[State, list[bytes]] = field(default_factory=_lists)
     removed_slots: list[bytes] = field(default_factory=list)
     slots: list[tuple[bytes, int, str]] = field(default_factory=list)
     unclaimed: list[bytes] = field(default_factory=list)
     started: list[tuple[bytes, int]] = field(default_factory=list)
-    #: Fingerprint and what is held against it; ``None``: nothing any more.
     suspects: list[tuple[bytes, Suspicion | None]] = field(default_factory=list)
     forgotten: list[bytes] = field(default_factory=list)
     clear_started: bool = False
@@ -155,25 +159,19 @@ def encode_claim(fingerprint: bytes, occurrence: int) -> bytes:
 
 
 def encode_seen(run: int) -> bytes:
-    """The value of a seen row.
-
-    :param run: the number of the run in which our filter saw it under another scheduler, or 0.
-    """
+    """The value of a seen row; *run* is that in which it was seen under another scheduler, or 0."""
     return run.to_bytes(4, "big") if run else b""
 
 
 def decode_seen(value: bytes) -> int:
-    """The inverse of :func:`encode_seen`.
-
-    :raises ValueError: *value* is damaged.
-    """
+    """The inverse of :func:`encode_seen`; raises ValueError if *value* is damaged."""
     if len(value) not in {0, 4}:
         raise ValueError(f"{value.hex()} is no number of a run")
     return int.from_bytes(value, "big")
 
 
 def encode_slot(count: int, name: str) -> bytes:
-    """The stored form of a slot: how many requests it holds, and its name."""
+    """The row of a slot: how many requests it holds, and its name."""
     return _COUNT.pack(count) + name.encode("utf-8", "surrogatepass")
 
 
@@ -187,31 +185,15 @@ def noted_key(number: int) -> bytes:
     return b"commit:%d" % (number % NOTED)
 
 
-def encode_noted(number: int, first: int) -> bytes:
-    """The note that commit *number* was stored.
-
-    :param first: the first commit from which on each has such a note.
-    """
-    return _NOTED.pack(number, first)
-
-
-def decode_noted(row: bytes) -> tuple[int, int]:
-    """The inverse of :func:`encode_noted`."""
-    number, first = _NOTED.unpack(row)
-    return number, first
-
-
 def encode_suspicion(suspicion: Suspicion) -> bytes:
-    """The stored form of what is held against a request: a byte for each number."""
+    """The row of what is held against a request: a byte for each number."""
     return bytes(min(number, 255) for number in astuple(suspicion))
 
 
 def decode_suspicion(row: bytes) -> Suspicion:
-    """The inverse of :func:`encode_suspicion`.
+    """The inverse of :func:`encode_suspicion`; raises ValueError if *row* is damaged.
 
     Format 1 had one number, of deaths while the request was leased alone, in four bytes.
-
-    :raises ValueError: *row* is damaged.
     """
     if len(row) == 4:
         deaths = int.from_bytes(row, "big")

@@ -15,22 +15,18 @@ import enum
 import platform
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...errors import ConfigError
 
 if TYPE_CHECKING:
-    from rocksdict import AccessType, Cache, Options
+    from rocksdict import Cache, Options
 
 _MIB = 1024 * 1024
 
 
 def require() -> None:
-    """Import ``rocksdict``, which everything else here then does as well.
-
-    :raises ConfigError: it cannot be imported.
-    """
+    """Raise ConfigError if ``rocksdict``, which everything else here imports, is not there."""
     try:
         import rocksdict  # noqa: F401
     except ImportError as error:
@@ -51,35 +47,18 @@ class Recovery(enum.Enum):
     UP_TO_DAMAGE = "point_in_time"
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
-    """What a store is opened for.
-
-    :ivar name: rocksdict's.
-    :ivar arguments: what rocksdict has to know of it.
-    """
-
-    name: str
-    arguments: tuple[str, ...] = ()
-
-    def as_rocksdict(self) -> AccessType:
-        """The same, for rocksdict."""
-        from rocksdict import AccessType
-
-        access: AccessType = getattr(AccessType, self.name)(*self.arguments)
-        return access
-
-
-READ_WRITE = Access("read_write")
-READ_ONLY = Access("read_only")
+#: What a store is opened for: rocksdict's name for it, and what it has to know of it.
+Access = tuple[str, ...]
+READ_WRITE: Access = ("read_write",)
+READ_ONLY: Access = ("read_only",)
 
 
 def secondary(directory: object) -> Access:
     """To be read while another process may write it, also if tables are missing.
 
-    :param directory: for files of this one's own.
+    *directory* is for files of this one's own.
     """
-    return Access("secondary", (str(directory),))
+    return "secondary", str(directory)
 
 
 def options_of_families(names: Iterable[str], recovery: Recovery) -> dict[str, Options]:

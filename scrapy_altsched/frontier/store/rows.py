@@ -1,19 +1,4 @@
-"""The store's rows, as they are read.
-
-==========  ==================================  ================================================
-family      key                                 value
-==========  ==================================  ================================================
-seen        fingerprint                         empty; or, of what our filter has seen under
-                                                another scheduler, the number of the run (4 bytes)
-pending     slot id (8 bytes), order key        flags, fingerprint, encoded request
-slots       slot id                             count (8 bytes), name
-suspects    fingerprint                         level, deaths alone of two kinds, age; 0
-started     fingerprint, occurrence (4 bytes)   number of the run that claimed it (4 bytes)
-dead        key the request was pending under   cause, length of the text (4 bytes), text, value
-                                                as in pending
-meta        name                                identity, commit, commit:..., counters, notes
-==========  ==================================  ================================================
-"""
+"""The store's rows, as they are read.  The table of them is in docs/architecture.rst."""
 
 from __future__ import annotations
 
@@ -21,25 +6,28 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..dead_letter import DeadLetter
+from ..entry import Counts
 from .database import Database
 from .records import (
+    NOTE_OF_COMMIT,
     NOTED,
     Counters,
     Suspicion,
-    decode_noted,
     decode_slot,
     decode_suspicion,
     encode_claim,
     noted_key,
 )
-from .states import DEAD, State
+from .states import DEAD, PENDING, State
+
+_NOTE = b"note:"
 
 
 class Rows:
-    """What a store says; each question raises StoreError if it cannot be read.
+    """What a store says as of its last commit; StoreError: it cannot be read.
 
     :param path: its directory, as messages name it.
-    :ivar database: where the rows are; who makes an object of this class opens it.
+    :ivar database: where the rows are; the maker of an object of this class opens it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -52,13 +40,12 @@ class Rows:
         return self.database.get("meta", b"identity")
 
     def stored_commit(self) -> int:
-        """The number of the last commit that the store holds."""
         return int.from_bytes(self.database.get("meta", b"commit") or b"", "big")
 
     def first_noted(self, number: int) -> int | None:
         """The first commit from which on each is noted; ``None``: commit *number* is not."""
         row = self.database.get("meta", noted_key(number))
-        noted, first = decode_noted(row) if row is not None else (0, 0)
+        noted, first = NOTE_OF_COMMIT.unpack(row) if row is not None else (0, 0)
         return first if noted == number else None
 
     def describe_lost_commits(self) -> str | None:
@@ -82,29 +69,23 @@ class Rows:
         )
 
     def counters(self) -> Counters:
-        """The counters of the last commit."""
         return Counters.parse(self.database.get("meta", b"counters") or b"{}")
+
+    def counts(self) -> Counts:
+        return self.counters().as_counts(sum(count for _, count, _ in self.slots()))
 
     def notes(self, prefix: str = "") -> dict[str, bytes]:
         """All notes, or those whose names begin with *prefix*, by name.
 
-        :raises StoreDamagedError: they cannot be read, or, for all, something else of their family.
+        All: StoreDamagedError if anything else of their family cannot be read.
         """
-        start = b"note:"
-        return {
-            key[len(start) :].decode(): value
-            for key, value in self.database.iterate(
-                "meta", start + prefix.encode() if prefix else b""
-            )
-            if key.startswith(start)
-        }
+        rows = self.database.iterate("meta", _NOTE + prefix.encode() if prefix else b"")
+        return {key[len(_NOTE) :].decode(): value for key, value in rows if key.startswith(_NOTE)}
 
     def note(self, name: str) -> bytes | None:
-        """A note of the last commit that wrote it."""
-        return self.database.get("meta", b"note:" + name.encode())
+        return self.database.get("meta", _NOTE + name.encode())
 
     def has_seen(self, fingerprint: bytes) -> bool:
-        """Whether *fingerprint* was committed as seen."""
         try:  # a with statement takes as long as the look-up
             return fingerprint in self._families["seen"]
         except Exception:
@@ -112,14 +93,12 @@ class Rows:
                 raise
 
     def claimed(self, fingerprint: bytes, occurrence: int) -> int | None:
-        """The run that claimed this occurrence of a start request; ``None``: none did."""
+        """The run that claimed this occurrence of a start request, if one did."""
         value = self.database.get("started", encode_claim(fingerprint, occurrence))
         return None if value is None else int.from_bytes(value, "big")
 
     def seen(self) -> Iterator[bytes]:
-        """Every fingerprint that was seen."""
-        for key, _ in self.seen_rows():
-            yield key
+        return (key for key, _ in self.seen_rows())
 
     def seen_rows(self) -> Iterator[tuple[bytes, bytes]]:
         """Fingerprint and value of everything that was seen."""
@@ -143,19 +122,14 @@ class Rows:
         """Key and row of every request that is stored in a state."""
         return self.database.iterate(state.family)
 
-    def dead(self) -> Iterator[tuple[bytes, DeadLetter, bytes]]:
-        """Key, reason and stored value of every dead letter."""
-        for key, row in self.database.iterate(DEAD.family):
-            yield key, *DEAD.split(row)
+    def pending(self) -> Iterator[tuple[bytes, bytes]]:
+        return self.requests(PENDING)
 
-    def pending(
-        self, prefix: bytes = b"", start: bytes = b"", limit: int | None = None
-    ) -> Iterator[tuple[bytes, bytes]]:
-        """Key and value of pending requests whose keys start with *prefix*, from *start* on."""
-        return self.database.iterate("pending", prefix, start, limit)
+    def dead(self) -> Iterator[tuple[bytes, DeadLetter, bytes]]:
+        for key, row in self.requests(DEAD):
+            yield key, *DEAD.split(row)
 
     def read_pending(
         self, prefix: bytes, start: bytes, limit: int, most_bytes: int
     ) -> list[tuple[bytes, bytes]]:
-        """Pending requests of the slot of *prefix*: see :meth:`.database.Database.read`."""
         return self.database.read("pending", prefix, start, limit, most_bytes)

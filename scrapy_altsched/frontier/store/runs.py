@@ -1,20 +1,19 @@
 """Which components each run of a job had, and whether it ended cleanly.
 
 What was seen can be believed after a death only where the queue and the seen set are stored in one
-step.  Where either of the two is another package's, a fingerprint may have been stored of a request
-that nobody has any more.
+step.  Where either is another package's, a fingerprint may have been stored of a lost request.
 
-- A seen set of ours under another *scheduler*: each of its rows has the number of its run, so that
-  the marks of such runs can be taken back when that scheduler's requests are imported.
-- A queue of ours beside another *filter*: what that filter has a record of cannot be taken back, so
-  that the job may lack requests.
+- A seen set of ours under another *scheduler*: each of its rows has the number of its run: the
+  marks of such runs can be taken back when that scheduler's requests are imported.
+- A queue of ours beside another *filter*: what that filter has a record of cannot be taken back:
+  the job may lack requests.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 from .records import DAMAGE, add_damage, decode_seen, encode_seen
 from .rows import Rows
@@ -25,11 +24,7 @@ _SETTLED = "runs settled"
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """Who kept what in a run; ``None``: this package.
-
-    :ivar scheduler: the class that kept the queue.
-    :ivar dupefilter: the class that kept what was seen.
-    """
+    """The classes that kept the queue and what was seen in a run; ``None``: this package's."""
 
     scheduler: str | None = None
     dupefilter: str | None = None
@@ -40,23 +35,15 @@ SCRAPY_ALTSCHED = Components()
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of a job.
-
-    :ivar ended: whether it ended cleanly, with everything committed.
-    """
+    """One run of a job, and whether it ended cleanly, with everything committed."""
 
     number: int
     components: Components
     ended: bool = False
 
     def note(self) -> dict[str, bytes]:
-        """Name and content of its note."""
         content = {**asdict(self.components), "ended": self.ended}
         return {f"{_RUN}{self.number:010}": json.dumps(content).encode()}
-
-    def end(self) -> Run:
-        """The same, ended."""
-        return replace(self, ended=True)
 
     @property
     def seen_value(self) -> bytes:
@@ -65,7 +52,7 @@ class Run:
 
 
 class Runs:
-    """The runs of a job that are not settled: nobody has yet decided what of theirs to believe.
+    """The runs of a job of which it is not settled what to believe.
 
     :ivar by_filter: those in which our filter was under another scheduler.
     :ivar beside_filter: those in which our scheduler was beside another filter.
@@ -75,15 +62,18 @@ class Runs:
         self._rows = rows
         self._counters = rows.counters()
         self._settled = int(rows.note(_SETTLED) or 0)
-        known = list(_read(rows))
-        unsettled = [run for run in known if run.number > self._settled]
-        self.by_filter = [run for run in unsettled if run.components.scheduler is not None]
-        self.beside_filter = [
-            run
-            for run in unsettled
-            if run.components.scheduler is None and run.components.dupefilter is not None
-        ]
-        #: Whether an earlier version's filter has opened this store, and nobody else.
+        known = []
+        for name, note in rows.notes(_RUN).items():
+            content = json.loads(note)
+            components = Components(content["scheduler"], content["dupefilter"])
+            known.append(Run(int(name[len(_RUN) :]), components, content["ended"]))
+        self.by_filter: list[Run] = []
+        self.beside_filter: list[Run] = []
+        for run in known:
+            if run.number > self._settled and run.components != SCRAPY_ALTSCHED:
+                is_ours = run.components.scheduler is None
+                (self.beside_filter if is_ours else self.by_filter).append(run)
+        #: Whether only an earlier version's filter has opened this store.
         self._is_unknown = (
             not self._settled
             and not self._counters.accepted
@@ -93,11 +83,10 @@ class Runs:
 
     @property
     def has_marks(self) -> bool:
-        """Whether there may be rows of the seen set that rest on another scheduler's queue."""
+        """Whether rows of the seen set, the marks, may rest on another scheduler's queue."""
         return bool(self.by_filter) or self._is_unknown
 
     def marks(self) -> Iterator[bytes]:
-        """The fingerprints of these rows."""
         for fingerprint, value in self._rows.seen_rows():
             if self._is_unknown or decode_seen(value) > self._settled:
                 yield fingerprint
@@ -124,10 +113,3 @@ def begin(run: Run, rows: Rows) -> dict[str, bytes]:
         )
         notes.update(runs.settle())
     return notes
-
-
-def _read(rows: Rows) -> Iterator[Run]:
-    for name, note in rows.notes(_RUN).items():
-        content = json.loads(note)
-        components = Components(content["scheduler"], content["dupefilter"])
-        yield Run(int(name[len(_RUN) :]), components, content["ended"])

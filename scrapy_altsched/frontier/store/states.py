@@ -1,9 +1,9 @@
 """The states that requests are stored in: one table for all who read, write, check or repair rows.
 
 A request that is leased is stored as pending until it is over; of one that is done only its
-fingerprint is stored, among the seen ones.  To add a state, add a row to :data:`STATES`, a counter
-to :class:`~.records.Counters`, and whatever leads into the state and out of it: audits, repairs,
-new fingerprints and all batches follow.
+fingerprint is stored, among the seen ones.  To add a state, add a row to :data:`STATES`, its number
+to :class:`~.records.Counters` and :class:`~..entry.Counts`, and whatever leads into the state and
+out of it: audits, repairs, new fingerprints and all batches follow.
 """
 
 from __future__ import annotations
@@ -27,20 +27,9 @@ def encode_value(entry: Entry) -> bytes:
 
 
 def decode_value(value: bytes) -> Entry:
-    """The inverse of :func:`encode_value`.  Slot and priority stay in the key.
-
-    :raises IndexError: it is cut short.
-    """
+    """The inverse of :func:`encode_value`; slot and priority stay in the key."""
     end = 2 + value[1]
     return Entry(value[2:end], payload=value[end:], unique=bool(value[0] & _UNIQUE))
-
-
-def _join_nothing(_: None, value: bytes) -> bytes:
-    return value
-
-
-def _split_nothing(row: bytes) -> tuple[None, bytes]:
-    return None, row
 
 
 def _join_letter(why: DeadLetter, value: bytes) -> bytes:
@@ -70,15 +59,11 @@ class State:
     family: str
     noun: str
     counter: str | None = None
-    join: Callable[[Any, bytes], bytes] = _join_nothing
-    split: Callable[[bytes], tuple[Any, bytes]] = _split_nothing
+    join: Callable[[Any, bytes], bytes] = lambda _, value: value
+    split: Callable[[bytes], tuple[Any, bytes]] = lambda row: (None, row)
 
     def decode(self, row: bytes) -> Entry:
-        """The request of a row.
-
-        :raises ValueError: the row is damaged.
-        :raises IndexError: it is cut short.
-        """
+        """The request of a row; ValueError or IndexError: it is damaged, or cut short."""
         return decode_value(self.split(row)[1])
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ...errors import StoreError
 from .database import after
 from .jobdir import Identity
-from .records import Batch, encode_noted, encode_slot, encode_suspicion, noted_key
+from .records import NOTE_OF_COMMIT, Batch, encode_slot, encode_suspicion, noted_key
 from .rows import Rows
 from .states import PENDING, STATES
 
@@ -24,7 +24,7 @@ _PAST_SLOTS = b"\xff" * 9
 
 
 class Store(Rows):
-    """A store that is open to be written.
+    """A store that is open to be written; what writes raises StoreError if it fails.
 
     :ivar commit_number: number of the last commit that was written.
     """
@@ -35,11 +35,7 @@ class Store(Rows):
         self._first_noted: int | None = None
 
     def create(self, identity: Identity, place: Path | None = None) -> None:
-        """Make the store, where there is nothing, and open it.
-
-        :param place: another place to make it in.
-        :raises StoreError: it cannot be made.
-        """
+        """Make the store, where there is nothing, or in another *place*, and open it."""
         database = self.database
         try:
             database.open(place or self.path, create=True)
@@ -52,10 +48,7 @@ class Store(Rows):
             raise
 
     def close(self) -> None:
-        """Sync to the disk, and close.  May be called twice.
-
-        :raises StoreError: it could not be written.
-        """
+        """Sync to the disk, and close."""
         try:
             if self.database.is_open:
                 self.sync()
@@ -63,27 +56,23 @@ class Store(Rows):
             self.database.close()
 
     def sync(self) -> None:
-        """Make the operating system write what was committed to the disk; blocks."""
         self.database.sync()
 
     def flush(self) -> None:
-        """Move everything from the log into tables."""
         self.database.flush()
 
     def write(self, batch: Batch, *, wait: bool = False) -> None:
         """Apply *batch*, wholly or not at all.
 
-        :param wait: whether to wait while RocksDB is behind with its own work.
-        :raises StoreStalledError: RocksDB is behind with its own work; ask again later.
-        :raises StoreError: it failed otherwise, e.g. a full disk.
+        :raises StoreStalledError: RocksDB is behind with its own work, and *wait* is false.
         """
         number = self.commit_number + 1
         if self._first_noted is None:
             self._first_noted = self.first_noted(self.commit_number) or number
-        self.database.write(self._encode(batch, number), wait=wait)
+        self.database.write(self._encode(batch, number, self._first_noted), wait=wait)
         self.commit_number = number
 
-    def _encode(self, batch: Batch, number: int) -> WriteBatch:
+    def _encode(self, batch: Batch, number: int, first_noted: int) -> WriteBatch:
         rows = self.database.new_batch()
         put: Callable[..., None] = rows.put
         delete: Callable[..., None] = rows.delete
@@ -130,11 +119,13 @@ class Store(Rows):
             put(b"note:" + name.encode(), note, handle)
         put(b"counters", batch.counters.encode(), handle)
         put(b"commit", number.to_bytes(8, "big"), handle)
-        put(noted_key(number), encode_noted(number, self._first_noted or number), handle)
+        put(noted_key(number), NOTE_OF_COMMIT.pack(number, first_noted), handle)
         return rows
 
     def remove_orphans(self, next_slot: int) -> None:
         """Delete rows of slots that no commit ever named: a re-encoding was cut short."""
         first = next_slot.to_bytes(8, "big")
-        if any(True for _ in self.pending(start=first, limit=1)):
-            self.database.delete_range("pending", first, _PAST_SLOTS)
+        if next(self.database.iterate("pending", start=first), None) is not None:
+            rows = self.database.new_batch()
+            rows.delete_range(first, _PAST_SLOTS, self.database.handles["pending"])
+            self.database.write(rows, wait=True)

@@ -23,11 +23,10 @@ from .rocksdb import Recovery, secondary
 def unverified(
     store: Path, family: str, low: bytes, high: bytes | None
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Rows as far as they can be read, be they as they were written or not.
+    """Rows between two keys, as far as they can be read, be they as they were written or not.
 
     :param store: where it is; may be open.  A directory beside it is written to.
-    :param low: a key; only rows after it are wanted.
-    :param high: a key; only rows before it are wanted.  ``None``: all after *low*.
+    :param high: ``None``: all after *low*.
     """
     path = os.pathsep.join(folder or os.curdir for folder in sys.path)
     with subprocess.Popen(
@@ -50,11 +49,11 @@ def unverified(
             reader.kill()
 
 
-def _between(
-    store: Path, family: str, low: bytes, high: bytes | None
-) -> Iterator[tuple[bytes, bytes]]:
+def _answer() -> None:
     from rocksdict import ReadOptions
 
+    path, family, low, high = marshal.load(sys.stdin.buffer)
+    store = Path(path)
     # As a secondary instance, which does without tables that are missing.
     beside = store.with_name(f"{store.name}, unverified")
     database = Database(store)
@@ -63,21 +62,12 @@ def _between(
     options.set_verify_checksums(False)
     rows = database.families[family].iter(options)
     rows.seek(low + b"\0")
-    while rows.valid():
-        key = rows.key()
-        if high is not None and key >= high:
-            return
-        if key > low:
-            yield key, rows.value()
+    while rows.valid() and (high is None or rows.key() < high):
+        if rows.key() > low:
+            marshal.dump((rows.key(), rows.value()), sys.stdout.buffer)
+            # What is not sent when the process dies is lost.
+            sys.stdout.buffer.flush()
         rows.next()
-
-
-def _answer() -> None:
-    store, family, low, high = marshal.load(sys.stdin.buffer)
-    for row in _between(Path(store), family, low, high):
-        marshal.dump(row, sys.stdout.buffer)
-        # What is not sent when the process dies is lost.
-        sys.stdout.buffer.flush()
 
 
 if __name__ == "__main__":

@@ -9,10 +9,12 @@ from __future__ import annotations
 import tempfile
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from ...errors import StoreDamagedError
-from .rocksdb import READ_ONLY, Recovery
+from .database import open_up_to_damage
+from .rocksdb import READ_ONLY
 from .rows import Rows
 
 #: A crawl deletes files when it has merged them: seconds for which to look for a whole set.
@@ -20,9 +22,7 @@ _PATIENCE = 10.0
 
 
 class View(Rows):
-    """A store as it is now, to be read only; changes made later are not seen.
-
-    To be used in a ``with`` statement, which removes what is temporary.
+    """A store as it is now, to be read only; used in a ``with`` statement, which cleans up.
 
     :ivar damage: what is wrong with the store's log, if it can be read up to that only.
     :raises StoreError: it cannot be opened.
@@ -30,7 +30,6 @@ class View(Rows):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self.damage: StoreDamagedError | None = None
         deadline = time.monotonic() + _PATIENCE
         while True:
             self._links = tempfile.TemporaryDirectory(prefix="altsched-view-")
@@ -48,17 +47,9 @@ class View(Rows):
                 raise
 
     def _open(self, links: Path) -> None:
-        try:
-            self.database.open(links, READ_ONLY)
-        except StoreDamagedError as error:
-            try:
-                self.database.open(links, READ_ONLY, Recovery.UP_TO_DAMAGE)
-            except StoreDamagedError:
-                raise error from None
-            self.damage = error
+        self.damage = open_up_to_damage(partial(self.database.open, links, READ_ONLY))
 
     def close(self) -> None:
-        """Free everything."""
         try:
             self.database.close()
         finally:

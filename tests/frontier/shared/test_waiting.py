@@ -6,7 +6,7 @@ import pytest
 import redis
 
 from scrapy_altsched.frontier import Lease, Options
-from scrapy_altsched.frontier.contract import Reason, Waiting
+from scrapy_altsched.frontier.contract import Waiting
 from scrapy_altsched.frontier.events import LeasesReady
 from scrapy_altsched.frontier.shared.keys import Keys
 from scrapy_altsched.frontier.store.records import (
@@ -32,12 +32,12 @@ def test_the_end_of_the_crawl(client: redis.Redis) -> None:
     worker = SettledShared(Options(), client)
     frontier = worker._frontier
     frontier.note_start_end()
-    assert frontier.lease() == Waiting(Reason.ELSEWHERE)
+    assert frontier.lease() == Waiting.ELSEWHERE
     worker.events.clear()
     while not frontier.is_over:
         worker.send()
     assert worker.events == [LeasesReady()]
-    assert frontier.lease() == Waiting(Reason.EMPTY)
+    assert frontier.lease() == Waiting.EMPTY
     worker.abandon()
 
 
@@ -49,7 +49,7 @@ def test_a_suspect_that_the_server_knows_of_now(client: redis.Redis) -> None:
     worker.add(entry)
     frontier.lease()
     worker.send()
-    assert frontier.lease() == Waiting(Reason.FETCHING)
+    assert frontier.lease() == Waiting.FETCHING
     worker.events.clear()
     worker.send()
     assert worker.events == [LeasesReady()]
@@ -104,11 +104,11 @@ def test_a_request_to_be_leased_alone_whose_turn_has_come(client: redis.Redis) -
     worker.send()
     # There is something else pending, until the other worker takes it.
     assert isinstance(other.lease(), Lease)
-    assert frontier.lease() == Waiting(Reason.ISOLATING)
+    assert frontier.lease() == Waiting.ISOLATING
     worker.events.clear()
     worker.send()
     assert worker.events == [LeasesReady()]
-    assert frontier.lease() == Waiting(Reason.FETCHING)
+    assert frontier.lease() == Waiting.FETCHING
     worker.send()
     assert isinstance(frontier.lease(), Lease)
     worker.abandon()
