@@ -74,17 +74,16 @@ class Record:
             tokens[at : at + _TOKEN_BYTES] for at in range(0, len(tokens), _TOKEN_BYTES)
         ]
         self.evidence = run.evidence
-        self.job = JobInfo(durable=True, exclusive=False, starts_in_turns=True, stored_here=False)
-        if isinstance(run, JobRun):
-            journal = run.journal
-            self.job = replace(
-                self.job,
-                run=run.counters.run,
-                resumed=run.last.run > 0 and not run.last.finished,
-                path=journal.path,
-                place=journal.jobdir.place,
-                rolled_back=journal.rolled_back,
-            )
+        # That a run has died finished counts as a run that was not finished, and no more: what is
+        # said of it elsewhere is true of jobs that are finished by this process alone.
+        self.job: JobInfo = replace(
+            run.describe(),
+            died_finished=False,
+            durable=True,
+            exclusive=False,
+            starts_in_turns=True,
+            stored_here=False,
+        )
 
     def leave_crawl(self) -> None:
         """Forget the crawl that it took part in: there is another one."""

@@ -55,6 +55,19 @@ def test_a_finished_one_is_not_resumed(tmp_path: Path) -> None:
     record.run.abandon()
 
 
+def test_one_that_died_between_its_finish_and_its_end_is_resumed(tmp_path: Path) -> None:
+    run = open_record(tmp_path).run
+    assert isinstance(run, JobRun)
+    run.finish(finished=True)
+    run.abandon()
+    run.journal.jobdir.release()  # as a death does
+    record = open_record(tmp_path)
+    assert record.job.resumed
+    record.leave_crawl()
+    assert not record.job.resumed
+    record.run.abandon()
+
+
 def test_the_end_of_a_finished_run_is_noted_when_the_process_ends(tmp_path: Path) -> None:
     run = open_record(tmp_path).run
     assert isinstance(run, JobRun)
