@@ -31,7 +31,9 @@ from ..store.journal import Journal
 from ..store.lease_log import ALONE, LEASED
 from ..store.records import Level
 from ..suspects import Suspects
-from .persistence import NO_NOTES, NoPersistence, Persistence
+from .persistence import NoPersistence, Persistence
+
+_NO_NOTES: Mapping[str, bytes] = {}
 
 
 class LocalFrontier(FrontierOfRun):
@@ -39,7 +41,7 @@ class LocalFrontier(FrontierOfRun):
 
     :param options: how it behaves.
     :param journal: where it is kept; without one it lives in memory.
-    :param on_event: told of what nobody asked for, from within calls.
+    :param on_event: told of unsolicited events, from within calls.
     :raises StoreError: the journal cannot be read or written.
     """
 
@@ -91,10 +93,7 @@ class LocalFrontier(FrontierOfRun):
         self._slots = Slots(self._live.next_slot)
         for slot, count in kept.slots():
             self._slots.load(slot, count)
-            self._window.load(slot)
             self._pending += count
-
-    # Transitions
 
     def add(self, entry: Entry) -> Verdict:
         if self._owner.is_forked:
@@ -226,8 +225,6 @@ class LocalFrontier(FrontierOfRun):
         self._kept.forget(fingerprint)
         return True
 
-    # What is known
-
     def counts(self) -> Counts:
         self.check_owner()
         return self._live.as_counts(
@@ -247,13 +244,11 @@ class LocalFrontier(FrontierOfRun):
     def dead(self) -> Iterator[tuple[bytes, DeadLetter, bytes]]:
         return self._kept.dead()
 
-    # Committing
-
-    def has_changes(self, notes: Mapping[str, bytes] = NO_NOTES) -> bool:
+    def has_changes(self, notes: Mapping[str, bytes] = _NO_NOTES) -> bool:
         self.check_owner()
         return bool(self._undecided) or self._kept.has_changes(notes)
 
-    def commit(self, notes: Mapping[str, bytes] = NO_NOTES, *, wait: bool = False) -> bool:
+    def commit(self, notes: Mapping[str, bytes] = _NO_NOTES, *, wait: bool = False) -> bool:
         self.check_owner()
         self._decide_again()
         kept = self._kept
@@ -304,8 +299,6 @@ class LocalFrontier(FrontierOfRun):
         self._closed = True
         self._suspects.close()
         self._run.abandon()
-
-    # Parts of transitions
 
     def _put(self, slot: Slot, key: bytes, entry: Entry) -> None:
         self._slots.increase(slot)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 from ..contract import JobInfo, Pressure
@@ -31,8 +30,6 @@ from ..store.records import (
 from ..store.runs import Run, begin
 from ..suspects import judge
 from .uncommitted import Draft, Uncommitted
-
-NO_NOTES: Mapping[str, bytes] = MappingProxyType({})
 
 
 class Persistence(Uncommitted):
@@ -59,6 +56,7 @@ class Persistence(Uncommitted):
         #: most start requests differ, and a million of them should not be held in memory.
         self._claimed: dict[bytes, int] = {}
         self.read_pending = journal.read_pending
+        self.dead = journal.dead
         self.memory_requests = options.memory_requests
         self._components = Run(run.counters.run, options.components)
         self.suspicions = judge(dict(journal.suspects()), run.evidence)
@@ -85,7 +83,7 @@ class Persistence(Uncommitted):
 
     def slots(self) -> Iterator[tuple[Slot, int]]:
         for slot_id, count, name in self.journal.slots():
-            yield Slot(slot_id.to_bytes(8, "big"), name, stored=count), count
+            yield Slot(slot_id.to_bytes(8, "big"), name, bound=b"", stored=count), count
 
     def has_seen(self, fingerprint: bytes) -> bool:
         if fingerprint in self.seen:
@@ -94,16 +92,13 @@ class Persistence(Uncommitted):
             return False
         return self.journal.has_seen(fingerprint)
 
-    # Start requests that earlier runs of an unfinished job accepted, which this one skips
-
     def claim(self, fingerprint: bytes) -> tuple[bytes, bool]:
         """Which occurrence of a start request this one is, and whether it is skipped.
 
+        Those are skipped that an earlier run of the unfinished job accepted: it has claimed them.
         Equal start requests are told apart by counting: the n-th that this run brings is the n-th
-        that an earlier one brought.  A run that has accepted an occurrence has claimed it.  If it
-        is skipped, it is claimed by this run, too; if not, by :meth:`take_claim`.
-
-        :raises StoreError: nothing has changed.
+        that an earlier one brought.  If it is skipped, it is claimed by this run, too; if not, by
+        :meth:`take_claim`.  StoreError: nothing has changed.
         """
         occurrence = self._claimed.get(fingerprint, 0)
         claimed_by = self._claimed_by(fingerprint, occurrence)
@@ -126,12 +121,6 @@ class Persistence(Uncommitted):
     def _claimed_by(self, fingerprint: bytes, occurrence: int) -> int | None:
         run = self.claims.get(encode_claim(fingerprint, occurrence))
         return self.journal.claimed(fingerprint, occurrence) if run is None else run
-
-    # Commits
-
-    def dead(self) -> Iterator[tuple[bytes, DeadLetter, bytes]]:
-        if self._run.counters.dead:
-            yield from self.journal.dead()
 
     def has_changes(self, notes: Mapping[str, bytes]) -> bool:
         return bool(
@@ -172,7 +161,7 @@ class Persistence(Uncommitted):
         :param suspects: fingerprints of requests that something is held against until they are
             done, or the job is *finished*.
         """
-        notes = replace(self._components, ended=True).note()
+        notes = replace(self._components, ended=True).note().items()
         self._run.finish(finished=finished, notes=notes, cleared=suspects if finished else ())
 
 

@@ -205,8 +205,6 @@ class Uncommitted:
         #: of pages for ever.
         self._early_left: int | None = None
 
-    # Changes, as they happen
-
     def add(self, key: bytes, slot: Slot, entry: Entry, claim: bytes | None) -> None:
         unique = entry.unique
         if unique:
@@ -263,8 +261,6 @@ class Uncommitted:
 
     def clear(self, fingerprint: bytes) -> None:
         self._list.append(_CLEARED, fingerprint)
-
-    # Writing them
 
     def prepare(self, base: Counters, run: int) -> Draft:
         """The next batch: an early one of bounded size, or the last with all that is left.

@@ -75,9 +75,6 @@ class Window:
     def count(self) -> int:
         return len(self._entries) + len(self._values)
 
-    def load(self, slot: Slot) -> None:
-        slot.bound = b""
-
     def push(self, slot: Slot, key: bytes, entry: Entry) -> None:
         first = slot.first
         if first is None:

@@ -201,8 +201,6 @@ class Database:
         self.families.clear()
         self.handles.clear()
 
-    # Reading
-
     def get(self, family: str, key: bytes) -> bytes | None:
         with self.reading:
             value: bytes | None = self.families[family].get(key)
@@ -245,8 +243,6 @@ class Database:
             if end is not None:
                 read_options.set_iterate_upper_bound(end)
             yield from _walk(self.families[family].iter(read_options), start or prefix)
-
-    # Writing
 
     def new_batch(self) -> WriteBatch:
         from rocksdict import WriteBatch

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from types import MappingProxyType
 
 from ...errors import StoreError
 from ..contract import JobInfo
@@ -86,7 +85,7 @@ class JobRun:
         self,
         *,
         finished: bool,
-        notes: Mapping[str, bytes] = MappingProxyType({}),
+        notes: Iterable[tuple[str, bytes]] = (),
         cleared: Iterable[bytes] = (),
     ) -> None:
         """Write that the run has ended; hold the directory until :meth:`end`.

@@ -76,8 +76,6 @@ class Journal(Store):
         assert self.jobdir.identity is not None
         return self.jobdir.identity.store_id
 
-    # Opening and closing
-
     def _create(self, fill: Callable[[Store], None]) -> None:
         """Make the store beside its place and move it there: it is whole or absent."""
         place = self.jobdir.place / self.path.name
