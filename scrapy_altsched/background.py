@@ -20,8 +20,7 @@ class Background(Generic[Task, Answer]):
     handle the errors that it expects itself.  The process does not wait for the thread when it
     ends.
 
-    :param name: the thread's.
-    :param what: what the thread does, as in "The thread that *what* has ended".
+    :param what: what the thread does, as in "The thread that *what* has died".
     :param work: called on the thread with each task; returns the answer; ``None``: there is none.
     :param wake: called on the thread whenever there is something to :meth:`take`.
     :param end: called on the thread before it ends, in any case.

@@ -8,7 +8,7 @@ clean stop or a reboot must never make a dead letter of a page that just takes l
 
 ::
 
-    in flight at a death ──► FREE, ages ──► SUSPECT: one after the other, beside the others
+    in flight at a death ──► FREE, ages ──► SUSPECT: one after the other, next to the others
                                 │                │ another death, with others of them in hand
                                 │                ▼
                                 │           SUSPECT, narrowed: the same, more slowly
@@ -36,16 +36,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
-from .clock import Call, Clock
+from .clock import Call
+from .dead_letter import DeadLetter
 from .entry import Lease
-from .events import Isolated, IsolationEnded, LeasesReady, OnEvent
-from .store.lease_log import Evidence
+from .events import DeadLettered, Isolated, IsolationEnded, LeasesReady, OnEvent
+from .options import Options
+from .store.lease_log import RECEIVED, Evidence, LeaseLog, NullLeaseLog
 from .store.records import Level, Suspicion
 
-#: Quarters of a death: who is in flight ages by the first if nobody was in hand, by the second if
-#: somebody was; of the third age it is a suspect.
+#: Quarters of a death: what is in flight ages by the first if nothing was in hand, by the second if
+#: anything was; of the third age it is a suspect.
 _ALL_DOWNLOADING = 4
 _SOME_IN_HAND = 1
 _SUSPECT_AT = 12
@@ -70,23 +73,18 @@ def judge(stored: Mapping[bytes, Suspicion], evidence: Evidence) -> dict[bytes, 
         return found
     alone, in_hand = evidence.alone, evidence.in_hand
     if alone is not None:
-        # Whoever was let in beside it has nothing to do with it.
+        # What was let in next to it has nothing to do with it.
         before = found.get(alone, Suspicion())
-        deaths = (
-            {"in_hand": before.in_hand + 1}
-            if alone in in_hand
-            else {"downloading": before.downloading + 1}
-        )
+        how = "in_hand" if alone in in_hand else "downloading"
+        deaths = {how: getattr(before, how) + 1}
         found[alone] = replace(before, level=Level.BLAMED, **deaths)
         return found
     suspects = {name for name in evidence.in_flight if _level(found, name) is Level.SUSPECT}
     accused = suspects & in_hand or (set() if in_hand else suspects)
     for name in accused:
-        before = found[name]
-        if len(accused) == 1 or before.narrowed:
-            found[name] = replace(before, level=Level.BLAMED)
-        else:
-            found[name] = replace(before, narrowed=1)
+        is_clear = len(accused) == 1 or found[name].narrowed
+        change = {"level": Level.BLAMED} if is_clear else {"narrowed": 1}
+        found[name] = replace(found[name], **change)
     if not suspects & in_hand:
         for name in in_hand:
             _suspect(found, name)
@@ -115,83 +113,78 @@ class Suspects:
     Nothing here is asked while :attr:`matters` is false, as it is in most crawls.
 
     :param known: fingerprint -> what is held against it.
-    :param max_crashes: deaths alone, with the response in hand, that make a dead letter.
-    :param patience: seconds for which a request may hold up all others.
+    :param log: where leases are recorded.
     :param on_event: told what is done, and why, and when another one may be leased.
     :ivar matters: whether there is a suspect, or a request leased alone.
     :ivar suspicions: fingerprint -> what is held against it.
     :ivar withheld: key -> lease of those that are in no queue and not leased yet.
-    :ivar beside: key -> lease of the suspects that are leased, beside others; the newest last.
+    :ivar watched: key -> lease of the suspects that are leased next to others; the newest last.
     :ivar alone: the one that is leased alone.
     """
 
     def __init__(
         self,
         known: Mapping[bytes, Suspicion],
-        *,
-        max_crashes: int,
-        patience: float,
-        clock: Clock,
+        options: Options,
+        log: LeaseLog | NullLeaseLog,
         on_event: OnEvent,
     ) -> None:
         self.suspicions = dict(known)
-        self._max_crashes = max_crashes
-        self._patience = patience
-        self._clock = clock
-        self._now = clock.monotonic
+        self._max_crashes = options.max_crashes
+        self._patience = options.patience
+        self._clock = options.clock
+        self._now = options.clock.monotonic
+        self._log = log
         self._on_event = on_event
         self.withheld: dict[bytes, Lease] = {}
         self._waiting: deque[Lease] = deque()
         self._blamed: deque[Lease] = deque()
-        self.beside: dict[bytes, Lease] = {}
+        self.watched: dict[bytes, Lease] = {}
         #: When the newest of these lets the next one in, and what asks for that one then.
         self._next_at = 0.0
         self._call: Call | None = None
         self.alone: Lease | None = None
         self._alone_until = 0.0
         self._alone_at = self._now() + _ALONE_EVERY
-        self.matters = False
         self._refresh()
 
     def count(self, level: Level) -> int:
         """How many requests are of *level*."""
         return sum(suspicion.level is level for suspicion in self.suspicions.values())
 
-    def is_alone(self, lease: Lease) -> bool:
-        """Whether *lease* is the one that is leased alone."""
-        return lease is self.alone
-
     # What a frontier asks before it leases
 
     def next(
         self,
         take: Callable[[], Lease | None],
-        give_up: Callable[[Lease, str], None],
+        give_up: Callable[[Lease, DeadLetter], object],
         *,
-        in_flight: Callable[[], bool],
+        in_flight: bool,
         others: Callable[[], bool],
     ) -> Lease | None:
         """The next request to be leased; :meth:`is_watched` tells of a possible killer.
 
         :param take: takes the next one out of its queue, if there is one.
-        :param give_up: makes a dead letter of one that was taken, for a reason.
+        :param give_up: makes a dead letter of one that was taken.
         :param in_flight: whether anything is leased.
         :param others: whether anything else than those withheld is pending.
         """
-        while self._admit(in_flight=in_flight()):
-            lease = self._next_withheld(in_flight=in_flight(), others=others())
+        while self._admit(in_flight=in_flight):
+            lease = self._next_withheld(in_flight=in_flight, others=others)
             if lease is not None:
                 return lease
             lease = take()
             if lease is None or self._is_free(lease):
                 return lease
             if reason := self._withhold(lease):
-                give_up(lease, reason)
+                why = DeadLetter(reason)
+                give_up(lease, why)
+                self._on_event(DeadLettered(lease.entry, why))
         return None
 
     def is_watched(self, lease: Lease) -> bool:
-        """Whether *lease* is a suspect that is leased beside others, or the one that is alone."""
-        return lease is self.alone or lease.key in self.beside
+        """Whether *lease* is a suspect that is leased next to others, or the one that is alone."""
+        return lease is self.alone or lease.key in self.watched
 
     def _admit(self, *, in_flight: bool) -> bool:
         """Whether anything may be leased now."""
@@ -204,16 +197,16 @@ class Suspects:
             self._alone_at = now + _ALONE_EVERY
         return not (self._blamed and now >= self._alone_at and in_flight)
 
-    def _next_withheld(self, *, in_flight: bool, others: bool) -> Lease | None:
+    def _next_withheld(self, *, in_flight: bool, others: Callable[[], bool]) -> Lease | None:
         """One of those that wait outside of their queues, if it is its turn to be leased."""
         if self._waiting:
             if self._now() < self._next_at:
                 self._call = self._call or self._clock.call_at(self._next_at, self._ask)
                 return None
             lease = self._waiting.popleft()
-            self.beside[lease.key] = lease
+            self.watched[lease.key] = lease
             self._next_at = self._now() + self._pace(lease)
-        elif self._blamed and not in_flight and (not others or self._now() >= self._alone_at):
+        elif self._blamed and not in_flight and (self._now() >= self._alone_at or not others()):
             lease = self._blamed.popleft()
             self._isolate(lease)
         else:
@@ -224,8 +217,10 @@ class Suspects:
     def _is_free(self, lease: Lease) -> bool:
         """Whether a request that is next in its queue may be leased as any other."""
         # One without a key is gone with the process.
-        is_kept = bool(lease.key)
-        return not is_kept or _level(self.suspicions, lease.entry.fingerprint) is Level.FREE
+        return not lease.key or self._held(lease).level is Level.FREE
+
+    def _held(self, lease: Lease) -> Suspicion:
+        return self.suspicions.get(lease.entry.fingerprint, Suspicion())
 
     def _pace(self, lease: Lease) -> float:
         """Seconds after which *lease*, a suspect, lets the next one in."""
@@ -237,32 +232,27 @@ class Suspects:
         after, all_within = _PACES[bool(is_narrowed)]
         return min(after, all_within / max(alike, 1))
 
-    def _held(self, lease: Lease) -> Suspicion:
-        return self.suspicions.get(lease.entry.fingerprint, Suspicion())
-
     def _ask(self) -> None:
         self._call = None
         self._on_event(LeasesReady())
 
     def _withhold(self, lease: Lease) -> str | None:
         """Keep a request for :meth:`_next_withheld`; or why it is a dead letter."""
-        suspicion = self.suspicions[lease.entry.fingerprint]
+        suspicion = self._held(lease)
+        alone = "times while it alone was being"
         if suspicion.level is Level.SUSPECT:
             self._waiting.append(lease)
         elif suspicion.in_hand >= self._max_crashes:
-            return f"the process died {suspicion.in_hand} times while it alone was being processed"
+            return f"the process died {suspicion.in_hand} {alone} processed"
         elif suspicion.downloading >= max(_MOST_DOWNLOADING, self._max_crashes):
-            return (
-                f"the process died {suspicion.downloading} times while it alone was being"
-                " downloaded"
-            )
+            return f"the process died {suspicion.downloading} {alone} downloaded"
         else:
             self._blamed.append(lease)
         self.withheld[lease.key] = lease
         return None
 
     def discard(self, key: bytes) -> None:
-        """A request that waits outside of its queue is somebody else's now."""
+        """A request that waits outside of its queue is another worker's now."""
         lease = self.withheld.pop(key, None)
         if lease is not None:
             queue = self._waiting if lease in self._waiting else self._blamed
@@ -275,13 +265,24 @@ class Suspects:
         if self._alone_until:
             self._accompany("it may wait for a request that it has led to")
 
+    def note_response(self, lease: Lease) -> None:
+        """See :meth:`.contract.Frontier.note_response`."""
+        lease.in_hand = True
+        with suppress(OSError):
+            self._log.note(lease.entry.fingerprint, RECEIVED)
+
+    def note_closing(self) -> None:
+        """See :meth:`.contract.Frontier.note_closing`."""
+        with suppress(OSError):
+            self._log.note_closing()
+
     def note_end(self, lease: Lease) -> bool:
         """A lease has ended, however; whether it was the one that was alone."""
-        if self.beside.get(lease.key) is lease:
-            if lease.key == next(reversed(self.beside)):
+        if self.watched.get(lease.key) is lease:
+            if lease.key == next(reversed(self.watched)):
                 self._next_at = 0.0
                 self.close()
-            del self.beside[lease.key]
+            del self.watched[lease.key]
             self._refresh()
         if lease is not self.alone:
             return False
@@ -301,7 +302,7 @@ class Suspects:
             return False
         for queue in (self._waiting, self._blamed):
             for lease in [lease for lease in queue if lease.entry.fingerprint == fingerprint]:
-                # Others of the same fingerprint may be leased beside anything.
+                # Others of the same fingerprint may be leased next to anything.
                 queue.remove(lease)
                 self._waiting.append(lease)
         self._refresh()
@@ -314,9 +315,8 @@ class Suspects:
             self._call = None
 
     def _refresh(self) -> None:
-        """See whether there is anybody left to be careful with."""
         levels = (suspicion.level for suspicion in self.suspicions.values())
-        self.matters = bool(self.withheld or self.beside or self.alone or any(levels))
+        self.matters = bool(self.withheld or self.watched or self.alone or any(levels))
 
     def _isolate(self, lease: Lease) -> None:
         now = self._now()

@@ -17,7 +17,6 @@ from ..dead_letter import DeadLetter
 from ..entry import Counts, Entry, Lease
 from ..events import (
     Committed,
-    DeadLettered,
     LeaseUnrecorded,
     OnEvent,
     Refused,
@@ -30,7 +29,7 @@ from ..queue.slots import Slot, Slots
 from ..queue.window import Window
 from ..store.job_run import JobRun, MemoryRun
 from ..store.journal import Journal
-from ..store.lease_log import ALONE, LEASED, RECEIVED
+from ..store.lease_log import ALONE, LEASED
 from ..store.records import Level
 from ..store.states import decode_value, encode_value
 from ..suspects import Suspects
@@ -81,12 +80,9 @@ class LocalFrontier:
             self._kept = Persistence(run, options)
         kept = self._kept
         self._suspects = suspects = Suspects(
-            kept.find_suspects(),
-            max_crashes=options.max_crashes,
-            patience=options.patience,
-            clock=options.clock,
-            on_event=on_event,
+            kept.find_suspects(), options, self._run.leases, on_event
         )
+        self.note_response, self.note_closing = suspects.note_response, suspects.note_closing
         self.job = replace(
             kept.begin(suspects.suspicions),
             suspects=suspects.count(Level.SUSPECT),
@@ -172,35 +168,25 @@ class LocalFrontier:
     def lease(self, gate: Gate = _IDLE, /) -> Lease | Waiting:
         if self._owner.is_forked:
             self.check_owner()
+        suspects = self._suspects
         try:
-            if self._suspects.matters:
-                lease = self._lease_carefully(gate)
-                if lease is not None:
-                    return lease
+            if suspects.matters:
+                lease = suspects.next(
+                    lambda: self._take_next(gate),
+                    self._give_up,
+                    in_flight=bool(self._leases),
+                    others=lambda: self._pending > len(suspects.withheld),
+                )
             else:
-                while (slot := self._slots.choose(gate)) is not None:
-                    lease = self._take(slot)
-                    if lease is not None:
-                        return self._hand_out(lease)
+                lease = self._take_next(gate)
         except StoreError as error:
             self._on_event(Unreadable(error))
             return _UNREACHABLE
+        if lease is not None:
+            return self._hand_out(lease)
         with suppress(OSError):
             self._run.leases.flush()
         return _ISOLATING if self._pending else _EMPTY
-
-    def _lease_carefully(self, gate: Gate) -> Lease | None:
-        """Lease the next request, where some of them may have killed the process."""
-        suspects = self._suspects
-        lease = suspects.next(
-            lambda: self._take_next(gate),
-            self._give_up,
-            in_flight=lambda: bool(self._leases),
-            others=lambda: self._pending > len(suspects.withheld),
-        )
-        if lease is None:
-            return None
-        return self._hand_out(lease, ALONE if suspects.is_alone(lease) else LEASED)
 
     def _take_next(self, gate: Gate) -> Lease | None:
         while (slot := self._slots.choose(gate)) is not None:
@@ -209,24 +195,13 @@ class LocalFrontier:
                 return lease
         return None
 
-    def _give_up(self, lease: Lease, reason: str) -> None:
+    def _give_up(self, lease: Lease, why: DeadLetter) -> None:
         self._pending -= 1
         self._leases[lease.key] = lease
-        why = DeadLetter(reason)
         self.dead_letter(lease, why)
-        self._on_event(DeadLettered(lease.entry, why))
-
-    def note_response(self, lease: Lease) -> None:
-        lease.in_hand = True
-        with suppress(OSError):
-            self._run.leases.note(lease.entry.fingerprint, RECEIVED)
 
     def note_start_end(self) -> None:
         pass
-
-    def note_closing(self) -> None:
-        with suppress(OSError):
-            self._run.leases.note_closing()
 
     def finish(self, lease: Lease) -> None:
         self._end(lease)
@@ -314,9 +289,8 @@ class LocalFrontier:
         if complete:
             self._completed += 1
             self.pressure.urgent = False
-            is_alone = self._suspects.is_alone
             self._run.restart_leases(
-                (lease.entry.fingerprint, is_alone(lease), lease.in_hand)
+                (lease.entry.fingerprint, lease is self._suspects.alone, lease.in_hand)
                 for lease in self._leases.values()
             )
         for slot, count in written.stored.items():
@@ -384,9 +358,10 @@ class LocalFrontier:
         self._slots.lease(slot)
         return Lease(*popped, slot)
 
-    def _hand_out(self, lease: Lease, what: int = LEASED) -> Lease:
+    def _hand_out(self, lease: Lease) -> Lease:
         self._pending -= 1
         self._leases[lease.key] = lease
+        what = ALONE if lease is self._suspects.alone else LEASED
         try:
             self._run.leases.note(lease.entry.fingerprint, what)
         except OSError:

@@ -6,7 +6,7 @@ What is said is in :mod:`.stream`, when in :mod:`.sending`, and what the server 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import enum
 from contextlib import suppress
 from dataclasses import replace
 
@@ -19,6 +19,8 @@ from ..entry import Lease
 from ..events import (
     AlreadyFinished,
     Committed,
+    FrontierFailed,
+    FrontierLost,
     LeaseLost,
     LeasesReady,
     OnEvent,
@@ -30,11 +32,9 @@ from ..store.states import decode_value
 from ..suspects import Suspects, judge
 from .additions import Additions
 from .batches import Ending, Reply, Status
-from .leases import Leases
-from .membership import Membership, Phase
-from .memory_only import MemoryOnly
+from .leases import Leases, MemoryOnly
 from .record import Record
-from .sending import Link, Sender, ServerMemory
+from .sending import Link, Sender
 from .stall import Stall
 from .stream import EncodedBatch, Stream
 
@@ -49,17 +49,30 @@ _RENEWALS = 4
 _SILENCE = 30.0
 
 
+class Phase(enum.IntEnum):
+    """How far a worker is with a crawl; from each it may only go on."""
+
+    #: Its first batch has no answer yet, or suspects are being evaluated.
+    JOINING = 0
+    #: It leases, and its leases are renewed.
+    TAKING_PART = 1
+    #: Its last batch, which gives back what it has leased, is sent.
+    LEAVING = 2
+    #: Nothing can be said any more: the crawl had finished before this worker came, is gone, or
+    #: cannot be talked of; or the worker has left.
+    CLOSED = 3
+
+
 class Conversation:
     """What this worker and the server know of each other.
 
     :param prefetch: how many requests may be leased before they are asked for.
-    :param lease_timeout: seconds after which leases of a worker that is not heard of go back.
+    :param lease_timeout: seconds after which leases of a worker expire that is not heard of.
     :param waits: whether the crawl is to stay open as long as this worker lives.
     :ivar job: what is known of the crawl.
     :ivar pressure: what waits for an answer.
-    :ivar reply: what the server answered last.
     :ivar is_waiting: whether the crawl waits for something to lease.
-    :ivar membership: this worker's part in the crawl.
+    :ivar is_cut_off: whether nothing will ever be stored, as the crawl is gone or had finished.
     """
 
     def __init__(
@@ -82,7 +95,7 @@ class Conversation:
         self._stream = stream
         self._record = record
         self._link = link
-        self._sender = Sender(stream, link, clock, self._build)
+        self._sender = Sender(stream, link, clock, self._build, on_event)
         self._here = here
         self._suspects = suspects
         self._leases = leases
@@ -93,22 +106,23 @@ class Conversation:
         self._waits = waits
         self.job: JobInfo = record.job
         self.pressure = Pressure(limit=_MOST_UNANSWERED)
-        self.reply = Reply(Status.OK)
-        self.commits = 0
-        self.is_waiting = False
+        self._phase = Phase.JOINING
+        #: With which the server has refused a batch for good, if it has.
+        self._status = Status.OK
+        #: Why there is no answer any more, if the thread that waits for them has died.
+        self._failure: FrontierFailedError | None = None
+        self._commits = 0
         #: Whether anything was stored since the last commit was told of, and whether any lease has
         #: ended since the log of them was begun.
         self._is_unreported = self._has_ended = False
-        self._observed = -1
+        self.is_waiting = False
         #: Whether the batch in flight, or the last one, asked for something to lease.
         self._has_asked = False
         self._is_start_over = False
         #: Whether an answer was waited for in vain, and none has come since.
         self._is_given_up = False
-        self._memory = ServerMemory(clock, stream, on_event)
         self._heard_at = clock.monotonic()
         self._stall = Stall(clock, self._progress, self._why_stalled, on_event)
-        self.membership = Membership(on_event)
 
     @property
     def is_over(self) -> bool:
@@ -116,30 +130,35 @@ class Conversation:
         return self._sender.is_over
 
     @property
+    def is_cut_off(self) -> bool:
+        return self._phase is Phase.CLOSED and self._failure is None
+
+    @property
     def is_feeding(self) -> bool:
         """Whether this worker may bring requests that no lease accounts for."""
-        return (
-            self._waits
-            or not self._is_start_over
-            or self._additions.undecided > 0
-            or self._here.left > 0
-        )
+        is_bringing = self._additions.undecided > 0 or self._here.left > 0
+        return self._waits or not self._is_start_over or is_bringing
 
     # Beginning and end
 
-    def join(self, timeout: float) -> Reply | None:
+    def _enter(self, phase: Phase) -> None:
+        assert phase >= self._phase, (self._phase, phase)
+        self._phase = phase
+
+    def join(self, timeout: float) -> Status | None:
         """Join the crawl, which from then on does not end without this worker; wait for the answer.
 
         What was in flight when this worker died is evaluated, and the server told, before anything
         is leased.
 
         :param timeout: seconds to wait.
-        :return: the first answer, with the status of the last one; ``None``: none came.
+        :return: the status of the last answer; ``None``: none came.
         :raises StoreError: what this worker keeps on its own cannot be written, or the server has
             answered only once.
         :raises FrontierFailedError: there will be no answer.
         """
-        self._record.note_tokens([*self._stream.earlier, self._stream.token], self._stream.crawl)
+        stream, record = self._stream, self._record
+        record.note_tokens([*stream.earlier, stream.token], stream.crawl)
         deadline = self._clock.monotonic() + timeout
         reply = None
         while reply is None or reply.status in (Status.GAP, Status.STALE):
@@ -148,26 +167,26 @@ class Conversation:
             if reply is None:
                 return None
             self._take_reply(reply)
-        if reply.status is Status.OK:
-            if reply.finished:
+        if self._status is Status.OK:
+            if stream.reply.finished:
                 # It has been here before, and may bring something new.
                 self._on_event(AlreadyFinished())
             self._judge_last_death()
+            # The crawl may be dropped or replaced meanwhile.
             self.wait_for_answers(max(0.0, deadline - self._clock.monotonic()))
-            # The crawl may have been dropped or replaced since the first answer.
-            reply = replace(reply, status=self.membership.status)
-        if reply.status is Status.OK:
-            self._record.note_tokens([self._stream.token], self._stream.crawl)
-            self._record.run.restart_leases()
-            self.membership.enter(Phase.TAKING_PART)
+        if self._status is Status.OK:
+            record.note_tokens([stream.token], stream.crawl)
+            record.run.restart_leases()
+            self._enter(Phase.TAKING_PART)
             self._stall.start()
-        elif reply.status is Status.FINISHED:
+        elif self._status is Status.FINISHED:
             # What its feeds hold must not be overwritten with nothing.
             self.job = replace(self.job, resumed=True)
-        return reply
+        return self._status
 
     def _judge_last_death(self) -> None:
-        suspects, stored = self._suspects, dict(self._suspects.suspicions)
+        suspects = self._suspects
+        stored = dict(suspects.suspicions)
         for fingerprint, suspicion in judge(stored, self._record.evidence).items():
             if suspicion != stored.get(fingerprint):
                 self._stream.judge(fingerprint, encode_suspicion(suspicion))
@@ -177,7 +196,7 @@ class Conversation:
             suspects.clear(fingerprint)
         self.job = replace(
             self.job,
-            resumed=self.job.resumed or self.reply.accepted > 0,
+            resumed=self.job.resumed or self._stream.reply.accepted > 0,
             suspects=suspects.count(Level.SUSPECT),
             blamed=suspects.count(Level.BLAMED),
         )
@@ -196,17 +215,15 @@ class Conversation:
             if not self._stream.is_in_flight:
                 is_gone = not self._stream.waiting
                 if is_gone:
-                    self.membership.enter(Phase.LEAVING)
-                self._sender.send()
-            left = deadline - self._clock.monotonic()
-            if not self.take_replies(max(0.0, left)) and left <= 0:
+                    self._enter(Phase.LEAVING)
+            if not self._exchange(deadline):
                 changes = self._stream.unacknowledged
                 raise StoreError(
                     f"The Redis server did not answer for {timeout:g} s: this worker's last"
                     f" {changes} {inflect(changes, 'change', 'changes')} may not be saved, and what"
                     " it had leased is crawled again by the others."
                 )
-        self.membership.check()
+        self._check()
         if self._stream.is_full and (changes := self._stream.unacknowledged):
             raise StoreError(
                 f"The Redis server's memory is full: {changes}"
@@ -215,19 +232,18 @@ class Conversation:
             )
 
     def note_start_end(self) -> None:
-        """``Spider.start()`` has brought all that it will."""
         self._is_start_over = True
         self.flush_soon()
 
     def reopen(self) -> bool:
         """Have something sent though the crawl is finished; whether that is possible."""
-        if self.membership.phase is Phase.CLOSED:
+        if self._phase is Phase.CLOSED:
             return False
         self._sender.is_over = False
         return True
 
     def close(self) -> None:
-        self.membership.enter(Phase.CLOSED)
+        self._enter(Phase.CLOSED)
         self._stall.stop()
         self._sender.close()
 
@@ -250,8 +266,7 @@ class Conversation:
         if self.pressure.changes:
             # They may be all that the crawl's end waits for.
             self.pressure.urgent = True
-        if not self.is_over:
-            self._sender.plan_poll()
+        self._sender.plan_poll()
 
     def end(self, lease: Lease, kind: Kind, reason: bytes = b"") -> None:
         """Tell how a lease has ended, with the next commit; if it is still this worker's."""
@@ -265,14 +280,15 @@ class Conversation:
         self._stream.end(Ending(lease.key, kind, after, upto, reason, lease.entry))
         self.pressure.changes += 1
 
-    def give_back(self, leases: Iterable[Lease]) -> None:
+    def give_back_fetched(self) -> None:
         """Let others have what was fetched ahead."""
         last = self._stream.last_addition
-        for lease in leases:
+        for lease in self._leases.fetched:
             if self._leases.lose(lease.key) is lease:
                 self._stream.end(Ending(lease.key, Kind.RELEASED, last, last))
                 self.pressure.changes += 1
                 self.pressure.urgent = True
+        self._leases.fetched.clear()
 
     def commit(self) -> None:
         """Let what has ended be told."""
@@ -297,30 +313,38 @@ class Conversation:
         :raises StoreError: it was not.
         :raises FrontierFailedError: it never will be.
         """
-        deadline = self._deadline(timeout)
-        while self._stream.unacknowledged and not self.is_over:
-            if self._stream.is_full and not self._stream.waiting:
+        stream, deadline = self._stream, self._deadline(timeout)
+        while stream.unacknowledged and not self.is_over:
+            if stream.is_full and not stream.waiting:
                 return
-            self._sender.send()
-            left = deadline - self._clock.monotonic()
-            if not self.take_replies(max(0.0, left)) and left <= 0:
+            if not self._exchange(deadline):
                 self._is_given_up = True
-                changes = self._stream.unacknowledged
+                changes = stream.unacknowledged
                 raise StoreError(
                     f"The Redis server does not answer; {changes}"
                     f" {inflect(changes, 'change waits', 'changes wait')} for it."
                 )
-        self.membership.check()
+        self._check()
 
     def _deadline(self, timeout: float) -> float:
         # A crawl that ends asks several times for the same.
         return self._clock.monotonic() + (0.0 if self._is_given_up else timeout)
 
+    def _exchange(self, deadline: float) -> bool:
+        """Have a batch sent, and wait for an answer; whether there is one, or time is left."""
+        self._sender.send()
+        left = deadline - self._clock.monotonic()
+        return self.take_replies(max(0.0, left)) or left > 0
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
     def _progress(self) -> tuple[int, ...]:
-        return self.reply.version, self.commits, self._leases.given
+        return self._stream.reply.version, self._commits, self._leases.given
 
     def _why_stalled(self) -> str:
-        reply, stream = self.reply, self._stream
+        stream, reply = self._stream, self._stream.reply
         if self.is_over or self._leases.given:
             return ""
         if stream.is_in_flight and self._clock.monotonic() - self._heard_at > _SILENCE:
@@ -332,40 +356,30 @@ class Conversation:
                 f" {inflect(waiting, 'change of this worker waits', 'changes of this worker wait')}"
                 " for it"
             )
-        if not self.is_waiting:
-            return ""
-        if reply.pending:
+        if self.is_waiting and reply.pending:
             requests = inflect(reply.pending, "pending request")
             return f"of {reply.pending} {requests} the server leases none to this worker"
-        if reply.leased:
+        if self.is_waiting and reply.leased:
             requests = inflect(reply.leased, "request")
             return f"all that is left ({reply.leased} {requests}) is leased by other workers"
         return ""
 
     def _build(self) -> EncodedBatch:
-        self._memory.try_again()
-        leases = self._leases
-        is_leaving = self.membership.phase is Phase.LEAVING
-        want = 0
-        if self._wants_leases():
-            want = max(0, self._prefetch - len(leases.fetched))
+        fetched, alone = len(self._leases.fetched), self._suspects.alone
+        # A batch that goes anyway brings more than would be asked for.
+        is_low = self.is_waiting or fetched < self._prefetch * 3 // 4
+        may_lease = self._phase is Phase.TAKING_PART and alone is None
+        want = max(0, self._prefetch - fetched) if may_lease and is_low else 0
         self._has_asked = want > 0
+        is_leaving = self._phase is Phase.LEAVING
         return self._stream.build(
             want=want,
             feeding=self.is_feeding,
-            observed=-1 if self.is_feeding else self._observed,
             waits=self._waits and not is_leaving,
-            late=self.reply.late,
             leaving=is_leaving,
-            alone=leases.alone,
-            beside=leases.beside,
+            alone=b"" if alone is None else alone.entry.fingerprint,
+            watched=b"".join(lease.entry.fingerprint for lease in self._suspects.watched.values()),
         )
-
-    def _wants_leases(self) -> bool:
-        if self.membership.phase is not Phase.TAKING_PART or self._leases.alone:
-            return False
-        # A batch that goes anyway brings more than would be asked for.
-        return self.is_waiting or len(self._leases.fetched) < self._prefetch * 3 // 4
 
     # What is heard
 
@@ -377,35 +391,46 @@ class Conversation:
         try:
             reply = self._link.take(timeout)
         except FrontierFailedError as error:
-            # What died while the crawl was opened, opening has raised.
             if not self.is_over:
-                self._sender.is_over = True
-                self.membership.fail(error)
+                self._failure = error
+                self._cut_off(FrontierFailed(error))
             return False
         if reply is None or self.is_over:
             return False
         self._take_reply(reply)
         return True
 
+    def _cut_off(self, event: FrontierFailed | FrontierLost) -> None:
+        """There will be no answer any more; if it has not joined yet, joining raises that."""
+        was_joining = self._phase is Phase.JOINING
+        self._sender.is_over = True
+        self._enter(Phase.CLOSED)
+        if not was_joining:
+            self._on_event(event)
+
     def _take_reply(self, reply: Reply) -> None:
-        if reply.status is Status.OK:
-            self._take(reply)
-        elif reply.status in (Status.GAP, Status.STALE):
+        if reply.status in (Status.GAP, Status.STALE):
             self._start_again()
+        elif reply.status is Status.OK:
+            self._take(reply)
         else:
+            self._status = reply.status
+            if reply.status is not Status.FINISHED:
+                self._cut_off(FrontierLost())
+                return
+            self._stream.reply = reply
             self._sender.is_over = True
-            if reply.status is Status.FINISHED:
-                self.reply = reply
-            self.membership.end(reply.status)
+            self._enter(Phase.CLOSED)
+            self._on_event(AlreadyFinished())
             return
         self._measure()
         if self._stream.is_full:
-            self._sender.plan(self._memory.pause_left)
+            self._sender.plan_again()
         if self._leases.is_announcing:
             self.flush_soon()
         elif self._stream.waiting:
             self.note_change()
-        elif self.is_waiting and not self._has_asked and self.reply.pending:
+        elif self.is_waiting and not self._has_asked and self._stream.reply.pending:
             self.flush_soon()
         elif self.is_waiting:
             self._sender.plan_poll()
@@ -413,60 +438,56 @@ class Conversation:
             self._sender.plan(self._renew_every)
 
     def _take(self, reply: Reply) -> None:
-        if reply.epoch != self.reply.epoch:
-            self._additions.invalidate()
+        leases, here = self._leases, self._here
+        if reply.epoch != self._stream.reply.epoch:
+            self._additions.forget_known()
             self._on_event(SeenInvalidated())
-        was_announcing = self._leases.is_announcing
         self._is_given_up = False
-        self.reply = reply
         self._heard_at = self._clock.monotonic()
-        outcome = self._stream.acknowledge(reply)
-        self._memory.note_answer(is_refused=bool(reply.full), is_taken=bool(outcome.accepted))
-        had_here = len(self._here.pending)
-        for addition in outcome.accepted:
-            self._additions.settle(addition, is_accepted=True)
-        for addition in outcome.refused:
-            self._additions.settle(addition, is_accepted=False)
-        self._note_lost(reply, outcome.over)
+        decided, over = self._stream.acknowledge(reply)
+        refused = set(reply.refused)
+        is_taken = len(decided) > len(refused)
+        self._sender.note_answer(is_refused=bool(reply.full), is_taken=is_taken)
+        had_here = len(here.pending)
+        for addition in decided:
+            self._additions.settle(addition, is_accepted=addition.number not in refused)
+        if reply.void:
+            void = set(reply.void)
+            for ending in over:
+                if ending.key in void and ending.entry is not None:
+                    self._on_event(LeaseLost(ending.entry))
+            for key in reply.void:
+                self._lose(key)
         self._take_leases(reply)
-        self._observed = reply.version if reply.is_idle else -1
         if reply.finished:
-            # Nobody has leased anything any more: this worker was not heard of for long.
-            for key in list(self._leases.by_key):
+            # No worker has leased anything any more: this one's leases have expired long ago.
+            for key in list(leases.by_key):
                 self._lose(key)
         # It may have more to bring, and so opens the crawl again.
         is_done = not self.is_feeding and not self._stream.unacknowledged
         self._sender.is_over = reply.finished and is_done
         if self._sender.is_over:
             self._on_event(LeasesReady())
-        if was_announcing and self._leases.mark_announced(reply.told):
-            self._notify_leases_ready()
         if self._has_asked:
-            self._sender.note_answer(is_useful=bool(reply.leases))
+            self._sender.note_poll(is_useful=bool(reply.leases))
         # Those that are withheld may be waiting for nothing else to be pending.
         may_isolate = bool(self._suspects.withheld) and not reply.pending
-        if reply.leases or len(self._here.pending) > had_here or may_isolate:
-            self._notify_leases_ready()
-        self._has_ended |= bool(outcome.over)
-        self._is_unreported |= bool(outcome.over or outcome.accepted or outcome.refused)
-        # What was added meanwhile is not stored yet, and nobody may take it to be.
+        is_ready = bool(reply.leases) or len(here.pending) > had_here or may_isolate
+        if (leases.mark_announced(reply.told) or is_ready) and self.is_waiting:
+            self.is_waiting = False
+            self._on_event(LeasesReady())
+        self._has_ended |= bool(over)
+        self._is_unreported |= bool(over or decided)
+        # What was added meanwhile is not stored yet, and must not be taken to be.
         if self._is_unreported and self._stream.unacknowledged == self._stream.held:
             self._note_committed()
 
-    def _note_lost(self, reply: Reply, over: Iterable[Ending]) -> None:
-        if not reply.void:
-            return
-        void = set(reply.void)
-        for ending in over:
-            if ending.key in void and ending.entry is not None:
-                self._on_event(LeaseLost(ending.entry))
-        for key in reply.void:
-            self._lose(key)
-
     def _take_leases(self, reply: Reply) -> None:
-        origin = self._additions.works, self._stream.last_addition
-        is_joining = self.membership.phase is Phase.JOINING
-        for key, row in sorted(reply.leases, key=_order_of) if is_joining else reply.leases:
+        origin = self._additions.revision, self._stream.last_addition
+        leased = reply.leases
+        if self._phase is Phase.JOINING:
+            leased = sorted(leased, key=lambda lease: lease[0][8:])
+        for key, row in leased:
             if row:
                 # It may have expired unnoticed, and been leased to this worker once more.
                 self._lose(key)
@@ -479,23 +500,17 @@ class Conversation:
         if lost is not None:
             self._on_event(LeaseLost(lost.entry))
 
-    def _notify_leases_ready(self) -> None:
-        if self.is_waiting:
-            self.is_waiting = False
-            self._on_event(LeasesReady())
-
     def _note_committed(self) -> None:
-        self.commits += 1
+        self._commits += 1
         self._is_unreported = False
         if self._has_ended:
             self._has_ended = False
-            is_alone = self._suspects.is_alone
             self._record.run.restart_leases(
-                (lease.entry.fingerprint, is_alone(lease), lease.in_hand)
+                (lease.entry.fingerprint, lease is self._suspects.alone, lease.in_hand)
                 for lease in self._leases.given_out()
                 if not lease.held
             )
-        self._on_event(Committed(self.commits))
+        self._on_event(Committed(self._commits))
 
     def _start_again(self) -> None:
         """Begin a new stream, since the server has lost what was sent last.
@@ -503,24 +518,18 @@ class Conversation:
         What a page has led to may be lost with it.  So every page goes back that anything may have
         been added by, or found to be known by, and is worked on again.
         """
+        stream = self._stream
         self._additions.reset()
-        self._observed = -1
         self._release_doubtful_leases()
         self.pressure.changes = 0
-        self._stream.restart(self._leases.by_key)
+        stream.restart(self._leases.by_key)
         with suppress(StoreError):  # its leases go back by timeout then, if it dies
-            self._record.note_tokens(
-                [*self._stream.earlier, self._stream.token], self._stream.crawl
-            )
+            self._record.note_tokens([*stream.earlier, stream.token], stream.crawl)
         self._is_start_over = False
         self._on_event(SeenInvalidated())
         self._on_event(ServerRolledBack())
 
     def _release_doubtful_leases(self) -> None:
         for lease in list(self._leases.given_out()):
-            if lease.origin[0] != self._additions.works:
+            if lease.origin[0] != self._additions.revision:
                 self._lose(lease.key)
-
-
-def _order_of(leased: tuple[bytes, bytes]) -> bytes:
-    return leased[0][8:]

@@ -1,7 +1,7 @@
 """What a worker keeps on its own disk, if it has a job directory.
 
-The requests are on the server.  Here are the tokens by which it knows this worker, so that a worker
-that is started again has its leases back at once; what it had in flight, which tells who may have
+The requests are on the server.  Here are the tokens by which it knows this worker, which has its
+leases back at once when it is started again; what it had in flight, which tells what may have
 killed it; and the notes of feeds and ``spider.state``.
 
 The server and a directory cannot be written in one step.  Notes are written before the endings
@@ -40,7 +40,6 @@ def crawl_of(rows: Rows) -> str | None:
 def refuse_worker(rows: Rows, path: Path, remedy: str) -> None:
     """Refuse the job directory of a worker to what handles crawls of one machine.
 
-    :param path: the job directory.
     :param remedy: what to do instead, in a sentence.
     :raises JobdirMismatchError: it is one.
     :raises StoreError: it cannot be read.
@@ -61,29 +60,26 @@ class Record:
     :ivar crawl: id of the crawl that it took part in; empty: of none.
     :ivar tokens: those by which the server may know it.
     :ivar evidence: what is known of how it died.
-    :ivar job: what is known of its job.
     :raises StoreError: the job directory cannot be read.
     """
 
     def __init__(self, run: JobRun | MemoryRun, name: str = "") -> None:
         self.run = run
         self._name = name.encode()
-        tokens = run.note(_TOKENS) or b""
         self.crawl = run.note(_ID) or b""
-        self.tokens: Sequence[bytes] = [
-            tokens[at : at + _TOKEN_BYTES] for at in range(0, len(tokens), _TOKEN_BYTES)
-        ]
+        rest = run.note(_TOKENS) or b""
+        places = range(0, len(rest), _TOKEN_BYTES)
+        self.tokens: Sequence[bytes] = [rest[at : at + _TOKEN_BYTES] for at in places]
         self.evidence = run.evidence
         self.job = JobInfo(durable=True, exclusive=False, starts_in_turns=True, stored_here=False)
         if isinstance(run, JobRun):
-            journal = run.journal
             self.job = replace(
                 self.job,
                 run=run.counters.run,
                 resumed=run.last.run > 0 and not run.last.finished,
-                path=journal.path,
-                place=journal.jobdir.place,
-                rolled_back=journal.rolled_back,
+                path=run.journal.path,
+                place=run.journal.jobdir.place,
+                rolled_back=run.journal.rolled_back,
             )
 
     def leave_crawl(self) -> None:
@@ -99,16 +95,14 @@ class Record:
         self.run.write_notes({_TOKENS: b"".join(tokens), _ID: crawl, CRAWL: self._name})
 
 
-def open_record(journal: Journal, key: str, address: str) -> Record:
+def open_record(journal: Journal, name: str) -> Record:
     """The record in a job directory.
 
-    :param journal: an open one, of no local crawl.
-    :param key: the crawl's name.
-    :param address: where its server is.
+    :param journal: an open one.
+    :param name: the crawl's name, and where its server is.
     :raises JobdirMismatchError: the directory is another crawl's; nothing in it was changed.
     :raises StoreError: it cannot be read.
     """
-    name = f"{key!r} on the Redis server at {address}"
     path = journal.jobdir.path
     if journal.counters().accepted:
         raise JobdirMismatchError(

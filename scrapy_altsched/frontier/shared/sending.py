@@ -36,26 +36,38 @@ class Link(Protocol):
         """
 
     def close(self) -> None:
-        """Give up what was not answered."""
+        """Give up what was not answered, and disconnect."""
 
 
 class Sender:
     """Sends a stream's batches, one at a time, each as late as it may be.
+
+    A full server is asked again with pauses that grow, and it is reported once that it is full.
 
     :param build: makes the next batch.
     :ivar is_over: whether nothing is to be sent any more.
     """
 
     def __init__(
-        self, stream: Stream, link: Link, clock: Clock, build: Callable[[], EncodedBatch]
+        self,
+        stream: Stream,
+        link: Link,
+        clock: Clock,
+        build: Callable[[], EncodedBatch],
+        on_event: OnEvent,
     ) -> None:
         self._stream = stream
         self._link = link
         self._clock = clock
         self._build = build
+        self._on_event = on_event
         self._call: Call | None = None
         self._due = float("inf")
         self._poll = _POLL_FIRST
+        self._again_at, self._pause = 0.0, _AGAIN_FIRST
+        self._is_said = False
+        #: Since when the server has had memory.
+        self._roomy_since = 0.0
         self.is_over = False
 
     def plan(self, seconds: float) -> None:
@@ -63,8 +75,7 @@ class Sender:
             return
         due = self._clock.monotonic() + seconds
         if due < self._due:
-            if self._call is not None:
-                self._call.cancel()
+            self._cancel()
             self._due = due
             self._call = self._clock.call_at(due, self.send)
 
@@ -72,48 +83,22 @@ class Sender:
         """Ask after a while, the longer the less has happened."""
         self.plan(self._poll)
 
-    def note_answer(self, *, is_useful: bool) -> None:
-        """An answer has come, with something to do or without."""
-        self._poll = _POLL_FIRST if is_useful else min(self._poll * 2, _POLL_MOST)
+    def plan_again(self) -> None:
+        """Send what was refused for want of memory after a pause."""
+        self.plan(max(0.0, self._again_at - self._clock.monotonic()))
 
     def send(self) -> None:
         """Send a batch now, unless one has no answer yet."""
-        if self._call is not None:
-            self._call.cancel()
-        self._call, self._due = None, float("inf")
-        if not self._stream.is_in_flight and not self.is_over:
-            self._link.send(self._build())
-
-    def close(self) -> None:
-        self.is_over = True
-        if self._call is not None:
-            self._call.cancel()
-        self._link.close()
-
-
-class ServerMemory:
-    """Has a full server asked again with pauses that grow, and says once that it is full.
-
-    :param stream: holds what was refused.
-    """
-
-    def __init__(self, clock: Clock, stream: Stream, on_event: OnEvent) -> None:
-        self._clock = clock
-        self._stream = stream
-        self._on_event = on_event
-        self._again_at, self._pause = 0.0, _AGAIN_FIRST
-        self._is_said = False
-        #: Since when it has had memory.
-        self._roomy_since = 0.0
-
-    @property
-    def pause_left(self) -> float:
-        return max(0.0, self._again_at - self._clock.monotonic())
-
-    def try_again(self) -> None:
-        """Let what was refused be sent, if the pause is over."""
-        if self._stream.is_full and not self.pause_left:
+        self._cancel()
+        if self._stream.is_in_flight or self.is_over:
+            return
+        if self._stream.is_full and self._clock.monotonic() >= self._again_at:
             self._stream.try_again()
+        self._link.send(self._build())
+
+    def note_poll(self, *, is_useful: bool) -> None:
+        """What was asked for is answered, with something to lease or without."""
+        self._poll = _POLL_FIRST if is_useful else min(self._poll * 2, _POLL_MOST)
 
     def note_answer(self, *, is_refused: bool, is_taken: bool) -> None:
         """A batch was answered, and additions in it were refused, or taken, or none was there."""
@@ -130,3 +115,13 @@ class ServerMemory:
         if self._is_said and not self._stream.is_full and now - self._roomy_since > _SAID_EVERY:
             # A server that is nearly full has memory for some in between.
             self._is_said = False
+
+    def close(self) -> None:
+        self.is_over = True
+        self._cancel()
+        self._link.close()
+
+    def _cancel(self) -> None:
+        if self._call is not None:
+            self._call.cancel()
+        self._call, self._due = None, float("inf")

@@ -7,9 +7,8 @@ from collections.abc import Callable, Hashable
 from ..clock import Call, Clock
 from ..events import OnEvent, Stalled
 
-#: Seconds without progress after which it is said.
-STALLED_AFTER = 60.0
-#: Seconds between two looks.
+#: Seconds without progress after which it is said, and between two looks.
+_STALLED_AFTER = 60.0
 _LOOK_EVERY = 10.0
 
 
@@ -33,7 +32,7 @@ class Stall:
         self._reason = reason
         self._on_event = on_event
         self._last: Hashable = None
-        self._since = clock.monotonic()
+        self._since = 0.0
         self._is_stalled = False
         self._call: Call | None = None
 
@@ -44,7 +43,6 @@ class Stall:
     def stop(self) -> None:
         if self._call is not None:
             self._call.cancel()
-            self._call = None
 
     def _plan(self) -> None:
         self._call = self._clock.call_at(self._clock.monotonic() + _LOOK_EVERY, self._look)
@@ -58,6 +56,6 @@ class Stall:
             if self._is_stalled:
                 self._is_stalled = False
                 self._on_event(Stalled(seconds, ""))
-        elif seconds >= STALLED_AFTER and not self._is_stalled:
+        elif seconds >= _STALLED_AFTER and not self._is_stalled:
             self._is_stalled = True
             self._on_event(Stalled(seconds, why))
