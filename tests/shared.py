@@ -13,6 +13,7 @@ from scrapy_altsched.frontier.changes import Kind
 from scrapy_altsched.frontier.contract import Pressure
 from scrapy_altsched.frontier.dead_letter import DeadLetter
 from scrapy_altsched.frontier.events import Event, Refused
+from scrapy_altsched.frontier.options import SharedOptions
 from scrapy_altsched.frontier.shared.additions import Additions
 from scrapy_altsched.frontier.shared.batches import Addition
 from scrapy_altsched.frontier.shared.exchange import Exchange
@@ -77,8 +78,8 @@ class SettledShared:
             self._stream,
             link or Exchange(client, lambda: None, self._failures.append),
             record,
-            prefetch=1,
-            on_event=self.events.append,
+            SharedOptions(key="test", prefetch=1),
+            self.events.append,
         )
         self._additions = self._frontier._additions
         self._additions.__class__ = _Observed

@@ -1,10 +1,10 @@
 """Crash suspects: requests that may have killed the process, identified while others go on.
 
 What a death tells is in the log of leases: which requests were in flight, and which of them *in
-hand*, that is, their response had been received and they were not over.  A page that kills does so
-in its callback, most often, or while it is parsed or stored; so those in hand are looked at first,
-and what was still downloading is suspected after several deaths only.  An operator's kill, a
-clean stop or a reboot must never make a dead letter of a page that just takes long.
+hand*: their response had been received and they were not over.  Most pages that kill do so in their
+callback, or while they are parsed or stored; so those in hand are looked at first, and what was
+still downloading is suspected after several deaths only.  An operator's kill, a clean stop or a
+reboot must never make a dead letter of a page that just takes long.
 
 ::
 
@@ -18,33 +18,31 @@ clean stop or a reboot must never make a dead letter of a page that just takes l
 
 A suspect that is over lets the next one in, and so does one that takes long: after 0.2 s, or 1 s if
 it is narrowed.  So pages whose callbacks take milliseconds are leased one at a time, and a death
-blames one of them; pages that take seconds are soon all in hand again, as before the death.  (With
-Scrapy 2.13 each page takes 0.1 s: ``scrapy.utils.defer._DEFER_DELAY``.)  If several suspects are in
-hand at a death, they are narrowed; one that is the only one is blamed at once.
+blames one of them; pages that take seconds are soon all in hand again.  (With Scrapy 2.13 each page
+takes 0.1 s: ``scrapy.utils.defer._DEFER_DELAY``.)
 
 Simulated with 2,000 pages and 32 in flight: a page that kills in its callback is a dead letter
 after 5 deaths, after 6 if suspects take long; in its download after 24 to 26; of the pages that an
-operator's 20 kills hit while they were downloading, none.  32 pages of 3 to 6 s each, all of them
-in hand when the process was killed, take 8.1 s after that, and 6.2 s without; one at a time they
-took 140 s.  Two other ways were simulated: half of the suspects at once takes 10.4 s, and 6 deaths
-also where callbacks are quick and all responses come at once; halving what is in hand at each death
-takes 10.4 s, and 8 or 9 deaths.  To blame only the one whose response came last does not find the
-killer, since Scrapy runs other callbacks in between.
+operator's 20 kills hit while they were downloading, none.  32 pages of 3 to 6 s each, all in hand
+when the process was killed, take 8.1 s after that, and 6.2 s without; one at a time they take 140.
+Worse: half of the suspects at once takes 10.4 s, and 6 deaths even where callbacks are quick;
+halving what is in hand at each death takes 10.4 s, and 8 or 9 deaths; the one whose response came
+last need not be the killer, since Scrapy runs other callbacks in between.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
 from .clock import Call
 from .dead_letter import DeadLetter
 from .entry import Lease
-from .events import DeadLettered, Isolated, IsolationEnded, LeasesReady, OnEvent
+from .events import DeadLettered, Isolated, IsolationEnded, LeasesReady, LeaseUnrecorded, OnEvent
 from .options import Options
-from .store.lease_log import RECEIVED, Evidence, LeaseLog, NullLeaseLog
+from .store.lease_log import ALONE, LEASED, RECEIVED, Evidence, LeaseLog, NullLeaseLog
 from .store.records import Level, Suspicion
 
 #: Quarters of a death: what is in flight ages by the first if nothing was in hand, by the second if
@@ -64,47 +62,34 @@ _QUIET_WITHIN = 10.0
 
 
 def judge(stored: Mapping[bytes, Suspicion], evidence: Evidence) -> dict[bytes, Suspicion]:
-    """Fingerprint -> what is held against it after a death.
-
-    :param stored: what was held against requests before it.
-    """
+    """Fingerprint -> what is held against it after a death; *stored*: before."""
     found = dict(stored)
     if evidence.inconclusive:
         return found
+
+    def known(name: bytes) -> Suspicion:
+        return found.get(name, Suspicion())
+
     alone, in_hand = evidence.alone, evidence.in_hand
     if alone is not None:
         # What was let in next to it has nothing to do with it.
-        before = found.get(alone, Suspicion())
         how = "in_hand" if alone in in_hand else "downloading"
-        deaths = {how: getattr(before, how) + 1}
-        found[alone] = replace(before, level=Level.BLAMED, **deaths)
+        deaths = {how: getattr(known(alone), how) + 1}
+        found[alone] = replace(known(alone), level=Level.BLAMED, **deaths)
         return found
-    suspects = {name for name in evidence.in_flight if _level(found, name) is Level.SUSPECT}
+    suspects = {name for name in evidence.in_flight if known(name).level is Level.SUSPECT}
     accused = suspects & in_hand or (set() if in_hand else suspects)
     for name in accused:
-        is_clear = len(accused) == 1 or found[name].narrowed
+        is_clear = len(accused) == 1 or known(name).narrowed
         change = {"level": Level.BLAMED} if is_clear else {"narrowed": 1}
-        found[name] = replace(found[name], **change)
-    if not suspects & in_hand:
-        for name in in_hand:
-            _suspect(found, name)
+        found[name] = replace(known(name), **change)
+    for name in in_hand if not suspects & in_hand else ():
+        found[name] = replace(known(name), level=max(known(name).level, Level.SUSPECT))
     for name in evidence.in_flight - in_hand:
-        before = found.get(name, Suspicion())
-        age = before.age + (_SOME_IN_HAND if in_hand else _ALL_DOWNLOADING)
-        found[name] = replace(before, age=min(age, _SUSPECT_AT))
-        if age >= _SUSPECT_AT:
-            _suspect(found, name)
+        age = min(known(name).age + (_SOME_IN_HAND if in_hand else _ALL_DOWNLOADING), _SUSPECT_AT)
+        least = Level.SUSPECT if age == _SUSPECT_AT else Level.FREE
+        found[name] = replace(known(name), age=age, level=max(known(name).level, least))
     return found
-
-
-def _level(suspicions: Mapping[bytes, Suspicion], fingerprint: bytes) -> Level:
-    suspicion = suspicions.get(fingerprint)
-    return Level.FREE if suspicion is None else suspicion.level
-
-
-def _suspect(suspicions: dict[bytes, Suspicion], fingerprint: bytes) -> None:
-    before = suspicions.get(fingerprint, Suspicion())
-    suspicions[fingerprint] = replace(before, level=max(before.level, Level.SUSPECT))
 
 
 class Suspects:
@@ -112,9 +97,7 @@ class Suspects:
 
     Nothing here is asked while :attr:`matters` is false, as it is in most crawls.
 
-    :param known: fingerprint -> what is held against it.
     :param log: where leases are recorded.
-    :param on_event: told what is done, and why, and when another one may be leased.
     :ivar matters: whether there is a suspect, or a request leased alone.
     :ivar suspicions: fingerprint -> what is held against it.
     :ivar withheld: key -> lease of those that are in no queue and not leased yet.
@@ -149,7 +132,7 @@ class Suspects:
         self._refresh()
 
     def count(self, level: Level) -> int:
-        """How many requests are of *level*."""
+        """How many requests are of this level."""
         return sum(suspicion.level is level for suspicion in self.suspicions.values())
 
     # What a frontier asks before it leases
@@ -162,7 +145,7 @@ class Suspects:
         in_flight: bool,
         others: Callable[[], bool],
     ) -> Lease | None:
-        """The next request to be leased; :meth:`is_watched` tells of a possible killer.
+        """The next request to be leased; a suspect is in *watched* then, or is the one *alone*.
 
         :param take: takes the next one out of its queue, if there is one.
         :param give_up: makes a dead letter of one that was taken.
@@ -176,15 +159,10 @@ class Suspects:
             lease = take()
             if lease is None or self._is_free(lease):
                 return lease
-            if reason := self._withhold(lease):
-                why = DeadLetter(reason)
+            if why := self._withhold(lease):
                 give_up(lease, why)
                 self._on_event(DeadLettered(lease.entry, why))
         return None
-
-    def is_watched(self, lease: Lease) -> bool:
-        """Whether *lease* is a suspect that is leased next to others, or the one that is alone."""
-        return lease is self.alone or lease.key in self.watched
 
     def _admit(self, *, in_flight: bool) -> bool:
         """Whether anything may be leased now."""
@@ -207,15 +185,17 @@ class Suspects:
             self.watched[lease.key] = lease
             self._next_at = self._now() + self._pace(lease)
         elif self._blamed and not in_flight and (self._now() >= self._alone_at or not others()):
-            lease = self._blamed.popleft()
-            self._isolate(lease)
+            self.alone = lease = self._blamed.popleft()
+            self._alone_until = self._now() + self._patience
+            self._alone_at = self._now() + _ALONE_EVERY
+            suspicion = self._held(lease)
+            self._on_event(Isolated(lease.entry, suspicion.in_hand + suspicion.downloading))
         else:
             return None
         del self.withheld[lease.key]
         return lease
 
     def _is_free(self, lease: Lease) -> bool:
-        """Whether a request that is next in its queue may be leased as any other."""
         # One without a key is gone with the process.
         return not lease.key or self._held(lease).level is Level.FREE
 
@@ -236,16 +216,16 @@ class Suspects:
         self._call = None
         self._on_event(LeasesReady())
 
-    def _withhold(self, lease: Lease) -> str | None:
+    def _withhold(self, lease: Lease) -> DeadLetter | None:
         """Keep a request for :meth:`_next_withheld`; or why it is a dead letter."""
         suspicion = self._held(lease)
         alone = "times while it alone was being"
         if suspicion.level is Level.SUSPECT:
             self._waiting.append(lease)
         elif suspicion.in_hand >= self._max_crashes:
-            return f"the process died {suspicion.in_hand} {alone} processed"
+            return DeadLetter(f"the process died {suspicion.in_hand} {alone} processed")
         elif suspicion.downloading >= max(_MOST_DOWNLOADING, self._max_crashes):
-            return f"the process died {suspicion.downloading} {alone} downloaded"
+            return DeadLetter(f"the process died {suspicion.downloading} {alone} downloaded")
         else:
             self._blamed.append(lease)
         self.withheld[lease.key] = lease
@@ -265,19 +245,29 @@ class Suspects:
         if self._alone_until:
             self._accompany("it may wait for a request that it has led to")
 
+    def note_lease(self, lease: Lease) -> None:
+        what = ALONE if lease is self.alone else LEASED
+        try:
+            self._log.note(lease.entry.fingerprint, what)
+        except OSError:
+            self._on_event(LeaseUnrecorded())
+
     def note_response(self, lease: Lease) -> None:
-        """See :meth:`.contract.Frontier.note_response`."""
         lease.in_hand = True
         with suppress(OSError):
             self._log.note(lease.entry.fingerprint, RECEIVED)
 
     def note_closing(self) -> None:
-        """See :meth:`.contract.Frontier.note_closing`."""
         with suppress(OSError):
             self._log.note_closing()
 
-    def note_end(self, lease: Lease) -> bool:
-        """A lease has ended, however; whether it was the one that was alone."""
+    def note_over(self, lease: Lease) -> bool:
+        """Nothing works on a request any more; whether it was the one that was alone."""
+        self._log.note_over(lease.entry.fingerprint)
+        return self.matters and self.discard_lease(lease)
+
+    def discard_lease(self, lease: Lease) -> bool:
+        """Watch a lease no longer; whether it was the one that was alone."""
         if self.watched.get(lease.key) is lease:
             if lease.key == next(reversed(self.watched)):
                 self._next_at = 0.0
@@ -290,6 +280,10 @@ class Suspects:
         self._alone_until = 0.0
         self._refresh()
         return True
+
+    def describe(self, leases: Iterable[Lease]) -> Iterator[tuple[bytes, bool, bool]]:
+        """What a new log of leases says of those that are out: see :meth:`LeaseLog.restart`."""
+        return ((lease.entry.fingerprint, lease is self.alone, lease.in_hand) for lease in leases)
 
     def hold_against(self, fingerprint: bytes, suspicion: Suspicion) -> None:
         """Hold something against a request, instead of what was before."""
@@ -317,14 +311,6 @@ class Suspects:
     def _refresh(self) -> None:
         levels = (suspicion.level for suspicion in self.suspicions.values())
         self.matters = bool(self.withheld or self.watched or self.alone or any(levels))
-
-    def _isolate(self, lease: Lease) -> None:
-        now = self._now()
-        self.alone = lease
-        self._alone_until = now + self._patience
-        self._alone_at = now + _ALONE_EVERY
-        suspicion = self._held(lease)
-        self._on_event(Isolated(lease.entry, suspicion.in_hand + suspicion.downloading))
 
     def _accompany(self, why: str) -> None:
         self._alone_until = 0.0

@@ -24,7 +24,7 @@ _OLDEST = (6, 2)
 #: Entries, and bytes of a value, that a bucket of seen URLs needs to stay a listpack; what to set.
 _LIMITS = (("entries", 512, 512), ("value", 20, 64))
 #: Bytes that the server must take in one piece: a batch has 4 MiB and one request of up to 16.
-_MOST_BYTES = 32 * 1024 * 1024
+_MOST_BYTES = 32 * 1024**2
 #: What is asked for with CONFIG GET; a hash's limits were called ziplist before 7.0.
 _CONFIG = ("save", "appendfsync", "hash-max-*", "proto-max-bulk-len")
 
@@ -49,11 +49,10 @@ def examine(client: redis.Redis) -> list[str]:
 
 
 def check_permissions(client: redis.Redis, commands: Sequence[Sequence[str | bytes | int]]) -> None:
-    """Check that the user may send *commands*, keys included; none of them is executed.
+    """Check that the user may send *commands*, each a name and its arguments; none is executed.
 
     They are queued in a transaction, where the server checks permissions, which is then discarded.
 
-    :param commands: whole commands, each as the name and its arguments.
     :raises ConfigError: one is not permitted, or transactions are not.
     :raises SharedError: the server cannot be reached, or is not ready.
     """
@@ -74,53 +73,22 @@ def check_permissions(client: redis.Redis, commands: Sequence[Sequence[str | byt
 def understand(
     info: Mapping[str, Any], config: Mapping[str, str], address: str, options: str = ""
 ) -> list[str]:
-    """Judge what a server has answered.
+    """See :func:`examine`.
 
     :param info: ``INFO``, as redis-py parses it.
     :param config: what ``CONFIG GET`` said; empty: it is not permitted.
     :param address: where the server is, for messages.
     :param options: with which ``redis-cli`` finds it there.
-    :return: as :func:`examine`.
-    :raises ConfigError: a shared crawl cannot use this server.
     """
     name = "Valkey" if "valkey_version" in info else "Redis"
     numbers = re.findall(r"\d+", str(info.get(f"{name.lower()}_version")))[:3]
     version = tuple(map(int, numbers))
     cli = f"{name.lower()}-cli{options}"
-    _refuse(info, config, version, f"{name} {'.'.join(numbers)} at {address}", cli)
-    warnings = []
-    if problem := _describe_persistence(info, config):
-        warnings.append(problem.format(f"turn on appendonly ({cli} CONFIG SET appendonly yes)"))
-    # Named as the server names them.
-    kind = "listpack" if name == "Valkey" or version >= (7,) else "ziplist"
-    for what, needed, usual in _LIMITS:
-        names = (f"hash-max-{each}-{what}" for each in ("listpack", "ziplist"))
-        limit = int(next((config[name] for name in names if name in config), needed))
-        if limit < needed:
-            warnings.append(
-                f"The server's hash-max-{kind}-{what} is {limit}, below {needed}: a seen URL can"
-                f" take about 88 bytes of its memory instead of 21; set it to {usual}."
-            )
-    if not config:
-        warnings.append(
-            "The server does not permit CONFIG GET, so it is not known whether it saves snapshots,"
-            " how often its append-only file is synced, and whether hash-max-listpack-entries and"
-            " hash-max-listpack-value have their default values."
-        )
-    return warnings
-
-
-def _refuse(
-    info: Mapping[str, Any],
-    config: Mapping[str, str],
-    version: tuple[int, ...],
-    server: str,
-    cli: str,
-) -> None:
+    server = f"{name} {'.'.join(numbers)} at {address}"
     if version < _OLDEST:
-        needed = ".".join(map(str, _OLDEST))
         raise ConfigError(
-            f"{server} is too old for a shared crawl: use Redis {needed} or newer, or Valkey."
+            f"{server} is too old for a shared crawl: use Redis {'.'.join(map(str, _OLDEST))} or"
+            " newer, or Valkey."
         )
     # Valkey has the former.
     mode = info.get("server_mode") or info.get("redis_mode", "standalone")
@@ -148,6 +116,26 @@ def _refuse(
             f" (proto-max-bulk-len), and a shared crawl may send {_MOST_BYTES}: run {cli} CONFIG"
             f" SET proto-max-bulk-len {_MOST_BYTES}, or more."
         )
+    warnings = []
+    if problem := _describe_persistence(info, config):
+        warnings.append(problem.format(f"turn on appendonly ({cli} CONFIG SET appendonly yes)"))
+    # Named as the server names them.
+    kind = "listpack" if name == "Valkey" or version >= (7,) else "ziplist"
+    for what, needed, usual in _LIMITS:
+        names = (f"hash-max-{each}-{what}" for each in ("listpack", "ziplist"))
+        limit = int(next((config[name] for name in names if name in config), needed))
+        if limit < needed:
+            warnings.append(
+                f"The server's hash-max-{kind}-{what} is {limit}, below {needed}: a seen URL can"
+                f" take about 88 bytes of its memory instead of 21; set it to {usual}."
+            )
+    if not config:
+        warnings.append(
+            "The server does not permit CONFIG GET, so it is not known whether it saves snapshots,"
+            " how often its append-only file is synced, and whether hash-max-listpack-entries and"
+            " hash-max-listpack-value have their default values."
+        )
+    return warnings
 
 
 def _describe_persistence(info: Mapping[str, Any], config: Mapping[str, str]) -> str:

@@ -17,7 +17,6 @@ from ..dead_letter import DeadLetter
 from ..entry import Counts, Entry, Lease
 from ..events import (
     Committed,
-    LeaseUnrecorded,
     OnEvent,
     Refused,
     Unreadable,
@@ -29,7 +28,6 @@ from ..queue.slots import Slot, Slots
 from ..queue.window import Window
 from ..store.job_run import JobRun, MemoryRun
 from ..store.journal import Journal
-from ..store.lease_log import ALONE, LEASED
 from ..store.records import Level
 from ..store.states import decode_value, encode_value
 from ..suspects import Suspects
@@ -289,10 +287,7 @@ class LocalFrontier:
         if complete:
             self._completed += 1
             self.pressure.urgent = False
-            self._run.restart_leases(
-                (lease.entry.fingerprint, lease is self._suspects.alone, lease.in_hand)
-                for lease in self._leases.values()
-            )
+            self._run.restart_leases(self._suspects.describe(self._leases.values()))
         for slot, count in written.stored.items():
             if not count:
                 self._slots.drop_if_empty(slot)
@@ -361,19 +356,14 @@ class LocalFrontier:
     def _hand_out(self, lease: Lease) -> Lease:
         self._pending -= 1
         self._leases[lease.key] = lease
-        what = ALONE if lease is self._suspects.alone else LEASED
-        try:
-            self._run.leases.note(lease.entry.fingerprint, what)
-        except OSError:
-            self._on_event(LeaseUnrecorded())
+        self._suspects.note_lease(lease)
         return lease
 
     def _end_work(self, lease: Lease) -> None:
         if self._owner.is_forked:
             self.check_owner()
         del self._leases[lease.key]
-        self._run.leases.note_over(lease.entry.fingerprint)
-        if self._suspects.matters and self._suspects.note_end(lease):
+        if self._suspects.note_over(lease):
             self.pressure.urgent = True
 
     def _drop_lease(self, lease: Lease) -> Slot:

@@ -12,7 +12,7 @@ from ..events import OnEvent, Refused
 from ..options import Options
 from ..store.states import encode_value
 from .batches import Addition
-from .keys import SeenKeyOf, claim_key_of, slot_id_of
+from .keys import claim_key_of, slot_id_of
 from .leases import MemoryOnly
 from .stream import Stream
 
@@ -24,7 +24,7 @@ MOST_BYTES = 16 * 1024 * 1024
 class Known:
     """Seen keys that the server is known to have: most duplicates need not be asked for.
 
-    A bounded set, which forgets those that were asked for longest ago first.
+    It forgets those that were asked for longest ago first.
 
     :param limit: how many are kept at least; at most twice as many.  Half a million take 38 MB.
     """
@@ -61,26 +61,20 @@ class Additions:
 
     :param here: where requests go that cannot be sent.
     :param on_event: told of requests that were refused.
-    :param seen_key_of: what is kept of a fingerprint, by all workers of the crawl.
     :ivar undecided: how many requests the server has not decided on.
     :ivar revision: how often anything was added, or found to be known: what a leased request rests
         on.
     """
 
     def __init__(
-        self,
-        options: Options,
-        stream: Stream,
-        here: MemoryOnly,
-        on_event: OnEvent,
-        seen_key_of: SeenKeyOf,
+        self, options: Options, stream: Stream, here: MemoryOnly, on_event: OnEvent
     ) -> None:
         self._order = options.order
         self._skips_started = options.skip_started
         self._stream = stream
         self._here = here
         self._on_event = on_event
-        self._seen_key_of = seen_key_of
+        self._seen_key_of = stream.keys.seen_key_of
         self._known = Known()
         #: Seen key -> number of the addition that is to store it and has no answer yet.
         self._unacknowledged: dict[bytes, int] = {}
@@ -98,7 +92,7 @@ class Additions:
         self._claimed: dict[bytes, int] = {}
 
     def add(self, entry: Entry) -> Verdict:
-        """Add a request; the verdict, as far as it is known here."""
+        """The verdict on a request, as far as it is known here."""
         kind, seen_key = Kind.ADDED, b""
         if entry.unique:
             kind, seen_key = Kind.ADDED_UNIQUE, self._seen_key_of(entry.fingerprint)
@@ -181,7 +175,7 @@ class Additions:
         self._here.add(*self._order.level(entry.priority, entry.start), entry)
 
     def mark_seen(self, fingerprint: bytes) -> bool:
-        """Mark a fingerprint as seen; whether it is known to be."""
+        """Whether it is known to be seen already."""
         seen_key = self._seen_key_of(fingerprint)
         if seen_key in self._known:
             return True
@@ -190,7 +184,7 @@ class Additions:
         return False
 
     def forget(self, fingerprint: bytes) -> bool:
-        """Have a fingerprint be no longer seen; whether it was known to be."""
+        """Whether it was known to be seen."""
         seen_key = self._seen_key_of(fingerprint)
         was_known = seen_key in self._known
         self._known.discard(seen_key)

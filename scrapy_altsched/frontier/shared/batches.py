@@ -19,16 +19,9 @@ from ..entry import Entry
 #: Version of the keys, of what they hold, and of batches.
 PROTOCOL = b"1"
 #: What ``shared.lua`` calls the kinds of changes: additions, and endings of leases.
-NUMBERS = {
-    Kind.ADDED_UNIQUE: 1,
-    Kind.ADDED: 2,
-    Kind.MARKED: 3,
-    Kind.FORGOTTEN: 4,
-    Kind.CHECKED: 5,
-    Kind.DONE: 1,
-    Kind.DIED: 2,
-    Kind.RELEASED: 3,
-}
+_ADDITIONS = (Kind.ADDED_UNIQUE, Kind.ADDED, Kind.MARKED, Kind.FORGOTTEN, Kind.CHECKED)
+_ENDINGS = (Kind.DONE, Kind.DIED, Kind.RELEASED)
+NUMBERS = {kind: at for kinds in (_ADDITIONS, _ENDINGS) for at, kind in enumerate(kinds, 1)}
 
 
 @dataclass(slots=True, eq=False)
@@ -74,30 +67,21 @@ class Ending:
 class Status(enum.Enum):
     """What became of a batch."""
 
-    #: It was applied, now or when it came first.
-    OK = b"OK"
-    #: The server does not know the worker's last batches: its history was rolled back.
-    GAP = b"GAP"
-    #: The server has later batches of this worker than this one.
-    STALE = b"STALE"
-    #: The crawl is gone, or is another one.
-    LOST = b"LOST"
-    #: The crawl had finished before this worker came.
-    FINISHED = b"FINISHED"
-    #: The crawl would be a new one, and the server has no memory for it.
-    FULL = b"FULL"
-    #: The server's data is of another version.
-    PROTOCOL = b"PROTOCOL"
+    OK = b"OK"  # It was applied, now or when it came first.
+    GAP = b"GAP"  # The worker's last batches are not known: the server's history was rolled back.
+    STALE = b"STALE"  # The server has later batches of this worker than this one.
+    LOST = b"LOST"  # The crawl is gone, or is another one.
+    FINISHED = b"FINISHED"  # The crawl had finished before this worker came.
+    FULL = b"FULL"  # The crawl would be a new one, and the server has no memory for it.
+    PROTOCOL = b"PROTOCOL"  # The server's data is of another version.
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
     """What the server answered.
 
-    :ivar crawl: the crawl's id.
     :ivar feeders: workers that have more to bring.
-    :ivar version: changes whenever anything happened.
-    :ivar epoch: changes whenever a seen key was removed.
+    :ivar version: changes whenever anything happened; *epoch*: whenever a seen key was removed.
     :ivar refused: numbers of additions that were seen (or, to be forgotten, were not).
     :ivar full: numbers of additions for which there was no memory.
     :ivar void: keys of leases that were not this worker's any more.

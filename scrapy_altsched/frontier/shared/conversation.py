@@ -12,21 +12,11 @@ from dataclasses import replace
 
 from ...errors import FrontierFailedError, StoreError
 from ...inflection import inflect
+from .. import events
 from ..changes import Kind
-from ..clock import Clock
-from ..contract import JobInfo, Pressure
+from ..contract import Pressure
 from ..entry import Lease
-from ..events import (
-    AlreadyFinished,
-    Committed,
-    FrontierFailed,
-    FrontierLost,
-    LeaseLost,
-    LeasesReady,
-    OnEvent,
-    SeenInvalidated,
-    ServerRolledBack,
-)
+from ..options import Options, SharedOptions
 from ..store.records import Level, decode_suspicion, encode_suspicion
 from ..store.states import decode_value
 from ..suspects import Suspects, judge
@@ -34,13 +24,11 @@ from .additions import Additions
 from .batches import Ending, Reply, Status
 from .leases import Leases, MemoryOnly
 from .record import Record
-from .sending import Link, Sender
-from .stall import Stall
+from .sending import Link, Sender, Stall
 from .stream import EncodedBatch, Stream
 
 #: Changes with which a batch is sent at once, and seconds for which fewer wait for company.
-_ENOUGH = 250
-_LINGER = 0.02
+_ENOUGH, _LINGER = 250, 0.02
 #: Changes without an answer, as when the server is down, with which start() waits: 10 to 20 MB.
 _MOST_UNANSWERED = 10_000
 #: Leases are renewed as often as this in the time after which they expire.
@@ -52,12 +40,9 @@ _SILENCE = 30.0
 class Phase(enum.IntEnum):
     """How far a worker is with a crawl; from each it may only go on."""
 
-    #: Its first batch has no answer yet, or suspects are being evaluated.
-    JOINING = 0
-    #: It leases, and its leases are renewed.
-    TAKING_PART = 1
-    #: Its last batch, which gives back what it has leased, is sent.
-    LEAVING = 2
+    JOINING = 0  # Its first batch has no answer yet, or suspects are being evaluated.
+    TAKING_PART = 1  # It leases, and its leases are renewed.
+    LEAVING = 2  # Its last batch, which gives back what it has leased, is sent.
     #: Nothing can be said any more: the crawl had finished before this worker came, is gone, or
     #: cannot be talked of; or the worker has left.
     CLOSED = 3
@@ -66,45 +51,36 @@ class Phase(enum.IntEnum):
 class Conversation:
     """What this worker and the server know of each other.
 
-    :param prefetch: how many requests may be leased before they are asked for.
-    :param lease_timeout: seconds after which leases of a worker expire that is not heard of.
-    :param waits: whether the crawl is to stay open as long as this worker lives.
+    The parameters are those of :class:`.frontier.SharedFrontier`.
+
     :ivar job: what is known of the crawl.
     :ivar pressure: what waits for an answer.
     :ivar is_waiting: whether the crawl waits for something to lease.
-    :ivar is_cut_off: whether nothing will ever be stored, as the crawl is gone or had finished.
     """
 
     def __init__(
         self,
-        clock: Clock,
+        options: Options,
         stream: Stream,
         link: Link,
         record: Record,
-        *,
-        here: MemoryOnly,
-        suspects: Suspects,
-        leases: Leases,
-        additions: Additions,
-        on_event: OnEvent,
-        prefetch: int,
-        lease_timeout: float,
-        waits: bool,
+        shared: SharedOptions,
+        on_event: events.OnEvent,
     ) -> None:
-        self._clock = clock
+        self._clock = clock = options.clock
         self._stream = stream
         self._record = record
         self._link = link
         self._sender = Sender(stream, link, clock, self._build, on_event)
-        self._here = here
-        self._suspects = suspects
-        self._leases = leases
-        self._additions = additions
         self._on_event = on_event
-        self._prefetch = prefetch
-        self._renew_every = lease_timeout / _RENEWALS
-        self._waits = waits
-        self.job: JobInfo = record.job
+        self._prefetch = shared.prefetch
+        self._renew_every = shared.lease_timeout / _RENEWALS
+        self._waits = shared.idle == "wait"
+        self.here = MemoryOnly()
+        self.suspects = Suspects({}, options, record.run.leases, on_event)
+        self.leases = Leases(self.here, self.suspects)
+        self.additions = Additions(options, stream, self.here, on_event)
+        self.job = record.job
         self.pressure = Pressure(limit=_MOST_UNANSWERED)
         self._phase = Phase.JOINING
         #: With which the server has refused a batch for good, if it has.
@@ -115,28 +91,27 @@ class Conversation:
         #: Whether anything was stored since the last commit was told of, and whether any lease has
         #: ended since the log of them was begun.
         self._is_unreported = self._has_ended = False
-        self.is_waiting = False
+        self.is_waiting = self._is_start_over = False
         #: Whether the batch in flight, or the last one, asked for something to lease.
         self._has_asked = False
-        self._is_start_over = False
         #: Whether an answer was waited for in vain, and none has come since.
         self._is_given_up = False
         self._heard_at = clock.monotonic()
-        self._stall = Stall(clock, self._progress, self._why_stalled, on_event)
+        self._stall = Stall(clock, self._look, on_event)
 
     @property
     def is_over(self) -> bool:
-        """Whether there is nothing left to talk of."""
         return self._sender.is_over
 
     @property
     def is_cut_off(self) -> bool:
+        """Whether nothing will ever be stored, as the crawl is gone or had finished."""
         return self._phase is Phase.CLOSED and self._failure is None
 
     @property
     def is_feeding(self) -> bool:
         """Whether this worker may bring requests that no lease accounts for."""
-        is_bringing = self._additions.undecided > 0 or self._here.left > 0
+        is_bringing = self.additions.undecided > 0 or self.here.left > 0
         return self._waits or not self._is_start_over or is_bringing
 
     # Beginning and end
@@ -153,8 +128,7 @@ class Conversation:
 
         :param timeout: seconds to wait.
         :return: the status of the last answer; ``None``: none came.
-        :raises StoreError: what this worker keeps on its own cannot be written, or the server has
-            answered only once.
+        :raises StoreError: the record cannot be written, or the server has answered only once.
         :raises FrontierFailedError: there will be no answer.
         """
         stream, record = self._stream, self._record
@@ -170,7 +144,7 @@ class Conversation:
         if self._status is Status.OK:
             if stream.reply.finished:
                 # It has been here before, and may bring something new.
-                self._on_event(AlreadyFinished())
+                self._on_event(events.AlreadyFinished())
             self._judge_last_death()
             # The crawl may be dropped or replaced meanwhile.
             self.wait_for_answers(max(0.0, deadline - self._clock.monotonic()))
@@ -185,13 +159,12 @@ class Conversation:
         return self._status
 
     def _judge_last_death(self) -> None:
-        suspects = self._suspects
-        stored = dict(suspects.suspicions)
+        suspects, stored = self.suspects, dict(self.suspects.suspicions)
         for fingerprint, suspicion in judge(stored, self._record.evidence).items():
             if suspicion != stored.get(fingerprint):
                 self._stream.judge(fingerprint, encode_suspicion(suspicion))
                 suspects.hold_against(fingerprint, suspicion)
-        leased = {lease.entry.fingerprint for lease in self._leases.fetched}
+        leased = {lease.entry.fingerprint for lease in self.leases.fetched}
         for fingerprint in suspects.suspicions.keys() - leased:
             suspects.clear(fingerprint)
         self.job = replace(
@@ -204,12 +177,11 @@ class Conversation:
     def leave(self, timeout: float) -> None:
         """Say all that is left, give back what is leased, and leave the crawl.
 
-        :param timeout: seconds to wait for the server.
-        :raises StoreError: it has not answered.
+        :raises StoreError: the server has not answered within *timeout* seconds.
         :raises FrontierFailedError: it cannot.
         """
         deadline = self._deadline(timeout)
-        self._free_endings()
+        self.commit()
         is_gone = False
         while not is_gone and not self.is_over:
             if not self._stream.is_in_flight:
@@ -220,7 +192,7 @@ class Conversation:
                 changes = self._stream.unacknowledged
                 raise StoreError(
                     f"The Redis server did not answer for {timeout:g} s: this worker's last"
-                    f" {changes} {inflect(changes, 'change', 'changes')} may not be saved, and what"
+                    f" {changes} {inflect(changes, 'change')} may not be saved, and what"
                     " it had leased is crawled again by the others."
                 )
         self._check()
@@ -270,47 +242,42 @@ class Conversation:
 
     def end(self, lease: Lease, kind: Kind, reason: bytes = b"") -> None:
         """Tell how a lease has ended, with the next commit; if it is still this worker's."""
-        if self._leases.by_key.get(lease.key) is not lease:
+        if self.leases.by_key.get(lease.key) is not lease:
             return
-        self._leases.lose(lease.key)
-        if kind is not Kind.RELEASED and self._suspects.suspicions:
-            self._suspects.clear(lease.entry.fingerprint)
-        after = self._additions.rests_after(lease.origin)
+        self.leases.lose(lease.key)
+        if kind is not Kind.RELEASED and self.suspects.suspicions:
+            self.suspects.clear(lease.entry.fingerprint)
+        after = self.additions.rests_after(lease.origin)
         upto = self._stream.last_addition
         self._stream.end(Ending(lease.key, kind, after, upto, reason, lease.entry))
         self.pressure.changes += 1
 
     def give_back_fetched(self) -> None:
         """Let others have what was fetched ahead."""
-        last = self._stream.last_addition
-        for lease in self._leases.fetched:
-            if self._leases.lose(lease.key) is lease:
-                self._stream.end(Ending(lease.key, Kind.RELEASED, last, last))
-                self.pressure.changes += 1
-                self.pressure.urgent = True
-        self._leases.fetched.clear()
+        for lease in self.leases.fetched:
+            # It rests on nothing.
+            lease.origin = self.additions.revision, self._stream.last_addition
+            self.end(lease, Kind.RELEASED)
+            self.pressure.urgent = True
+        self.leases.fetched.clear()
 
     def commit(self) -> None:
         """Let what has ended be told."""
-        self._free_endings()
+        self.additions.free_ended()
+        self._stream.release_endings()
         self.pressure.urgent = False
         self._measure()
         if self._stream.waiting:
             self.note_change()
 
-    def _free_endings(self) -> None:
-        self._additions.free_ended()
-        self._stream.release_endings()
-
     def _measure(self) -> None:
-        self.pressure.changes = self._stream.held + self._additions.held
+        self.pressure.changes = self._stream.held + self.additions.held
         self.pressure.unacknowledged = self._stream.unacknowledged
 
     def wait_for_answers(self, timeout: float) -> None:
         """Wait until everything is answered, but for what the server has no memory for.
 
-        :param timeout: seconds.
-        :raises StoreError: it was not.
+        :raises StoreError: it was not within *timeout* seconds.
         :raises FrontierFailedError: it never will be.
         """
         stream, deadline = self._stream, self._deadline(timeout)
@@ -340,12 +307,13 @@ class Conversation:
         if self._failure is not None:
             raise self._failure
 
-    def _progress(self) -> tuple[int, ...]:
-        return self._stream.reply.version, self._commits, self._leases.given
+    def _look(self) -> tuple[object, str]:
+        """What any progress changes, and why there may be none."""
+        return (self._stream.reply.version, self._commits, self.leases.given), self._why_stalled()
 
     def _why_stalled(self) -> str:
         stream, reply = self._stream, self._stream.reply
-        if self.is_over or self._leases.given:
+        if self.is_over or self.leases.given:
             return ""
         if stream.is_in_flight and self._clock.monotonic() - self._heard_at > _SILENCE:
             return "the server does not answer"
@@ -365,7 +333,7 @@ class Conversation:
         return ""
 
     def _build(self) -> EncodedBatch:
-        fetched, alone = len(self._leases.fetched), self._suspects.alone
+        fetched, alone = len(self.leases.fetched), self.suspects.alone
         # A batch that goes anyway brings more than would be asked for.
         is_low = self.is_waiting or fetched < self._prefetch * 3 // 4
         may_lease = self._phase is Phase.TAKING_PART and alone is None
@@ -378,29 +346,26 @@ class Conversation:
             waits=self._waits and not is_leaving,
             leaving=is_leaving,
             alone=b"" if alone is None else alone.entry.fingerprint,
-            watched=b"".join(lease.entry.fingerprint for lease in self._suspects.watched.values()),
+            watched=b"".join(lease.entry.fingerprint for lease in self.suspects.watched.values()),
         )
 
     # What is heard
 
     def take_replies(self, timeout: float = 0.0) -> bool:
-        """Take what the server has answered; whether it has.
-
-        :param timeout: seconds to wait for it.
-        """
+        """Take what the server has answered, or answers within *timeout* s; whether it has."""
         try:
             reply = self._link.take(timeout)
         except FrontierFailedError as error:
             if not self.is_over:
                 self._failure = error
-                self._cut_off(FrontierFailed(error))
+                self._cut_off(events.FrontierFailed(error))
             return False
         if reply is None or self.is_over:
             return False
         self._take_reply(reply)
         return True
 
-    def _cut_off(self, event: FrontierFailed | FrontierLost) -> None:
+    def _cut_off(self, event: events.FrontierFailed | events.FrontierLost) -> None:
         """There will be no answer any more; if it has not joined yet, joining raises that."""
         was_joining = self._phase is Phase.JOINING
         self._sender.is_over = True
@@ -416,17 +381,17 @@ class Conversation:
         else:
             self._status = reply.status
             if reply.status is not Status.FINISHED:
-                self._cut_off(FrontierLost())
+                self._cut_off(events.FrontierLost())
                 return
             self._stream.reply = reply
             self._sender.is_over = True
             self._enter(Phase.CLOSED)
-            self._on_event(AlreadyFinished())
+            self._on_event(events.AlreadyFinished())
             return
         self._measure()
         if self._stream.is_full:
             self._sender.plan_again()
-        if self._leases.is_announcing:
+        if self.leases.is_announcing:
             self.flush_soon()
         elif self._stream.waiting:
             self.note_change()
@@ -438,10 +403,10 @@ class Conversation:
             self._sender.plan(self._renew_every)
 
     def _take(self, reply: Reply) -> None:
-        leases, here = self._leases, self._here
+        leases, here = self.leases, self.here
         if reply.epoch != self._stream.reply.epoch:
-            self._additions.forget_known()
-            self._on_event(SeenInvalidated())
+            self.additions.forget_known()
+            self._on_event(events.SeenInvalidated())
         self._is_given_up = False
         self._heard_at = self._clock.monotonic()
         decided, over = self._stream.acknowledge(reply)
@@ -450,14 +415,13 @@ class Conversation:
         self._sender.note_answer(is_refused=bool(reply.full), is_taken=is_taken)
         had_here = len(here.pending)
         for addition in decided:
-            self._additions.settle(addition, is_accepted=addition.number not in refused)
-        if reply.void:
-            void = set(reply.void)
-            for ending in over:
-                if ending.key in void and ending.entry is not None:
-                    self._on_event(LeaseLost(ending.entry))
-            for key in reply.void:
-                self._lose(key)
+            self.additions.settle(addition, is_accepted=addition.number not in refused)
+        void = set(reply.void)
+        for ending in over if void else ():
+            if ending.key in void and ending.entry is not None:
+                self._on_event(events.LeaseLost(ending.entry))
+        for key in reply.void:
+            self._lose(key)
         self._take_leases(reply)
         if reply.finished:
             # No worker has leased anything any more: this one's leases have expired long ago.
@@ -467,15 +431,15 @@ class Conversation:
         is_done = not self.is_feeding and not self._stream.unacknowledged
         self._sender.is_over = reply.finished and is_done
         if self._sender.is_over:
-            self._on_event(LeasesReady())
+            self._on_event(events.LeasesReady())
         if self._has_asked:
             self._sender.note_poll(is_useful=bool(reply.leases))
         # Those that are withheld may be waiting for nothing else to be pending.
-        may_isolate = bool(self._suspects.withheld) and not reply.pending
+        may_isolate = bool(self.suspects.withheld) and not reply.pending
         is_ready = bool(reply.leases) or len(here.pending) > had_here or may_isolate
         if (leases.mark_announced(reply.told) or is_ready) and self.is_waiting:
             self.is_waiting = False
-            self._on_event(LeasesReady())
+            self._on_event(events.LeasesReady())
         self._has_ended |= bool(over)
         self._is_unreported |= bool(over or decided)
         # What was added meanwhile is not stored yet, and must not be taken to be.
@@ -483,7 +447,7 @@ class Conversation:
             self._note_committed()
 
     def _take_leases(self, reply: Reply) -> None:
-        origin = self._additions.revision, self._stream.last_addition
+        origin = self.additions.revision, self._stream.last_addition
         leased = reply.leases
         if self._phase is Phase.JOINING:
             leased = sorted(leased, key=lambda lease: lease[0][8:])
@@ -491,26 +455,23 @@ class Conversation:
             if row:
                 # It may have expired unnoticed, and been leased to this worker once more.
                 self._lose(key)
-                self._leases.take(Lease(key, decode_value(row), origin))
+                self.leases.take(Lease(key, decode_value(row), origin))
         for fingerprint, suspicion in reply.suspicions:
-            self._suspects.hold_against(fingerprint, decode_suspicion(suspicion))
+            self.suspects.hold_against(fingerprint, decode_suspicion(suspicion))
 
     def _lose(self, key: bytes) -> None:
-        lost = self._leases.lose(key)
+        lost = self.leases.lose(key)
         if lost is not None:
-            self._on_event(LeaseLost(lost.entry))
+            self._on_event(events.LeaseLost(lost.entry))
 
     def _note_committed(self) -> None:
         self._commits += 1
         self._is_unreported = False
         if self._has_ended:
             self._has_ended = False
-            self._record.run.restart_leases(
-                (lease.entry.fingerprint, lease is self._suspects.alone, lease.in_hand)
-                for lease in self._leases.given_out()
-                if not lease.held
-            )
-        self._on_event(Committed(self._commits))
+            leased = (lease for lease in self.leases.given_out() if not lease.held)
+            self._record.run.restart_leases(self.suspects.describe(leased))
+        self._on_event(events.Committed(self._commits))
 
     def _start_again(self) -> None:
         """Begin a new stream, since the server has lost what was sent last.
@@ -519,17 +480,17 @@ class Conversation:
         been added by, or found to be known by, and is worked on again.
         """
         stream = self._stream
-        self._additions.reset()
+        self.additions.reset()
         self._release_doubtful_leases()
         self.pressure.changes = 0
-        stream.restart(self._leases.by_key)
+        stream.restart(self.leases.by_key)
         with suppress(StoreError):  # its leases go back by timeout then, if it dies
             self._record.note_tokens([*stream.earlier, stream.token], stream.crawl)
         self._is_start_over = False
-        self._on_event(SeenInvalidated())
-        self._on_event(ServerRolledBack())
+        self._on_event(events.SeenInvalidated())
+        self._on_event(events.ServerRolledBack())
 
     def _release_doubtful_leases(self) -> None:
-        for lease in list(self._leases.given_out()):
-            if lease.origin[0] != self._additions.revision:
+        for lease in list(self.leases.given_out()):
+            if lease.origin[0] != self.additions.revision:
                 self._lose(lease.key)

@@ -14,8 +14,7 @@ from .batches import Reply, parse_reply
 from .stream import EncodedBatch
 
 #: Seconds between two attempts, at first and at most.
-_BACKOFF_FIRST = 0.05
-_BACKOFF_MOST = 5.0
+_BACKOFF_FIRST, _BACKOFF_MOST = 0.05, 5.0
 #: Seconds for which handing over a batch to the thread may take.
 _HAND_OVER_WITHIN = 0.001
 
@@ -23,10 +22,6 @@ _HAND_OVER_WITHIN = 0.001
 class Exchange:
     """The :class:`~.sending.Link` whose batches are answered on a thread of its own.
 
-    A batch that fails is sent again unchanged: by its number the server knows whether it was
-    applied.
-
-    :param client: must not send anything again by itself, which it would do without being asked.
     :param wake: called on the thread whenever there is something to :meth:`take`.
     :param fail: called on the thread with the first of failures in a row.
     """

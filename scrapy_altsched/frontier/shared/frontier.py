@@ -15,12 +15,8 @@ from ..dead_letter import DeadLetter
 from ..entry import Counts, Entry, Lease
 from ..events import OnEvent, ignore_events
 from ..forks import Owner
-from ..options import Options
-from ..suspects import Suspects
-from .additions import Additions
+from ..options import Options, SharedOptions
 from .conversation import Conversation
-from .keys import SeenKeyOf, seen_key_of
-from .leases import Leases, MemoryOnly
 from .record import Record
 from .sending import Link
 from .stream import Stream
@@ -32,21 +28,14 @@ _WAIT_WITHIN = 20.0
 ReadDead = Callable[[], Iterable[tuple[bytes, DeadLetter, bytes]]]
 
 _NO_NOTES: Mapping[str, bytes] = {}
-_EMPTY = Waiting(Reason.EMPTY)
-_FETCHING = Waiting(Reason.FETCHING)
-_ELSEWHERE = Waiting(Reason.ELSEWHERE)
-_ISOLATING = Waiting(Reason.ISOLATING)
 
 
 class SharedFrontier:
     """A :class:`~..contract.Frontier` whose requests are on a server, for many workers.
 
-    :param stream: what this worker sends.
-    :param link: where it sends it to.
+    :param stream: what this worker sends, over *link*.
     :param record: what this worker keeps on its own disk.
-    :param prefetch, lease_timeout, waits: as in :class:`.conversation.Conversation`.
     :param on_event: told of what is known only later, from within calls and :attr:`take_replies`.
-    :param seen_key_of: what the crawl keeps of a fingerprint.
     :param read_dead: reads the dead letters of the crawl, waiting for the server.
     """
 
@@ -56,44 +45,26 @@ class SharedFrontier:
         stream: Stream,
         link: Link,
         record: Record,
-        *,
-        prefetch: int = 100,
-        lease_timeout: float = 60.0,
-        waits: bool = False,
+        shared: SharedOptions,
         on_event: OnEvent = ignore_events,
-        seen_key_of: SeenKeyOf = seen_key_of,
         read_dead: ReadDead = tuple,
     ) -> None:
         #: Checks that this is the process that opened the frontier.
         self.check_owner = Owner().check
         self._stream = stream
         self._run = run = record.run
-        self._prefetch = prefetch
+        self._prefetch = shared.prefetch
         self._read_dead = read_dead
-        self._here = here = MemoryOnly()
-        self._suspects = suspects = Suspects({}, options, run.leases, on_event)
-        self._leases = Leases(here, suspects, run.leases, on_event)
-        self._additions = Additions(options, stream, here, on_event, seen_key_of)
-        self._server = server = Conversation(
-            options.clock,
-            stream,
-            link,
-            record,
-            here=here,
-            suspects=suspects,
-            leases=self._leases,
-            additions=self._additions,
-            on_event=on_event,
-            prefetch=prefetch,
-            lease_timeout=lease_timeout,
-            waits=waits,
-        )
+        self._server = server = Conversation(options, stream, link, record, shared, on_event)
+        self._here, self._leases = server.here, server.leases
+        self._suspects, self._additions = server.suspects, server.additions
         self.pressure = server.pressure
         self._is_closed = False
         # What others do for it.
         self.join, self.take_replies = server.join, server.take_replies
         self.note_start_end = server.note_start_end
-        self.note_response, self.note_closing = suspects.note_response, suspects.note_closing
+        self.note_response = server.suspects.note_response
+        self.note_closing = server.suspects.note_closing
         self.note, self.sync, self.end = run.note, run.sync, run.end
 
     @property
@@ -139,28 +110,28 @@ class SharedFrontier:
             if leases.is_announcing:
                 server.request_leases()
                 server.flush_soon()
-                return _FETCHING
+                return Waiting(Reason.FETCHING)
         else:
             lease = leases.next()
             if lease is not None:
                 leases.hand_out(lease)
         if lease is None:
             server.request_leases()
-            return self._why_none()
+            return Waiting(self._why_none())
         if lease.key:
             lease.origin = self._additions.revision, self._stream.last_addition
         if len(leases.fetched) < self._prefetch // 2:
             server.flush_soon()
         return lease
 
-    def _why_none(self) -> Waiting:
+    def _why_none(self) -> Reason:
         if self._server.is_over:
-            return _EMPTY
+            return Reason.EMPTY
         if self._suspects.matters and self._suspects.withheld:
-            return _ISOLATING
+            return Reason.ISOLATING
         if self._additions.undecided or self._stream.reply.pending:
-            return _FETCHING
-        return _ELSEWHERE
+            return Reason.FETCHING
+        return Reason.ELSEWHERE
 
     def finish(self, lease: Lease) -> None:
         self._end(lease, Kind.DONE)

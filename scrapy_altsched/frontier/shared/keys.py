@@ -9,21 +9,10 @@ from hashlib import blake2b
 #: probability of 4e-9.
 SEEN_KEY_BYTES = 10
 _SHA1_BYTES = 20
-#: Fingerprint -> what is kept of it.
-SeenKeyOf = Callable[[bytes], bytes]
+_NAMES = b"meta pending ready busy workers deadlines feeding dead suspects heard".split()
+_TYPES = b"hash zset zset hash hash zset zset hash hash zset".split()
 #: The first keys of each call, in the order of ``shared.lua``, and their types.
-FIXED = {
-    b"meta": b"hash",
-    b"pending": b"zset",
-    b"ready": b"zset",
-    b"busy": b"hash",
-    b"workers": b"hash",
-    b"deadlines": b"zset",
-    b"feeding": b"zset",
-    b"dead": b"hash",
-    b"suspects": b"hash",
-    b"heard": b"zset",
-}
+FIXED = dict(zip(_NAMES, _TYPES, strict=True))
 
 
 def seen_key_of(fingerprint: bytes) -> bytes:
@@ -62,10 +51,11 @@ def field_of(seen_key: bytes) -> bytes:
 
 
 class Keys:
-    """The keys of a crawl, of which there is one partition so far.
+    """The keys of the crawl with this name, of which there is one partition so far.
 
-    :param crawl: the crawl's name.
     :ivar fixed: those of :data:`FIXED`.
+    :ivar of_requeue: those of ``requeue.lua``.
+    :ivar seen_key_of: what all workers of the crawl keep of a fingerprint.
     """
 
     def __init__(self, crawl: str) -> None:
@@ -73,8 +63,8 @@ class Keys:
         self.fixed = [prefix + name for name in FIXED]
         self.meta, self.pending, _, _, self.workers, self.deadlines = self.fixed[:6]
         self.dead, self.heard = self.fixed[7], self.fixed[9]
-        #: Those of ``requeue.lua``.
         self.of_requeue = [*self.fixed[:4], self.dead]
+        self.seen_key_of: Callable[[bytes], bytes] = seen_key_of
 
     def leases(self, token: bytes) -> bytes:
         """Where the requests are that a worker has leased."""

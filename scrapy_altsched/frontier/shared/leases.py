@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from ..changes import Kind
 from ..dead_letter import DeadLetter
 from ..entry import Entry, Lease
-from ..events import LeaseUnrecorded, OnEvent
-from ..store.lease_log import ALONE, LEASED, LeaseLog, NullLeaseLog
 from ..suspects import Suspects
 
 
@@ -49,32 +47,22 @@ class Leases:
     to blame if this worker cannot.
 
     :param here: requests that no server has.
-    :param log: where leases are recorded.
     :ivar by_key: all that the server has leased to this worker.
     :ivar fetched: those of them that were not asked for yet.
     :ivar given: how many are handed out and not over, those of *here* included.
     """
 
-    def __init__(
-        self,
-        here: MemoryOnly,
-        suspects: Suspects,
-        log: LeaseLog | NullLeaseLog,
-        on_event: OnEvent,
-    ) -> None:
+    def __init__(self, here: MemoryOnly, suspects: Suspects) -> None:
         self.by_key: dict[bytes, Lease] = {}
         self.fetched: deque[Lease] = deque()
         self.given = 0
         self._here = here
         self._suspects = suspects
-        self._log = log
-        self._on_event = on_event
         #: A suspect that is handed out next, and whether the server knows.
         self._announced: Lease | None = None
         self._is_known = False
 
     def take(self, lease: Lease) -> None:
-        """Take what the server has leased."""
         self.by_key[lease.key] = lease
         self.fetched.append(lease)
 
@@ -93,18 +81,13 @@ class Leases:
     def hand_out(self, lease: Lease) -> Lease:
         """Record that it is worked on now."""
         self.given += 1
-        try:
-            what = ALONE if lease is self._suspects.alone else LEASED
-            self._log.note(lease.entry.fingerprint, what)
-        except OSError:
-            self._on_event(LeaseUnrecorded())
+        self._suspects.note_lease(lease)
         return lease
 
     def end(self, lease: Lease) -> bool:
-        """One that was handed out is over; whether it was the one that was leased alone."""
+        """One that was handed out is over; whether it was alone."""
         self.given -= 1
-        self._log.note_over(lease.entry.fingerprint)
-        return self._suspects.matters and self._suspects.note_end(lease)
+        return self._suspects.note_over(lease)
 
     def lose(self, key: bytes) -> Lease | None:
         """Drop one that is this worker's no longer, if it was."""
@@ -127,10 +110,7 @@ class Leases:
         return self._announced is not None and not self._is_known
 
     def mark_announced(self, told: Sequence[bytes]) -> bool:
-        """Note what the server knows; whether what was announced is among it, for the first time.
-
-        :param told: fingerprint of the one that is alone, and those of others, joined.
-        """
+        """Whether *told*, as in a reply, has what was announced, for the first time."""
         if self._announced is None or self._is_known:
             return False
         name, (alone, watched) = self._announced.entry.fingerprint, told
@@ -153,16 +133,14 @@ class Leases:
             self._announced = None
             if held is announced:
                 return self.hand_out(announced)
-            suspects.note_end(announced)
+            suspects.discard_lease(announced)
         lease = suspects.next(
             self.next,
             give_up,
             in_flight=self.given > 0,
             others=lambda: others or bool(self.fetched),
         )
-        if lease is None:
-            return None
-        if suspects.is_watched(lease):
+        if lease is not None and (lease is suspects.alone or lease.key in suspects.watched):
             self._announced, self._is_known = lease, False
             return None
-        return self.hand_out(lease)
+        return None if lease is None else self.hand_out(lease)

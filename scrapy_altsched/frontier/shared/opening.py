@@ -20,7 +20,7 @@ from ..store.journal import Journal
 from .batches import Status
 from .exchange import Exchange
 from .frontier import SharedFrontier
-from .keys import FIXED, Keys, seen_key_of, seen_key_of_sha1
+from .keys import FIXED, Keys, seen_key_of_sha1
 from .operating import HASHED, SharedCrawl, new_token
 from .record import Record, open_record
 from .stream import Stream
@@ -33,10 +33,9 @@ _OPEN_WITHIN = 30.0
 class Worker:
     """What joins a crawl.
 
-    :ivar spider: the spider's name.
     :ivar fingerprints: what makes its fingerprints, as a note about them says.
     :ivar are_sha1: whether all of them are SHA-1 hashes, of which the beginning tells pages apart.
-    :ivar jobdir: its job directory, absolute; ``None``: it keeps nothing on its own.
+    :ivar jobdir: its absolute path; ``None``: nothing is kept on this machine.
     :ivar check: called when the job directory is this process's, before it joins.
     :ivar wake: has something called on the crawl's thread, from another one.
     :ivar fail: called there with the first of failures in a row.
@@ -100,49 +99,50 @@ def _commands(keys: Keys) -> Sequence[Sequence[str | bytes | int]]:
     ]
 
 
+@dataclass
 class _Opening:
-    """A worker that is about to join a crawl on a server."""
+    """A worker that is about to join a crawl on a server.
 
-    def __init__(
-        self, client: redis.Redis, shared: SharedOptions, options: Options, worker: Worker
-    ) -> None:
-        self._client = client
-        self._shared = shared
-        self._options = options
-        self._worker = worker
-        self.crawl = SharedCrawl(client, shared.key)
-        self._about = {
-            "spider": worker.spider,
-            "order": str(options.order),
-            "fingerprints": worker.fingerprints.decode() + ("" if worker.are_sha1 else HASHED),
+    :ivar known_id: the crawl's id; empty: there is none yet.
+    """
+
+    client: redis.Redis
+    shared: SharedOptions
+    options: Options
+    worker: Worker
+    known_id: bytes = b""
+    restarts: bool = False
+
+    def __post_init__(self) -> None:
+        self.crawl = SharedCrawl(self.client, self.shared.key)
+        if self.worker.are_sha1:
+            self.crawl.keys.seen_key_of = seen_key_of_sha1
+        fingerprints = self.worker.fingerprints.decode()
+        self.about = {
+            "spider": self.worker.spider,
+            "order": str(self.options.order),
+            "fingerprints": fingerprints + ("" if self.worker.are_sha1 else HASHED),
         }
-        self._cuts_fingerprints = worker.are_sha1
-        #: The crawl's id; empty: there is none yet.
-        self._id = b""
-        self._restarts = False
 
     def look(self) -> None:
-        """See whether it is a crawl that this worker can join; nothing on the server is changed.
-
-        :raises ConfigError: it is not.
-        """
-        with explain_errors(self._client):
+        """See whether it is a crawl that this worker can join; nothing on the server is changed."""
+        with explain_errors(self.client):
             for key, kind in zip(self.crawl.keys.fixed, FIXED.values(), strict=True):
-                if self._client.type(key) not in (kind, b"none"):
+                if self.client.type(key) not in (kind, b"none"):
                     raise ConfigError(
                         f"The key {key.decode()!r} of the Redis server at"
-                        f" {address_of(self._client)} is another program's: set ALTSCHED_SHARED_KEY"
+                        f" {address_of(self.client)} is another program's: set ALTSCHED_SHARED_KEY"
                         " to another name, or REDIS_DB to another database."
                     )
         found = self.crawl.find("state", "about")
         if found is not None:
-            self._id, state, about = found
-            self._restarts = state == b"finished" and self._shared.restart
-            if not self._restarts:
+            self.known_id, state, about = found
+            self.restarts = state == b"finished" and self.shared.restart
+            if not self.restarts:
                 self._compare(json.loads(about))
 
     def _compare(self, theirs: dict[str, str]) -> None:
-        ours, begun = self._about, f"The shared crawl {self.crawl.name} was begun"
+        ours, begun = self.about, f"The shared crawl {self.crawl.name} was begun"
         if theirs["spider"] != ours["spider"]:
             raise ConfigError(
                 f"The shared crawl {self.crawl.name} is of spider {theirs['spider']!r}, not of"
@@ -156,12 +156,12 @@ class _Opening:
                 " Scrapy."
             )
         if theirs["fingerprints"] + HASHED == ours["fingerprints"]:
-            self._cuts_fingerprints = True
-            self._worker.warn(
+            self.crawl.keys.seen_key_of = seen_key_of_sha1
+            self.worker.warn(
                 f"{begun} by a version of scrapy_altsched that keeps no more than the first 10 of a"
                 " fingerprint's 20 bytes, and goes on so. If those of this project's own"
                 " fingerprinter or filter can begin alike, pages are missing: stop the workers,"
-                f" run: scrapy altsched drop {quote(self._shared.key)}, and crawl again."
+                f" run: scrapy altsched drop {quote(self.shared.key)}, and crawl again."
             )
         elif theirs["fingerprints"] != ours["fingerprints"]:
             raise ConfigError(
@@ -171,24 +171,20 @@ class _Opening:
             )
 
     def open_record(self) -> Record:
-        """Open what the worker keeps on its own.
-
-        :raises AltschedError: it cannot be used, or tells of a crawl that the server has lost.
-        """
-        worker = self._worker
+        worker = self.worker
         if worker.jobdir is None:
             return Record(MemoryRun())
         journal = Journal(worker.jobdir, worker.spider)
         try:
             worker.check()
             record = open_record(journal, self.crawl.name)
-            if record.crawl and not self._id and record.job.resumed:
+            if record.crawl and not self.known_id and record.job.resumed:
                 raise SharedError(
                     f"The shared crawl {self.crawl.name}, in which JOBDIR {worker.jobdir} took"
                     " part, is not there any more. Restore the server's data; or delete the JOBDIR"
                     " to begin a new crawl."
                 )
-            if record.crawl != self._id:
+            if record.crawl != self.known_id:
                 record.leave_crawl()
         except BaseException:
             with suppress(StoreError):
@@ -197,17 +193,13 @@ class _Opening:
         return record
 
     def join(self, record: Record, on_event: OnEvent) -> SharedFrontier:
-        """Join with the first batch, and wait for its answer.
-
-        :raises SharedError: there was none in time.
-        """
-        shared, worker, restarts = self._shared, self._worker, self._restarts
+        shared, worker, restarts = self.shared, self.worker, self.restarts
         stream = Stream(
             self.crawl.keys,
             new_token,
-            json.dumps(self._about).encode(),
+            json.dumps(self.about).encode(),
             int(shared.lease_timeout * 1000),
-            crawl=b"" if restarts else self._id,
+            crawl=b"" if restarts else self.known_id,
             earlier=() if restarts else record.tokens,
             suspected=record.evidence.in_flight,
             restarts=restarts,
@@ -215,48 +207,39 @@ class _Opening:
         failures: list[AltschedError] = []
 
         def note_failure(error: redis.RedisError) -> None:
-            failure = explain(error, self._client, later=True)
+            failure = explain(error, self.client, later=True)
             failures[:] = [failure]
             worker.wake(lambda: worker.fail(failure))
 
         link = Exchange(
-            self._client, lambda: worker.wake(lambda: frontier.take_replies()), note_failure
+            self.client, lambda: worker.wake(lambda: frontier.take_replies()), note_failure
         )
         frontier = SharedFrontier(
-            self._options,
-            stream,
-            link,
-            record,
-            prefetch=shared.prefetch,
-            lease_timeout=shared.lease_timeout,
-            waits=shared.idle == "wait",
-            on_event=on_event,
-            seen_key_of=seen_key_of_sha1 if self._cuts_fingerprints else seen_key_of,
-            read_dead=self.crawl.read_dead,
+            self.options, stream, link, record, shared, on_event, self.crawl.read_dead
         )
-        name = f"The shared crawl {self.crawl.name}"
+        name = f"shared crawl {self.crawl.name}"
         try:
             match frontier.join(_OPEN_WITHIN):
                 case None:
                     why = f" {failures[0]}" if failures else ""
                     raise SharedError(
-                        f"This worker could not join the shared crawl {self.crawl.name} within"
-                        f" {_OPEN_WITHIN:g} s. Start it again when the server answers.{why}"
+                        f"This worker could not join the {name} within {_OPEN_WITHIN:g} s. Start it"
+                        f" again when the server answers.{why}"
                     )
                 case Status.FULL:
                     raise SharedError(
-                        f"{name} cannot begin, as the server's memory is full: raise its maxmemory"
-                        " (redis-cli CONFIG SET maxmemory ...), or delete what is not needed, such"
-                        " as another shared crawl: scrapy altsched drop KEY"
+                        f"The {name} cannot begin, as the server's memory is full: raise its"
+                        " maxmemory (redis-cli CONFIG SET maxmemory ...), or delete what is not"
+                        " needed, such as another shared crawl: scrapy altsched drop KEY"
                     )
                 case Status.LOST | Status.PROTOCOL:
                     raise SharedError(
-                        f"{name} was replaced while this worker joined it. Start it again."
+                        f"The {name} was replaced while this worker joined it. Start it again."
                     )
         except BaseException:
             frontier.abandon()
             raise
-        if restarts and stream.crawl != self._id:
+        if restarts and stream.crawl != self.known_id:
             with suppress(redis.RedisError):  # what was seen before takes memory, no more
-                self.crawl.unlink_seen(self._id)
+                self.crawl.unlink_seen(self.known_id)
         return frontier

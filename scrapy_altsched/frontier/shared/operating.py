@@ -49,8 +49,6 @@ def new_token() -> bytes:
 class CrawlState:
     """What is known of a crawl at one moment.
 
-    :ivar spider: its spider's name.
-    :ivar finished: whether nothing is left to do.
     :ivar workers: how many are heard of.
     :ivar large_buckets: of the buckets of seen URLs that were looked at, how many take four times
         the memory.
@@ -67,7 +65,6 @@ class SharedCrawl:
     """A crawl on a server.
 
     :param key: the crawl's name.
-    :ivar keys: where it is.
     :ivar name: what messages call it.
 
     Every method raises :exc:`ConfigError` if a setting has to be changed, here or on the server,
@@ -108,7 +105,7 @@ class SharedCrawl:
         return found
 
     def look(self) -> CrawlState:
-        """Look at it, without changing anything."""
+        """How it stands; nothing is changed."""
         keys = self.keys
         crawl, about = self._look_up("about")
         with explain_errors(self._client):
@@ -171,7 +168,7 @@ class SharedCrawl:
     def unlink_seen(self, crawl: bytes) -> None:
         """Delete what was seen in the crawl with this id.
 
-        :raises redis.RedisError: it failed, or some of it is left.
+        :raises redis.RedisError: some of it is left.
         """
         self._unlink(self.keys.buckets(crawl))
 
@@ -197,12 +194,10 @@ class SharedCrawl:
                     yield key, DeadLetter.parse(reason.decode("utf-8", "replace")), value
 
     def requeue(self, chosen: Sequence[bytes]) -> int:
-        """Make dead letters pending again, each at its old place; some hundreds at a time.
+        """Make dead letters pending again, by their keys; how many of them were dead letters still.
 
         A crawl that had finished is open again: a worker that is started goes on with it.
 
-        :param chosen: their keys.
-        :return: how many of them were dead letters still.
         :raises SharedError: as above; those of earlier portions are pending then.
         """
         count = 0

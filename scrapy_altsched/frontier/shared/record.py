@@ -29,10 +29,7 @@ _TOKEN_BYTES = 16
 
 
 def crawl_of(rows: Rows) -> str | None:
-    """The shared crawl that a worker's job directory takes part in; ``None``: it is no worker's.
-
-    :raises StoreError: it cannot be read.
-    """
+    """The shared crawl that a worker's job directory takes part in; ``None``: it is no worker's."""
     name = rows.note(CRAWL)
     return None if name is None else name.decode()
 
@@ -42,7 +39,6 @@ def refuse_worker(rows: Rows, path: Path, remedy: str) -> None:
 
     :param remedy: what to do instead, in a sentence.
     :raises JobdirMismatchError: it is one.
-    :raises StoreError: it cannot be read.
     """
     name = crawl_of(rows)
     if name is not None:
@@ -55,11 +51,9 @@ def refuse_worker(rows: Rows, path: Path, remedy: str) -> None:
 class Record:
     """What a worker keeps on its own.
 
-    :param run: of its job directory, or of none.
     :param name: the crawl's name, and where its server is.
     :ivar crawl: id of the crawl that it took part in; empty: of none.
     :ivar tokens: those by which the server may know it.
-    :ivar evidence: what is known of how it died.
     :raises StoreError: the job directory cannot be read.
     """
 
@@ -88,18 +82,12 @@ class Record:
         self.job = replace(self.job, resumed=False)
 
     def note_tokens(self, tokens: Sequence[bytes], crawl: bytes) -> None:
-        """Write by which tokens the server may know this worker.
-
-        :raises StoreError: it could not be written.
-        """
         self.run.write_notes({_TOKENS: b"".join(tokens), _ID: crawl, CRAWL: self._name})
 
 
 def open_record(journal: Journal, name: str) -> Record:
     """The record in a job directory.
 
-    :param journal: an open one.
-    :param name: the crawl's name, and where its server is.
     :raises JobdirMismatchError: the directory is another crawl's; nothing in it was changed.
     :raises StoreError: it cannot be read.
     """

@@ -1,4 +1,4 @@
-"""When the next batch is sent, and how long to wait for an answer."""
+"""When the next batch is sent, and when it is said that nothing goes on."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ..clock import Call, Clock
-from ..events import MemoryFull, OnEvent
+from ..events import MemoryFull, OnEvent, Stalled
 from .batches import Reply
 from .stream import EncodedBatch, Stream
 
 #: Seconds between two questions of a worker that has nothing to do, at first and at most.
-_POLL_FIRST = 0.01
-_POLL_MOST = 0.25
+_POLL_FIRST, _POLL_MOST = 0.01, 0.25
 #: Seconds after which what the server had no memory for is sent again, at first and at most.
-_AGAIN_FIRST = 0.1
-_AGAIN_MOST = 5.0
+_AGAIN_FIRST, _AGAIN_MOST = 0.1, 5.0
 #: Seconds for which a server must have had memory before it is said once more that it has none.
 _SAID_EVERY = 60.0
+#: Seconds without progress after which it is said, and between two looks.
+_STALLED_AFTER = 60.0
+_LOOK_EVERY = 10.0
 
 
 class Link(Protocol):
@@ -65,9 +66,8 @@ class Sender:
         self._due = float("inf")
         self._poll = _POLL_FIRST
         self._again_at, self._pause = 0.0, _AGAIN_FIRST
-        self._is_said = False
-        #: Since when the server has had memory.
-        self._roomy_since = 0.0
+        #: When the server had no memory.
+        self._refused_at = float("-inf")
         self.is_over = False
 
     def plan(self, seconds: float) -> None:
@@ -97,7 +97,7 @@ class Sender:
         self._link.send(self._build())
 
     def note_poll(self, *, is_useful: bool) -> None:
-        """What was asked for is answered, with something to lease or without."""
+        """There was something to lease, or not."""
         self._poll = _POLL_FIRST if is_useful else min(self._poll * 2, _POLL_MOST)
 
     def note_answer(self, *, is_refused: bool, is_taken: bool) -> None:
@@ -106,15 +106,12 @@ class Sender:
         if is_refused:
             self._again_at = now + self._pause
             self._pause = min(self._pause * 2, _AGAIN_MOST)
-            self._roomy_since = now
-            if not self._is_said:
-                self._is_said = True
+            # A server that is nearly full has memory for some in between.
+            is_new, self._refused_at = now - self._refused_at > _SAID_EVERY, now
+            if is_new:
                 self._on_event(MemoryFull(self._stream.unacknowledged))
         elif is_taken:
             self._pause = _AGAIN_FIRST
-        if self._is_said and not self._stream.is_full and now - self._roomy_since > _SAID_EVERY:
-            # A server that is nearly full has memory for some in between.
-            self._is_said = False
 
     def close(self) -> None:
         self.is_over = True
@@ -125,3 +122,46 @@ class Sender:
         if self._call is not None:
             self._call.cancel()
         self._call, self._due = None, float("inf")
+
+
+class Stall:
+    """Looks every so often whether anything has changed, and says so if nothing has for long.
+
+    :param look: what is different after any progress, and why there may be none, as a sentence;
+        empty: there is nothing to do now, or it is being done.
+    """
+
+    def __init__(
+        self, clock: Clock, look: Callable[[], tuple[object, str]], on_event: OnEvent
+    ) -> None:
+        self._clock = clock
+        self._look_at = look
+        self._on_event = on_event
+        self._last: object = None
+        self._since = 0.0
+        self._is_stalled = False
+        self._call: Call | None = None
+
+    def start(self) -> None:
+        self._since = self._clock.monotonic()
+        self._plan()
+
+    def stop(self) -> None:
+        if self._call is not None:
+            self._call.cancel()
+
+    def _plan(self) -> None:
+        self._call = self._clock.call_at(self._clock.monotonic() + _LOOK_EVERY, self._look)
+
+    def _look(self) -> None:
+        self._plan()
+        now, (progress, why) = self._clock.monotonic(), self._look_at()
+        seconds = now - self._since
+        if progress != self._last or not why:
+            self._last, self._since = progress, now
+            if self._is_stalled:
+                self._is_stalled = False
+                self._on_event(Stalled(seconds, ""))
+        elif seconds >= _STALLED_AFTER and not self._is_stalled:
+            self._is_stalled = True
+            self._on_event(Stalled(seconds, why))

@@ -14,7 +14,6 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import NamedTuple
 
 from ..changes import Kind
@@ -43,11 +42,10 @@ class Stream:
     :param about: what the crawl is to be created with, if it does not exist yet.
     :param timeout: ms for which leases last after a batch.
     :param crawl: the crawl's id, if it is known.
-    :param earlier: tokens of the same worker before it was started again; it takes all of their
-        leases.
+    :param earlier: tokens of the same worker before it was started again, or has begun a new
+        stream; it takes their leases.
     :param suspected: fingerprints of which the first answer says what is held against them.
     :param restarts: whether a crawl that is finished starts again from nothing.
-    :ivar earlier: tokens that the server may know, and that are this worker's no longer.
     :ivar last_addition: number of the last addition.
     :ivar reply: what the server answered last.
     :ivar is_full: whether the server had no memory for additions.
@@ -64,7 +62,7 @@ class Stream:
         suspected: Collection[bytes] = (),
         restarts: bool = False,
     ) -> None:
-        self._keys = keys
+        self.keys = keys
         self._new_token = new_token
         self._about = about
         self._timeout = timeout
@@ -77,15 +75,14 @@ class Stream:
         self._number = 0
         #: Keys of the leases that the first batch of a stream keeps; ``None``: all.
         self._kept: list[bytes] | None = None
-        #: Fingerprint -> what is held against it from now on, and of these, what was sent.
+        #: Fingerprint -> what is held against it from now on.
         self._judged: dict[bytes, bytes] = {}
-        self._judged_sent: dict[bytes, bytes] = {}
         self.last_addition = 0
         self._additions: list[Addition] = []
-        self._endings: deque[Ending] = deque()
-        #: How many of them, from the first on, may be sent.
-        self._free = 0
-        self._sent: tuple[list[Addition], list[Ending]] | None = None
+        #: Endings that must not be sent yet, and that may be.
+        self._held: list[Ending] = []
+        self._free: deque[Ending] = deque()
+        self._sent: tuple[list[Addition], list[Ending], dict[bytes, bytes]] | None = None
         #: Whether additions wait until :meth:`try_again`, and the endings that rest on them.
         self.is_full = self._is_resting = False
         self._resting: list[Ending] = []
@@ -98,19 +95,20 @@ class Stream:
     def waiting(self) -> int:
         """How many changes could be sent now."""
         additions = 0 if self._is_resting else len(self._additions)
-        return additions + self._free + len(self._judged)
+        return additions + len(self._free) + len(self._judged)
 
     @property
     def unacknowledged(self) -> int:
         """How many changes have no answer yet, those that must not be sent yet included."""
-        sent = len(self._sent[0]) + len(self._sent[1]) if self._sent else 0
-        judged = len(self._judged) + len(self._judged_sent)
-        return len(self._additions) + len(self._endings) + len(self._resting) + sent + judged
+        endings = len(self._held) + len(self._free) + len(self._resting)
+        sent = self._sent
+        in_flight = len(sent[0]) + len(sent[1]) + len(sent[2]) if sent else 0
+        return len(self._additions) + endings + len(self._judged) + in_flight
 
     @property
     def held(self) -> int:
         """How many changes must not be sent yet."""
-        return len(self._endings) - self._free
+        return len(self._held)
 
     @property
     def last_answered(self) -> int:
@@ -121,20 +119,19 @@ class Stream:
         return self.last_addition
 
     def add(self, addition: Addition) -> None:
-        """Send an addition as soon as may be."""
         self.last_addition += 1
         addition.number = self.last_addition
         self._additions.append(addition)
 
     def end(self, ending: Ending) -> None:
         """Send an ending, after the next :meth:`release_endings`."""
-        self._endings.append(ending)
+        self._held.append(ending)
 
     def release_endings(self) -> None:
-        self._free = len(self._endings)
+        self._free += self._held
+        self._held.clear()
 
     def judge(self, fingerprint: bytes, suspicion: bytes) -> None:
-        """Send what is held against a request from now on; empty: nothing."""
         self._judged[fingerprint] = suspicion
 
     def try_again(self) -> None:
@@ -157,18 +154,17 @@ class Stream:
 
         :param want: how many requests to lease.
         :param feeding: whether this worker has more to bring.
-        :param waits: whether it will be feeding as long as it lives: it opens a crawl again that is
-            finished.
+        :param waits: whether it will be feeding as long as it lives: a finished crawl is reopened.
         :param leaving: whether this worker ends: what it has leased goes back.
         :param alone: fingerprint of a request that is worked on alone, from the answer on.
-        :param watched: fingerprints of suspects that are worked on next to others, likewise,
-            joined.
+        :param watched: fingerprints of suspects next to others, likewise, joined.
         """
         assert self._sent is None
-        self._sent = additions, endings = self._take_additions(), self._take_endings()
-        self._judged_sent, self._judged = self._judged, {}
+        sent = self._take_additions(), self._take_endings(), self._judged
+        self._sent = additions, endings, judged = sent
+        self._judged = {}
         self._number += 1
-        keys = [*self._keys.fixed, self._keys.leases(self.token)]
+        keys = [*self.keys.fixed, self.keys.leases(self.token)]
         places: dict[bytes, int] = {}
 
         def place(key: bytes) -> int:
@@ -178,55 +174,33 @@ class Stream:
 
         adopt: object = False
         if self._number == 1 and self.earlier:
-            old = [
-                part for token in self.earlier for part in (token, place(self._keys.leases(token)))
-            ]
+            old: list[object] = []
+            for token in self.earlier:
+                old += token, place(self.keys.leases(token))
             adopt = [old, False if self._kept is None else self._kept, self._suspected]
-        late = self.reply.late
-        is_idle = not (feeding or self.reply.pending or self.reply.leased or self.reply.feeders)
-        flat_additions: list[object] = []
+        changes: list[object] = []
         for addition in additions:
             at, field = 0, b""
             if addition.kind is not Kind.ADDED:
-                bucket = self._keys.bucket(self.crawl, addition.seen_key)
+                bucket = self.keys.bucket(self.crawl, addition.seen_key)
                 at = places.get(bucket) or place(bucket)
                 field = field_of(addition.seen_key)
-            flat_additions += (
-                addition.number,
-                NUMBERS[addition.kind],
-                at,
-                field,
-                addition.slot,
-                addition.level,
-                addition.inverted,
-                addition.row,
-            )
-        flat_endings: list[object] = []
+            changes += addition.number, NUMBERS[addition.kind], at, field, addition.slot
+            changes += addition.level, addition.inverted, addition.row
+        ends: list[object] = []
         for ending in endings:
-            kind = NUMBERS[ending.kind]
-            flat_endings += ending.key, kind, ending.after, ending.upto, ending.reason
+            ends += ending.key, NUMBERS[ending.kind], ending.after, ending.upto, ending.reason
+        reply = self.reply
+        is_idle = not (feeding or reply.pending or reply.leased or reply.feeders)
+        observed = reply.version if is_idle else -1
+        overdue = [reply.late, place(self.keys.leases(reply.late))] if reply.late else False
         assert self.crawl or not additions
-        blob = pack(
-            [
-                PROTOCOL,
-                self.crawl,
-                self.token,
-                self._number,
-                b"waits" if feeding and waits else feeding,
-                want,
-                flat_additions,
-                flat_endings,
-                adopt,
-                self.reply.version if is_idle else -1,
-                [late, place(self._keys.leases(late))] if late else False,
-                self._timeout,
-                False if self.crawl else [self.token, self._about, self._restarts],
-                leaving,
-                [alone, watched],
-                [part for pair in self._judged_sent.items() for part in pair],
-            ]
-        )
-        return EncodedBatch(keys, blob)
+        create = False if self.crawl else [self.token, self._about, self._restarts]
+        flat_judged = [part for pair in judged.items() for part in pair]
+        whose = [PROTOCOL, self.crawl, self.token, self._number]
+        batch = [*whose, b"waits" if feeding and waits else feeding, want, changes, ends, adopt]
+        batch += observed, overdue, self._timeout, create, leaving, [alone, watched], flat_judged
+        return EncodedBatch(keys, pack(batch))
 
     def _take_additions(self) -> list[Addition]:
         if self._is_resting:
@@ -242,12 +216,10 @@ class Stream:
         return taken
 
     def _take_endings(self) -> list[Ending]:
-        """Take the endings that nothing unsent may belong to."""
         taken: list[Ending] = []
         kept: list[Ending] = []
         while self._free and len(taken) < _MOST:
-            ending = self._endings.popleft()
-            self._free -= 1
+            ending = self._free.popleft()
             (kept if self._depends_on_unsent(ending) else taken).append(ending)
         self._keep(kept)
         return taken
@@ -257,8 +229,7 @@ class Stream:
         if self._is_resting:
             self._resting += endings
         else:
-            self._endings.extendleft(reversed(endings))
-            self._free += len(endings)
+            self._free.extendleft(reversed(endings))
 
     def _depends_on_unsent(self, ending: Ending) -> bool:
         unsent = self._additions
@@ -268,14 +239,12 @@ class Stream:
     def acknowledge(self, reply: Reply) -> tuple[list[Addition], list[Ending]]:
         """Take the answer to the batch in flight; what was not applied is sent again.
 
-        :return: additions that the server has decided on; endings that are stored now, if they were
-            still this worker's to tell, and those that will not be sent, as the server no longer
-            has their leases.
+        :return: additions that are decided on; endings that are stored now, if they were still this
+            worker's to tell, and those that will not be sent, as the server lacks their leases.
         """
         assert self._sent is not None
-        (additions, endings), self._sent = self._sent, None
+        (additions, endings, _), self._sent = self._sent, None
         self.earlier.clear()
-        self._judged_sent.clear()
         self.reply, self.crawl = reply, reply.crawl
         full, skipped = set(reply.full), set(reply.skipped)
         if additions:
@@ -292,10 +261,12 @@ class Stream:
 
         After it has lost its latest changes, their keys may soon be those of other requests.
         """
-        dropped = [ending for ending in (*self._endings, *self._resting) if ending.key in void]
-        self._free -= sum(ending.key in void for ending in islice(self._endings, self._free))
-        self._endings = deque(ending for ending in self._endings if ending.key not in void)
-        self._resting = [ending for ending in self._resting if ending.key not in void]
+        dropped = []
+        for queue in (self._free, self._held, self._resting):
+            endings = list(queue)
+            queue.clear()
+            queue.extend(ending for ending in endings if ending.key not in void)
+            dropped += [ending for ending in endings if ending.key in void]
         return dropped
 
     def restart(self, kept: Collection[bytes]) -> None:
@@ -308,12 +279,10 @@ class Stream:
         """
         if self._sent is not None:
             self._additions[:0] = self._sent[0]
+            self._judged = self._sent[2] | self._judged
         self._sent = None
-        self._endings.clear()
-        self._resting = []
-        self._free = 0
-        self._judged = {**self._judged_sent, **self._judged}
-        self._judged_sent = {}
+        for queue in (self._free, self._held, self._resting):
+            queue.clear()
         self.earlier.append(self.token)
         self.token = self._new_token()
         self._number = 0

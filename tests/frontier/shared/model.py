@@ -17,6 +17,7 @@ import redis
 
 from scrapy_altsched.frontier import Entry, Lease, Options, Order
 from scrapy_altsched.frontier.events import AlreadyFinished, Event, FrontierLost, ServerRolledBack
+from scrapy_altsched.frontier.options import SharedOptions
 from scrapy_altsched.frontier.shared.batches import Reply, parse_reply
 from scrapy_altsched.frontier.shared.frontier import SharedFrontier
 from scrapy_altsched.frontier.shared.keys import Keys
@@ -230,9 +231,8 @@ class Worker:
             stream,
             self.wire,
             record,
-            prefetch=4,
-            lease_timeout=_LEASE / 1000,
-            on_event=self.on_event,
+            SharedOptions(key="model", prefetch=4, lease_timeout=_LEASE / 1000),
+            self.on_event,
         )
         self.pages: list[Page] = []
         self.stopped_until = 0
