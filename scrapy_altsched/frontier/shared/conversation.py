@@ -51,8 +51,9 @@ class Phase(enum.IntEnum):
 class Conversation:
     """What this worker and the server know of each other.
 
-    The parameters are those of :class:`.frontier.SharedFrontier`.
-
+    :param stream: what this worker sends, over *link*.
+    :param record: what this worker keeps on its own disk.
+    :param on_event: told of what is known only later.
     :ivar job: what is known of the crawl.
     :ivar pressure: what waits for an answer.
     :ivar is_waiting: whether the crawl waits for something to lease.
@@ -68,12 +69,12 @@ class Conversation:
         on_event: events.OnEvent,
     ) -> None:
         self._clock = clock = options.clock
-        self._stream = stream
-        self._record = record
+        self.stream = stream
+        self.record = record
         self._link = link
         self._sender = Sender(stream, link, clock, self._build, on_event)
         self._on_event = on_event
-        self._prefetch = shared.prefetch
+        self.prefetch = shared.prefetch
         self._renew_every = shared.lease_timeout / _RENEWALS
         self._waits = shared.idle == "wait"
         self.here = MemoryOnly()
@@ -131,7 +132,7 @@ class Conversation:
         :raises StoreError: the record cannot be written, or the server has answered only once.
         :raises FrontierFailedError: there will be no answer.
         """
-        stream, record = self._stream, self._record
+        stream, record = self.stream, self.record
         record.note_tokens([*stream.earlier, stream.token], stream.crawl)
         deadline = self._clock.monotonic() + timeout
         reply = None
@@ -160,16 +161,16 @@ class Conversation:
 
     def _judge_last_death(self) -> None:
         suspects, stored = self.suspects, dict(self.suspects.suspicions)
-        for fingerprint, suspicion in judge(stored, self._record.evidence).items():
+        for fingerprint, suspicion in judge(stored, self.record.evidence).items():
             if suspicion != stored.get(fingerprint):
-                self._stream.judge(fingerprint, encode_suspicion(suspicion))
+                self.stream.judge(fingerprint, encode_suspicion(suspicion))
                 suspects.hold_against(fingerprint, suspicion)
         leased = {lease.entry.fingerprint for lease in self.leases.fetched}
         for fingerprint in suspects.suspicions.keys() - leased:
             suspects.clear(fingerprint)
         self.job = replace(
             self.job,
-            resumed=self.job.resumed or self._stream.reply.accepted > 0,
+            resumed=self.job.resumed or self.stream.reply.accepted > 0,
             suspects=suspects.count(Level.SUSPECT),
             blamed=suspects.count(Level.BLAMED),
         )
@@ -182,26 +183,27 @@ class Conversation:
         """
         deadline = self._deadline(timeout)
         self.commit()
-        is_gone = False
-        while not is_gone and not self.is_over:
-            if not self._stream.is_in_flight:
-                is_gone = not self._stream.waiting
-                if is_gone:
-                    self._enter(Phase.LEAVING)
+        while self._phase is not Phase.LEAVING and not self.is_over:
+            if not (self.stream.is_in_flight or self.stream.waiting):
+                self._enter(Phase.LEAVING)
             if not self._exchange(deadline):
-                changes = self._stream.unacknowledged
                 raise StoreError(
                     f"The Redis server did not answer for {timeout:g} s: this worker's last"
-                    f" {changes} {inflect(changes, 'change')} may not be saved, and what"
-                    " it had leased is crawled again by the others."
+                    f" {self._count('change', 'changes')} may not be saved, and what it had leased"
+                    " is crawled again by the others."
                 )
         self._check()
-        if self._stream.is_full and (changes := self._stream.unacknowledged):
+        if self.stream.is_full and self.stream.unacknowledged:
             raise StoreError(
-                f"The Redis server's memory is full: {changes}"
-                f" {inflect(changes, 'change is', 'changes are')} not saved, and their pages are"
-                " crawled again. Raise its maxmemory, then start this worker again."
+                f"The Redis server's memory is full: {self._count('change is', 'changes are')} not"
+                " saved, and their pages are crawled again. Raise its maxmemory, then start this"
+                " worker again."
             )
+
+    def _count(self, one: str, many: str) -> str:
+        """How many changes have no answer."""
+        changes = self.stream.unacknowledged
+        return f"{changes} {inflect(changes, one, many)}"
 
     def note_start_end(self) -> None:
         self._is_start_over = True
@@ -223,10 +225,10 @@ class Conversation:
 
     def note_change(self) -> None:
         """Something is to be sent, soon or, if there is enough of it, now."""
-        self.pressure.unacknowledged = self._stream.unacknowledged
-        if self._stream.is_full and not self._stream.waiting:
+        self.pressure.unacknowledged = self.stream.unacknowledged
+        if self.stream.is_full and not self.stream.waiting:
             return  # it is sent with what is tried again
-        self._sender.plan(0.0 if self._stream.waiting >= _ENOUGH else _LINGER)
+        self._sender.plan(0.0 if self.stream.waiting >= _ENOUGH else _LINGER)
 
     def flush_soon(self) -> None:
         """Send what there is as soon as the last batch is answered."""
@@ -248,15 +250,15 @@ class Conversation:
         if kind is not Kind.RELEASED and self.suspects.suspicions:
             self.suspects.clear(lease.entry.fingerprint)
         after = self.additions.rests_after(lease.origin)
-        upto = self._stream.last_addition
-        self._stream.end(Ending(lease.key, kind, after, upto, reason, lease.entry))
+        upto = self.stream.last_addition
+        self.stream.end(Ending(lease.key, kind, after, upto, reason, lease.entry))
         self.pressure.changes += 1
 
     def give_back_fetched(self) -> None:
         """Let others have what was fetched ahead."""
         for lease in self.leases.fetched:
             # It rests on nothing.
-            lease.origin = self.additions.revision, self._stream.last_addition
+            lease.origin = self.additions.revision, self.stream.last_addition
             self.end(lease, Kind.RELEASED)
             self.pressure.urgent = True
         self.leases.fetched.clear()
@@ -264,15 +266,15 @@ class Conversation:
     def commit(self) -> None:
         """Let what has ended be told."""
         self.additions.free_ended()
-        self._stream.release_endings()
+        self.stream.release_endings()
         self.pressure.urgent = False
         self._measure()
-        if self._stream.waiting:
+        if self.stream.waiting:
             self.note_change()
 
     def _measure(self) -> None:
-        self.pressure.changes = self._stream.held + self.additions.held
-        self.pressure.unacknowledged = self._stream.unacknowledged
+        self.pressure.changes = self.stream.held + self.additions.held
+        self.pressure.unacknowledged = self.stream.unacknowledged
 
     def wait_for_answers(self, timeout: float) -> None:
         """Wait until everything is answered, but for what the server has no memory for.
@@ -280,17 +282,14 @@ class Conversation:
         :raises StoreError: it was not within *timeout* seconds.
         :raises FrontierFailedError: it never will be.
         """
-        stream, deadline = self._stream, self._deadline(timeout)
+        stream, deadline = self.stream, self._deadline(timeout)
         while stream.unacknowledged and not self.is_over:
             if stream.is_full and not stream.waiting:
                 return
             if not self._exchange(deadline):
                 self._is_given_up = True
-                changes = stream.unacknowledged
-                raise StoreError(
-                    f"The Redis server does not answer; {changes}"
-                    f" {inflect(changes, 'change waits', 'changes wait')} for it."
-                )
+                waiting = self._count("change waits", "changes wait")
+                raise StoreError(f"The Redis server does not answer; {waiting} for it.")
         self._check()
 
     def _deadline(self, timeout: float) -> float:
@@ -309,21 +308,17 @@ class Conversation:
 
     def _look(self) -> tuple[object, str]:
         """What any progress changes, and why there may be none."""
-        return (self._stream.reply.version, self._commits, self.leases.given), self._why_stalled()
+        return (self.stream.reply.version, self._commits, self.leases.given), self._why_stalled()
 
     def _why_stalled(self) -> str:
-        stream, reply = self._stream, self._stream.reply
+        stream, reply = self.stream, self.stream.reply
         if self.is_over or self.leases.given:
             return ""
         if stream.is_in_flight and self._clock.monotonic() - self._heard_at > _SILENCE:
             return "the server does not answer"
         if stream.is_full:
-            waiting = stream.unacknowledged
-            return (
-                f"the server's memory is full, and {waiting}"
-                f" {inflect(waiting, 'change of this worker waits', 'changes of this worker wait')}"
-                " for it"
-            )
+            waiting = self._count("change of this worker waits", "changes of this worker wait")
+            return f"the server's memory is full, and {waiting} for it"
         if self.is_waiting and reply.pending:
             requests = inflect(reply.pending, "pending request")
             return f"of {reply.pending} {requests} the server leases none to this worker"
@@ -335,12 +330,12 @@ class Conversation:
     def _build(self) -> EncodedBatch:
         fetched, alone = len(self.leases.fetched), self.suspects.alone
         # A batch that goes anyway brings more than would be asked for.
-        is_low = self.is_waiting or fetched < self._prefetch * 3 // 4
+        is_low = self.is_waiting or fetched < self.prefetch * 3 // 4
         may_lease = self._phase is Phase.TAKING_PART and alone is None
-        want = max(0, self._prefetch - fetched) if may_lease and is_low else 0
+        want = max(0, self.prefetch - fetched) if may_lease and is_low else 0
         self._has_asked = want > 0
         is_leaving = self._phase is Phase.LEAVING
-        return self._stream.build(
+        return self.stream.build(
             want=want,
             feeding=self.is_feeding,
             waits=self._waits and not is_leaving,
@@ -365,12 +360,12 @@ class Conversation:
         self._take_reply(reply)
         return True
 
-    def _cut_off(self, event: events.FrontierFailed | events.FrontierLost) -> None:
+    def _cut_off(self, event: events.Event, *, is_told: bool = False) -> None:
         """There will be no answer any more; if it has not joined yet, joining raises that."""
-        was_joining = self._phase is Phase.JOINING
+        is_told |= self._phase is not Phase.JOINING
         self._sender.is_over = True
         self._enter(Phase.CLOSED)
-        if not was_joining:
+        if is_told:
             self._on_event(event)
 
     def _take_reply(self, reply: Reply) -> None:
@@ -378,24 +373,22 @@ class Conversation:
             self._start_again()
         elif reply.status is Status.OK:
             self._take(reply)
+        elif reply.status is Status.FINISHED:
+            self._status, self.stream.reply = reply.status, reply
+            self._cut_off(events.AlreadyFinished(), is_told=True)
+            return
         else:
             self._status = reply.status
-            if reply.status is not Status.FINISHED:
-                self._cut_off(events.FrontierLost())
-                return
-            self._stream.reply = reply
-            self._sender.is_over = True
-            self._enter(Phase.CLOSED)
-            self._on_event(events.AlreadyFinished())
+            self._cut_off(events.FrontierLost())
             return
         self._measure()
-        if self._stream.is_full:
+        if self.stream.is_full:
             self._sender.plan_again()
         if self.leases.is_announcing:
             self.flush_soon()
-        elif self._stream.waiting:
+        elif self.stream.waiting:
             self.note_change()
-        elif self.is_waiting and not self._has_asked and self._stream.reply.pending:
+        elif self.is_waiting and not self._has_asked and self.stream.reply.pending:
             self.flush_soon()
         elif self.is_waiting:
             self._sender.plan_poll()
@@ -404,15 +397,15 @@ class Conversation:
 
     def _take(self, reply: Reply) -> None:
         leases, here = self.leases, self.here
-        if reply.epoch != self._stream.reply.epoch:
+        if reply.epoch != self.stream.reply.epoch:
             self.additions.forget_known()
             self._on_event(events.SeenInvalidated())
         self._is_given_up = False
         self._heard_at = self._clock.monotonic()
-        decided, over = self._stream.acknowledge(reply)
+        decided, over = self.stream.acknowledge(reply)
         refused = set(reply.refused)
         is_taken = len(decided) > len(refused)
-        self._sender.note_answer(is_refused=bool(reply.full), is_taken=is_taken)
+        self._sender.note_answer(reply, has_asked=self._has_asked, is_taken=is_taken)
         had_here = len(here.pending)
         for addition in decided:
             self.additions.settle(addition, is_accepted=addition.number not in refused)
@@ -428,12 +421,10 @@ class Conversation:
             for key in list(leases.by_key):
                 self._lose(key)
         # It may have more to bring, and so opens the crawl again.
-        is_done = not self.is_feeding and not self._stream.unacknowledged
+        is_done = not self.is_feeding and not self.stream.unacknowledged
         self._sender.is_over = reply.finished and is_done
         if self._sender.is_over:
             self._on_event(events.LeasesReady())
-        if self._has_asked:
-            self._sender.note_poll(is_useful=bool(reply.leases))
         # Those that are withheld may be waiting for nothing else to be pending.
         may_isolate = bool(self.suspects.withheld) and not reply.pending
         is_ready = bool(reply.leases) or len(here.pending) > had_here or may_isolate
@@ -443,11 +434,11 @@ class Conversation:
         self._has_ended |= bool(over)
         self._is_unreported |= bool(over or decided)
         # What was added meanwhile is not stored yet, and must not be taken to be.
-        if self._is_unreported and self._stream.unacknowledged == self._stream.held:
+        if self._is_unreported and self.stream.unacknowledged == self.stream.held:
             self._note_committed()
 
     def _take_leases(self, reply: Reply) -> None:
-        origin = self.additions.revision, self._stream.last_addition
+        origin = self.additions.revision, self.stream.last_addition
         leased = reply.leases
         if self._phase is Phase.JOINING:
             leased = sorted(leased, key=lambda lease: lease[0][8:])
@@ -470,7 +461,7 @@ class Conversation:
         if self._has_ended:
             self._has_ended = False
             leased = (lease for lease in self.leases.given_out() if not lease.held)
-            self._record.run.restart_leases(self.suspects.describe(leased))
+            self.record.run.restart_leases(self.suspects.describe(leased))
         self._on_event(events.Committed(self._commits))
 
     def _start_again(self) -> None:
@@ -479,13 +470,13 @@ class Conversation:
         What a page has led to may be lost with it.  So every page goes back that anything may have
         been added by, or found to be known by, and is worked on again.
         """
-        stream = self._stream
+        stream = self.stream
         self.additions.reset()
         self._release_doubtful_leases()
         self.pressure.changes = 0
         stream.restart(self.leases.by_key)
         with suppress(StoreError):  # its leases go back by timeout then, if it dies
-            self._record.note_tokens([*stream.earlier, stream.token], stream.crawl)
+            self.record.note_tokens([*stream.earlier, stream.token], stream.crawl)
         self._is_start_over = False
         self._on_event(events.SeenInvalidated())
         self._on_event(events.ServerRolledBack())

@@ -13,13 +13,8 @@ from ..changes import Kind
 from ..contract import Frontier, Gate, JobInfo, Reason, Verdict, Waiting
 from ..dead_letter import DeadLetter
 from ..entry import Counts, Entry, Lease
-from ..events import OnEvent, ignore_events
 from ..forks import Owner
-from ..options import Options, SharedOptions
 from .conversation import Conversation
-from .record import Record
-from .sending import Link
-from .stream import Stream
 
 #: Seconds for which a commit that waits, and closing, wait for the server.
 _WAIT_WITHIN = 20.0
@@ -33,36 +28,22 @@ _NO_NOTES: Mapping[str, bytes] = {}
 class SharedFrontier:
     """A :class:`~..contract.Frontier` whose requests are on a server, for many workers.
 
-    :param stream: what this worker sends, over *link*.
-    :param record: what this worker keeps on its own disk.
-    :param on_event: told of what is known only later, from within calls and :attr:`take_replies`.
     :param read_dead: reads the dead letters of the crawl, waiting for the server.
     """
 
-    def __init__(
-        self,
-        options: Options,
-        stream: Stream,
-        link: Link,
-        record: Record,
-        shared: SharedOptions,
-        on_event: OnEvent = ignore_events,
-        read_dead: ReadDead = tuple,
-    ) -> None:
+    def __init__(self, server: Conversation, read_dead: ReadDead = tuple) -> None:
         #: Checks that this is the process that opened the frontier.
         self.check_owner = Owner().check
-        self._stream = stream
-        self._run = run = record.run
-        self._prefetch = shared.prefetch
+        self._server = server
+        self._stream, self._prefetch = server.stream, server.prefetch
+        self._run = run = server.record.run
         self._read_dead = read_dead
-        self._server = server = Conversation(options, stream, link, record, shared, on_event)
         self._here, self._leases = server.here, server.leases
         self._suspects, self._additions = server.suspects, server.additions
         self.pressure = server.pressure
         self._is_closed = False
         # What others do for it.
-        self.join, self.take_replies = server.join, server.take_replies
-        self.note_start_end = server.note_start_end
+        self.take_replies, self.note_start_end = server.take_replies, server.note_start_end
         self.note_response = server.suspects.note_response
         self.note_closing = server.suspects.note_closing
         self.note, self.sync, self.end = run.note, run.sync, run.end

@@ -18,6 +18,7 @@ from ..options import Options, SharedOptions
 from ..store.job_run import MemoryRun
 from ..store.journal import Journal
 from .batches import Status
+from .conversation import Conversation
 from .exchange import Exchange
 from .frontier import SharedFrontier
 from .keys import FIXED, Keys, seen_key_of_sha1
@@ -211,15 +212,15 @@ class _Opening:
             failures[:] = [failure]
             worker.wake(lambda: worker.fail(failure))
 
-        link = Exchange(
-            self.client, lambda: worker.wake(lambda: frontier.take_replies()), note_failure
-        )
-        frontier = SharedFrontier(
-            self.options, stream, link, record, shared, on_event, self.crawl.read_dead
-        )
+        def wake() -> None:
+            worker.wake(server.take_replies)
+
+        link = Exchange(self.client, wake, note_failure)
+        server = Conversation(self.options, stream, link, record, shared, on_event)
+        frontier = SharedFrontier(server, self.crawl.read_dead)
         name = f"shared crawl {self.crawl.name}"
         try:
-            match frontier.join(_OPEN_WITHIN):
+            match server.join(_OPEN_WITHIN):
                 case None:
                     why = f" {failures[0]}" if failures else ""
                     raise SharedError(

@@ -1,8 +1,8 @@
-"""What a worker keeps on its own disk, if it has a job directory.
+"""What a worker keeps on its own disk, if it has a job directory: the requests are on the server.
 
-The requests are on the server.  Here are the tokens by which it knows this worker, which has its
-leases back at once when it is started again; what it had in flight, which tells what may have
-killed it; and the notes of feeds and ``spider.state``.
+Tokens by which the server knows this worker, which has its leases back at once when it is started
+again; what it had in flight, which tells what may have killed it; notes of feeds and
+``spider.state``.
 
 The server and a directory cannot be written in one step.  Notes are written before the endings
 that they belong to are sent: what a note counts as done may be done again, never the reverse.

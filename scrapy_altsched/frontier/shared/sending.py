@@ -96,14 +96,15 @@ class Sender:
             self._stream.try_again()
         self._link.send(self._build())
 
-    def note_poll(self, *, is_useful: bool) -> None:
-        """There was something to lease, or not."""
-        self._poll = _POLL_FIRST if is_useful else min(self._poll * 2, _POLL_MOST)
+    def note_answer(self, reply: Reply, *, has_asked: bool, is_taken: bool) -> None:
+        """A batch was answered that has asked for something to lease, or not.
 
-    def note_answer(self, *, is_refused: bool, is_taken: bool) -> None:
-        """A batch was answered, and additions in it were refused, or taken, or none was there."""
+        :param is_taken: whether additions in it were.
+        """
         now = self._clock.monotonic()
-        if is_refused:
+        if has_asked:
+            self._poll = _POLL_FIRST if reply.leases else min(self._poll * 2, _POLL_MOST)
+        if reply.full:
             self._again_at = now + self._pause
             self._pause = min(self._pause * 2, _AGAIN_MOST)
             # A server that is nearly full has memory for some in between.
