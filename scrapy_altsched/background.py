@@ -17,11 +17,9 @@ class Background(Generic[Task, Answer]):
     """A thread that is handed tasks, does one after the other, and answers each.
 
     What *work* raises ends the thread, and is raised again where answers are taken: *work* has to
-    handle the errors that it expects itself.  The process does not wait for the thread when it
-    ends.
+    handle the errors that it expects itself.  The process ends without waiting for the thread.
 
-    :param name: the thread's.
-    :param what: what the thread does, as in "The thread that *what* has ended".
+    :param what: what the thread does, as in "The thread that *what* has died".
     :param work: called on the thread with each task; returns the answer; ``None``: there is none.
     :param wake: called on the thread whenever there is something to :meth:`take`.
     :param end: called on the thread before it ends, in any case.

@@ -13,8 +13,10 @@ from scrapy_altsched.frontier.changes import Kind
 from scrapy_altsched.frontier.contract import Pressure
 from scrapy_altsched.frontier.dead_letter import DeadLetter
 from scrapy_altsched.frontier.events import Event, Refused
+from scrapy_altsched.frontier.options import SharedOptions
 from scrapy_altsched.frontier.shared.additions import Additions
 from scrapy_altsched.frontier.shared.batches import Addition
+from scrapy_altsched.frontier.shared.conversation import Conversation
 from scrapy_altsched.frontier.shared.exchange import Exchange
 from scrapy_altsched.frontier.shared.frontier import SharedFrontier
 from scrapy_altsched.frontier.shared.keys import Keys
@@ -71,17 +73,18 @@ class SettledShared:
             crawl=record.crawl,
             earlier=record.tokens,
         )
-        self._frontier = SharedFrontier(
+        server = Conversation(
             replace(options, clock=self._clock),
             self._stream,
             link or Exchange(client, lambda: None, self._failures.append),
             record,
-            prefetch=1,
-            on_event=self.events.append,
+            SharedOptions(key="test", prefetch=1),
+            self.events.append,
         )
+        self._frontier = SharedFrontier(server)
         self._additions = self._frontier._additions
         self._additions.__class__ = _Observed
-        self._frontier.join(30)
+        server.join(30)
         self._settle()
 
     def send(self) -> None:

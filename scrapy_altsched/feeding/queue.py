@@ -11,7 +11,7 @@ import redis
 
 from ..errors import ConfigError
 from ..redis_client.connection import address_of, explain_errors
-from ..redis_client.scripts import Script, read_script
+from ..redis_client.scripts import read_script
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class RedisQueue:
         self._taker = taker
         self._timeout = int(timeout * 1000)
         self.dead_key = f"{key}:dead"
-        self._script = Script(client, read_script(__package__, "queue.lua"))
+        self._script = client.register_script(read_script(__package__, "queue.lua"))
 
     def ask(self, question: Question) -> Answer:
         """Have a question answered, once.
@@ -99,7 +99,7 @@ class RedisQueue:
             use_bin_type=False,
         )
         with explain_errors(self._client):
-            reply = self._script.run(keys, blob)
+            reply = self._script(keys, [blob])
         fields: list[Any] = msgpack.unpackb(reply, raw=True, strict_map_key=False)
         if fields[0] != b"OK":
             raise ConfigError(

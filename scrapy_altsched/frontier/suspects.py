@@ -1,14 +1,14 @@
 """Crash suspects: requests that may have killed the process, identified while others go on.
 
 What a death tells is in the log of leases: which requests were in flight, and which of them *in
-hand*, that is, their response had been received and they were not over.  A page that kills does so
-in its callback, most often, or while it is parsed or stored; so those in hand are looked at first,
-and what was still downloading is suspected after several deaths only.  An operator's kill, a
-clean stop or a reboot must never make a dead letter of a page that just takes long.
+hand*: their response had been received and they were not over.  Most pages that kill do so in their
+callback, or while they are parsed or stored; so those in hand are looked at first, and what was
+still downloading is suspected after several deaths only.  An operator's kill, a clean stop or a
+reboot must never make a dead letter of a page that just takes long.
 
 ::
 
-    in flight at a death ──► FREE, ages ──► SUSPECT: one after the other, beside the others
+    in flight at a death ──► FREE, ages ──► SUSPECT: one after the other, next to the others
                                 │                │ another death, with others of them in hand
                                 │                ▼
                                 │           SUSPECT, narrowed: the same, more slowly
@@ -18,34 +18,34 @@ clean stop or a reboot must never make a dead letter of a page that just takes l
 
 A suspect that is over lets the next one in, and so does one that takes long: after 0.2 s, or 1 s if
 it is narrowed.  So pages whose callbacks take milliseconds are leased one at a time, and a death
-blames one of them; pages that take seconds are soon all in hand again, as before the death.  (With
-Scrapy 2.13 each page takes 0.1 s: ``scrapy.utils.defer._DEFER_DELAY``.)  If several suspects are in
-hand at a death, they are narrowed; one that is the only one is blamed at once.
+blames one of them; pages that take seconds are soon all in hand again.  (With Scrapy 2.13 each page
+takes 0.1 s: ``scrapy.utils.defer._DEFER_DELAY``.)
 
 Simulated with 2,000 pages and 32 in flight: a page that kills in its callback is a dead letter
 after 5 deaths, after 6 if suspects take long; in its download after 24 to 26; of the pages that an
-operator's 20 kills hit while they were downloading, none.  32 pages of 3 to 6 s each, all of them
-in hand when the process was killed, take 8.1 s after that, and 6.2 s without; one at a time they
-took 140 s.  Two other ways were simulated: half of the suspects at once takes 10.4 s, and 6 deaths
-also where callbacks are quick and all responses come at once; halving what is in hand at each death
-takes 10.4 s, and 8 or 9 deaths.  To blame only the one whose response came last does not find the
-killer, since Scrapy runs other callbacks in between.
+operator's 20 kills hit while they were downloading, none.  32 pages of 3 to 6 s each, all in hand
+when the process was killed, take 8.1 s after that, and 6.2 s without; one at a time they take 140.
+Worse: half of the suspects at once takes 10.4 s, and 6 deaths even where callbacks are quick;
+halving what is in hand at each death takes 10.4 s, and 8 or 9 deaths; the one whose response came
+last need not be the killer, since Scrapy runs other callbacks in between.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from .clock import Call, Clock
+from .clock import Call
+from .dead_letter import DeadLetter
 from .entry import Lease
-from .events import Isolated, IsolationEnded, LeasesReady, OnEvent
-from .store.lease_log import Evidence
+from .events import DeadLettered, Isolated, IsolationEnded, LeasesReady, LeaseUnrecorded, OnEvent
+from .options import Options
+from .store.lease_log import ALONE, LEASED, Evidence, LeaseLog, NullLeaseLog
 from .store.records import Level, Suspicion
 
-#: Quarters of a death: who is in flight ages by the first if nobody was in hand, by the second if
-#: somebody was; of the third age it is a suspect.
+#: Quarters of a death: what is in flight ages by the first if nothing was in hand, by the second if
+#: anything was; of the third age it is a suspect.
 _ALL_DOWNLOADING = 4
 _SOME_IN_HAND = 1
 _SUSPECT_AT = 12
@@ -61,52 +61,34 @@ _QUIET_WITHIN = 10.0
 
 
 def judge(stored: Mapping[bytes, Suspicion], evidence: Evidence) -> dict[bytes, Suspicion]:
-    """Fingerprint -> what is held against it after a death.
-
-    :param stored: what was held against requests before it.
-    """
+    """Fingerprint -> what is held against it after a death; *stored*: before."""
     found = dict(stored)
     if evidence.inconclusive:
         return found
+
+    def known(name: bytes) -> Suspicion:
+        return found.get(name, Suspicion())
+
     alone, in_hand = evidence.alone, evidence.in_hand
     if alone is not None:
-        # Whoever was let in beside it has nothing to do with it.
-        before = found.get(alone, Suspicion())
-        deaths = (
-            {"in_hand": before.in_hand + 1}
-            if alone in in_hand
-            else {"downloading": before.downloading + 1}
-        )
-        found[alone] = replace(before, level=Level.BLAMED, **deaths)
+        # What was let in next to it has nothing to do with it.
+        how = "in_hand" if alone in in_hand else "downloading"
+        deaths = {how: getattr(known(alone), how) + 1}
+        found[alone] = replace(known(alone), level=Level.BLAMED, **deaths)
         return found
-    suspects = {name for name in evidence.in_flight if _level(found, name) is Level.SUSPECT}
+    suspects = {name for name in evidence.in_flight if known(name).level is Level.SUSPECT}
     accused = suspects & in_hand or (set() if in_hand else suspects)
     for name in accused:
-        before = found[name]
-        if len(accused) == 1 or before.narrowed:
-            found[name] = replace(before, level=Level.BLAMED)
-        else:
-            found[name] = replace(before, narrowed=1)
-    if not suspects & in_hand:
-        for name in in_hand:
-            _suspect(found, name)
+        is_clear = len(accused) == 1 or known(name).narrowed
+        change = {"level": Level.BLAMED} if is_clear else {"narrowed": 1}
+        found[name] = replace(known(name), **change)
+    for name in in_hand if not suspects & in_hand else ():
+        found[name] = replace(known(name), level=max(known(name).level, Level.SUSPECT))
     for name in evidence.in_flight - in_hand:
-        before = found.get(name, Suspicion())
-        age = before.age + (_SOME_IN_HAND if in_hand else _ALL_DOWNLOADING)
-        found[name] = replace(before, age=min(age, _SUSPECT_AT))
-        if age >= _SUSPECT_AT:
-            _suspect(found, name)
+        age = min(known(name).age + (_SOME_IN_HAND if in_hand else _ALL_DOWNLOADING), _SUSPECT_AT)
+        least = Level.SUSPECT if age == _SUSPECT_AT else Level.FREE
+        found[name] = replace(known(name), age=age, level=max(known(name).level, least))
     return found
-
-
-def _level(suspicions: Mapping[bytes, Suspicion], fingerprint: bytes) -> Level:
-    suspicion = suspicions.get(fingerprint)
-    return Level.FREE if suspicion is None else suspicion.level
-
-
-def _suspect(suspicions: dict[bytes, Suspicion], fingerprint: bytes) -> None:
-    before = suspicions.get(fingerprint, Suspicion())
-    suspicions[fingerprint] = replace(before, level=max(before.level, Level.SUSPECT))
 
 
 class Suspects:
@@ -114,84 +96,72 @@ class Suspects:
 
     Nothing here is asked while :attr:`matters` is false, as it is in most crawls.
 
-    :param known: fingerprint -> what is held against it.
-    :param max_crashes: deaths alone, with the response in hand, that make a dead letter.
-    :param patience: seconds for which a request may hold up all others.
-    :param on_event: told what is done, and why, and when another one may be leased.
+    :param log: where leases are recorded.
     :ivar matters: whether there is a suspect, or a request leased alone.
     :ivar suspicions: fingerprint -> what is held against it.
     :ivar withheld: key -> lease of those that are in no queue and not leased yet.
-    :ivar beside: key -> lease of the suspects that are leased, beside others; the newest last.
+    :ivar watched: key -> lease of the suspects that are leased next to others; the newest last.
     :ivar alone: the one that is leased alone.
     """
 
     def __init__(
         self,
         known: Mapping[bytes, Suspicion],
-        *,
-        max_crashes: int,
-        patience: float,
-        clock: Clock,
+        options: Options,
+        log: LeaseLog | NullLeaseLog,
         on_event: OnEvent,
     ) -> None:
         self.suspicions = dict(known)
-        self._max_crashes = max_crashes
-        self._patience = patience
-        self._clock = clock
-        self._now = clock.monotonic
+        self._max_crashes = options.max_crashes
+        self._patience = options.patience
+        self._clock = options.clock
+        self._now = options.clock.monotonic
+        self._log = log
         self._on_event = on_event
         self.withheld: dict[bytes, Lease] = {}
         self._waiting: deque[Lease] = deque()
         self._blamed: deque[Lease] = deque()
-        self.beside: dict[bytes, Lease] = {}
+        self.watched: dict[bytes, Lease] = {}
         #: When the newest of these lets the next one in, and what asks for that one then.
         self._next_at = 0.0
         self._call: Call | None = None
         self.alone: Lease | None = None
         self._alone_until = 0.0
         self._alone_at = self._now() + _ALONE_EVERY
-        self.matters = False
         self._refresh()
 
     def count(self, level: Level) -> int:
-        """How many requests are of *level*."""
+        """How many requests are of this level."""
         return sum(suspicion.level is level for suspicion in self.suspicions.values())
-
-    def is_alone(self, lease: Lease) -> bool:
-        """Whether *lease* is the one that is leased alone."""
-        return lease is self.alone
 
     # What a frontier asks before it leases
 
     def next(
         self,
         take: Callable[[], Lease | None],
-        give_up: Callable[[Lease, str], None],
+        give_up: Callable[[Lease, DeadLetter], object],
         *,
-        in_flight: Callable[[], bool],
+        in_flight: bool,
         others: Callable[[], bool],
     ) -> Lease | None:
-        """The next request to be leased; :meth:`is_watched` tells of a possible killer.
+        """The next request to be leased; a suspect is in *watched* then, or is the one *alone*.
 
         :param take: takes the next one out of its queue, if there is one.
-        :param give_up: makes a dead letter of one that was taken, for a reason.
+        :param give_up: makes a dead letter of one that was taken.
         :param in_flight: whether anything is leased.
         :param others: whether anything else than those withheld is pending.
         """
-        while self._admit(in_flight=in_flight()):
-            lease = self._next_withheld(in_flight=in_flight(), others=others())
+        while self._admit(in_flight=in_flight):
+            lease = self._next_withheld(in_flight=in_flight, others=others)
             if lease is not None:
                 return lease
             lease = take()
             if lease is None or self._is_free(lease):
                 return lease
-            if reason := self._withhold(lease):
-                give_up(lease, reason)
+            if why := self._withhold(lease):
+                give_up(lease, why)
+                self._on_event(DeadLettered(lease.entry, why))
         return None
-
-    def is_watched(self, lease: Lease) -> bool:
-        """Whether *lease* is a suspect that is leased beside others, or the one that is alone."""
-        return lease is self.alone or lease.key in self.beside
 
     def _admit(self, *, in_flight: bool) -> bool:
         """Whether anything may be leased now."""
@@ -204,28 +174,32 @@ class Suspects:
             self._alone_at = now + _ALONE_EVERY
         return not (self._blamed and now >= self._alone_at and in_flight)
 
-    def _next_withheld(self, *, in_flight: bool, others: bool) -> Lease | None:
+    def _next_withheld(self, *, in_flight: bool, others: Callable[[], bool]) -> Lease | None:
         """One of those that wait outside of their queues, if it is its turn to be leased."""
         if self._waiting:
             if self._now() < self._next_at:
                 self._call = self._call or self._clock.call_at(self._next_at, self._ask)
                 return None
             lease = self._waiting.popleft()
-            self.beside[lease.key] = lease
+            self.watched[lease.key] = lease
             self._next_at = self._now() + self._pace(lease)
-        elif self._blamed and not in_flight and (not others or self._now() >= self._alone_at):
-            lease = self._blamed.popleft()
-            self._isolate(lease)
+        elif self._blamed and not in_flight and (self._now() >= self._alone_at or not others()):
+            self.alone = lease = self._blamed.popleft()
+            self._alone_until = self._now() + self._patience
+            self._alone_at = self._now() + _ALONE_EVERY
+            suspicion = self._held(lease)
+            self._on_event(Isolated(lease.entry, suspicion.in_hand + suspicion.downloading))
         else:
             return None
         del self.withheld[lease.key]
         return lease
 
     def _is_free(self, lease: Lease) -> bool:
-        """Whether a request that is next in its queue may be leased as any other."""
         # One without a key is gone with the process.
-        is_kept = bool(lease.key)
-        return not is_kept or _level(self.suspicions, lease.entry.fingerprint) is Level.FREE
+        return not lease.key or self._held(lease).level is Level.FREE
+
+    def _held(self, lease: Lease) -> Suspicion:
+        return self.suspicions.get(lease.entry.fingerprint, Suspicion())
 
     def _pace(self, lease: Lease) -> float:
         """Seconds after which *lease*, a suspect, lets the next one in."""
@@ -237,32 +211,27 @@ class Suspects:
         after, all_within = _PACES[bool(is_narrowed)]
         return min(after, all_within / max(alike, 1))
 
-    def _held(self, lease: Lease) -> Suspicion:
-        return self.suspicions.get(lease.entry.fingerprint, Suspicion())
-
     def _ask(self) -> None:
         self._call = None
         self._on_event(LeasesReady())
 
-    def _withhold(self, lease: Lease) -> str | None:
+    def _withhold(self, lease: Lease) -> DeadLetter | None:
         """Keep a request for :meth:`_next_withheld`; or why it is a dead letter."""
-        suspicion = self.suspicions[lease.entry.fingerprint]
+        suspicion = self._held(lease)
+        alone = "times while it alone was being"
         if suspicion.level is Level.SUSPECT:
             self._waiting.append(lease)
         elif suspicion.in_hand >= self._max_crashes:
-            return f"the process died {suspicion.in_hand} times while it alone was being processed"
+            return DeadLetter(f"the process died {suspicion.in_hand} {alone} processed")
         elif suspicion.downloading >= max(_MOST_DOWNLOADING, self._max_crashes):
-            return (
-                f"the process died {suspicion.downloading} times while it alone was being"
-                " downloaded"
-            )
+            return DeadLetter(f"the process died {suspicion.downloading} {alone} downloaded")
         else:
             self._blamed.append(lease)
         self.withheld[lease.key] = lease
         return None
 
     def discard(self, key: bytes) -> None:
-        """A request that waits outside of its queue is somebody else's now."""
+        """A request that waits outside of its queue is another worker's now."""
         lease = self.withheld.pop(key, None)
         if lease is not None:
             queue = self._waiting if lease in self._waiting else self._blamed
@@ -275,13 +244,25 @@ class Suspects:
         if self._alone_until:
             self._accompany("it may wait for a request that it has led to")
 
-    def note_end(self, lease: Lease) -> bool:
-        """A lease has ended, however; whether it was the one that was alone."""
-        if self.beside.get(lease.key) is lease:
-            if lease.key == next(reversed(self.beside)):
+    def note_lease(self, lease: Lease) -> None:
+        what = ALONE if lease is self.alone else LEASED
+        try:
+            self._log.note(lease.entry.fingerprint, what)
+        except OSError:
+            self._on_event(LeaseUnrecorded())
+
+    def note_over(self, lease: Lease) -> bool:
+        """Nothing works on a request any more; whether it was the one that was alone."""
+        self._log.note_over(lease.entry.fingerprint)
+        return self.matters and self.discard_lease(lease)
+
+    def discard_lease(self, lease: Lease) -> bool:
+        """Watch a lease no longer; whether it was the one that was alone."""
+        if self.watched.get(lease.key) is lease:
+            if lease.key == next(reversed(self.watched)):
                 self._next_at = 0.0
                 self.close()
-            del self.beside[lease.key]
+            del self.watched[lease.key]
             self._refresh()
         if lease is not self.alone:
             return False
@@ -289,6 +270,10 @@ class Suspects:
         self._alone_until = 0.0
         self._refresh()
         return True
+
+    def describe(self, leases: Iterable[Lease]) -> Iterator[tuple[bytes, bool, bool]]:
+        """What a new log of leases says of those that are out: see :meth:`LeaseLog.restart`."""
+        return ((lease.entry.fingerprint, lease is self.alone, lease.in_hand) for lease in leases)
 
     def hold_against(self, fingerprint: bytes, suspicion: Suspicion) -> None:
         """Hold something against a request, instead of what was before."""
@@ -301,7 +286,7 @@ class Suspects:
             return False
         for queue in (self._waiting, self._blamed):
             for lease in [lease for lease in queue if lease.entry.fingerprint == fingerprint]:
-                # Others of the same fingerprint may be leased beside anything.
+                # Others of the same fingerprint may be leased next to anything.
                 queue.remove(lease)
                 self._waiting.append(lease)
         self._refresh()
@@ -314,17 +299,8 @@ class Suspects:
             self._call = None
 
     def _refresh(self) -> None:
-        """See whether there is anybody left to be careful with."""
         levels = (suspicion.level for suspicion in self.suspicions.values())
-        self.matters = bool(self.withheld or self.beside or self.alone or any(levels))
-
-    def _isolate(self, lease: Lease) -> None:
-        now = self._now()
-        self.alone = lease
-        self._alone_until = now + self._patience
-        self._alone_at = now + _ALONE_EVERY
-        suspicion = self._held(lease)
-        self._on_event(Isolated(lease.entry, suspicion.in_hand + suspicion.downloading))
+        self.matters = bool(self.withheld or self.watched or self.alone or any(levels))
 
     def _accompany(self, why: str) -> None:
         self._alone_until = 0.0

@@ -29,17 +29,10 @@ from ..errors import AltschedError, ConfigError, SharedError
 from . import ABOVE_PARAMS
 
 #: scrapy-redis's REDIS_PARAMS, without its retries.
-DEFAULTS: Mapping[str, Any] = {
-    "socket_timeout": 30,
-    "socket_connect_timeout": 30,
-    "encoding": "utf-8",
-}
-#: What no setting changes, besides retries.  The protocol is 2, so that replies are the same with
-#: each redis-py, and it renegotiates nothing by itself.
-FIXED: Mapping[str, Any] = {
-    "decode_responses": False,
-    "protocol": 2,
-}
+_DEFAULTS = {"socket_timeout": 30, "socket_connect_timeout": 30, "encoding": "utf-8"}
+#: What no setting changes, besides retries.  With protocol 2 replies are the same with each
+#: redis-py, which renegotiates nothing by itself.
+FIXED: Mapping[str, Any] = {"decode_responses": False, "protocol": 2}
 #: What is for scrapy-redis's client alone.  Not to retry on a timeout is redis-py's default, and
 #: newer ones warn of the parameter.
 _NOT_OURS = ("redis_cls", "retry", "retry_on_timeout", "single_connection_client")
@@ -49,11 +42,9 @@ _URL_EXAMPLE = "redis://[[user]:password@]host[:port][/db], rediss://... or unix
 def connect(settings: Mapping[str, Any]) -> redis.Redis:
     """Connect to the server that scrapy-redis's settings name; nothing on it is changed.
 
-    The client decodes no responses and never sends a command twice by itself.  It reads with
-    hiredis if that is installed, as redis-py does.
+    The client decodes no responses and never sends a command twice by itself.
 
-    :param settings: the values of :data:`.redis_client.SETTINGS`; those that are absent or ``None``
-        have scrapy-redis's defaults.
+    :param settings: those of :data:`.redis_client.SETTINGS` that are set.
     :raises ConfigError: a setting cannot be used, or the server refuses what it says.
     :raises SharedError: the server cannot be reached, or is not ready.
     """
@@ -68,14 +59,13 @@ def make_client(settings: Mapping[str, Any]) -> redis.Redis:
 
     :raises ConfigError: a setting cannot be used.
     """
-    parameters = {**DEFAULTS, **(settings.get("REDIS_PARAMS") or {})}
+    parameters = {**_DEFAULTS, **(settings.get("REDIS_PARAMS") or {})}
     for name, parameter in ABOVE_PARAMS.items():
         if settings.get(name):
             parameters[parameter] = settings[name]
     url = parameters.pop("url", None)
     # Parsed here, since redis-py lets options in a URL override all others, ours as well.
-    more = _parse(url) if url else {}
-    parameters.update(more)
+    parameters.update(_parse(url) if url else {})
     for name in _NOT_OURS:
         parameters.pop(name, None)
     # Made for each client: redis-py changes both.
@@ -100,19 +90,15 @@ def make_client(settings: Mapping[str, Any]) -> redis.Redis:
 
 
 def _parse(url: Any) -> dict[str, Any]:
-    """What a URL says, as parameters of a connection.
-
-    :raises ConfigError: it is no URL, or one that does not say what its writer intends.
-    """
+    """What a URL says, as parameters of a connection."""
     # No error of a parser is quoted: if the password has a "#" or a "/", it is a part of it.
-    text = str(url)
-    if not isinstance(url, str) or not text.startswith(("redis://", "rediss://", "unix://")):
+    if not isinstance(url, str) or not url.startswith(("redis://", "rediss://", "unix://")):
         problem = "it has to begin with redis://, rediss:// or unix://"
         raise ConfigError(f"REDIS_URL cannot be used: {problem}, as in {_URL_EXAMPLE}.")
-    shown = f"REDIS_URL = '{text.partition('://')[0]}://***'"
+    shown = f"REDIS_URL = '{url.partition('://')[0]}://***'"
     try:
-        parts = urlsplit(text)
-        found: dict[str, Any] = parse_url(text)  # type: ignore[no-untyped-call]
+        parts = urlsplit(url)
+        found: dict[str, Any] = parse_url(url)  # type: ignore[no-untyped-call]
     except (ValueError, TypeError):
         raise ConfigError(
             f"{shown} cannot be parsed; it has to be like {_URL_EXAMPLE}, and special characters in"
@@ -147,8 +133,7 @@ def _mask(error: BaseException, parameters: Mapping[str, Any], *, whole: bool = 
     """An error's text without passwords; not *whole*: without a full stop as well."""
     text = str(error)
     for name in ("password", "ssl_password"):
-        secret = parameters.get(name)
-        if secret:
+        if secret := parameters.get(name):
             text = text.replace(str(secret), "***")
     return text if whole else text.rstrip(". ")
 
@@ -159,10 +144,8 @@ def _mask(error: BaseException, parameters: Mapping[str, Any], *, whole: bool = 
 def address_of(client: redis.Redis) -> str:
     """Where a client connects to, without a password, as in ``localhost:6379, database 0``."""
     parameters = client.connection_pool.connection_kwargs
-    place = parameters.get("path")
-    if place is None:
-        place = f"{parameters.get('host', 'localhost')}:{parameters.get('port', 6379)}"
-    return f"{place}, database {parameters.get('db') or 0}"
+    place = f"{parameters.get('host', 'localhost')}:{parameters.get('port', 6379)}"
+    return f"{parameters.get('path', place)}, database {parameters.get('db') or 0}"
 
 
 def options_of(client: redis.Redis) -> str:
@@ -170,12 +153,9 @@ def options_of(client: redis.Redis) -> str:
     parameters = client.connection_pool.connection_kwargs
     if (path := parameters.get("path")) is not None:
         return f" -s {quote(path)}"
-    options = ""
-    if (host := str(parameters.get("host", "localhost"))) not in ("localhost", "127.0.0.1"):
-        options += f" -h {quote(host)}"
-    if (port := int(parameters.get("port", 6379))) != 6379:
-        options += f" -p {port}"
-    return options
+    host, port = str(parameters.get("host", "localhost")), int(parameters.get("port", 6379))
+    option = "" if host in ("localhost", "127.0.0.1") else f" -h {quote(host)}"
+    return option if port == 6379 else f"{option} -p {port}"
 
 
 @contextmanager
@@ -250,51 +230,50 @@ def explain(error: Exception, client: redis.Redis, *, later: bool = False) -> Al
 def _explain_connection(error: Exception, client: redis.Redis, server: str) -> AltschedError:
     pool = client.connection_pool
     # redis-py keeps the cause only in the chain, and words its message differently in each version.
-    causes: list[BaseException] = [error]
-    while (cause := causes[-1].__cause__ or causes[-1].__context__) and cause not in causes:
-        causes.append(cause)
-
-    def find(kind: type[BaseException]) -> BaseException | None:
-        return next((cause for cause in causes if isinstance(cause, kind)), None)
-
+    causes: dict[type[BaseException], BaseException] = {}
+    cause: BaseException | None = error
+    while cause is not None and cause not in causes.values():
+        for kind in type(cause).__mro__:
+            causes.setdefault(kind, cause)
+        cause = cause.__cause__ or cause.__context__
     uses_tls = issubclass(pool.connection_class, redis.SSLConnection)
-    if find(ssl.SSLCertVerificationError):
+    if failure := causes.get(ssl.SSLCertVerificationError):
         return ConfigError(
             f"{server} has a certificate that cannot be verified"
-            f" ({_mask(find(ssl.SSLCertVerificationError) or error, pool.connection_kwargs)}):"
+            f" ({_mask(failure, pool.connection_kwargs)}):"
             " set 'ssl_ca_certs' in REDIS_PARAMS to the file of the authority that signed it, and"
             " the host to the name that it is for."
         )
-    if (failure := find(ssl.SSLError)) is not None:
+    if failure := causes.get(ssl.SSLError):
         return ConfigError(
             f"No TLS connection could be made with {server[0].lower()}{server[1:]}"
             f" ({_mask(failure, pool.connection_kwargs)}): use redis:// if it has no TLS there, and"
             " check 'ssl_certfile' and 'ssl_keyfile' in REDIS_PARAMS if it asks for a certificate."
         )
-    if uses_tls and find(FileNotFoundError):
+    if uses_tls and FileNotFoundError in causes:
         return ConfigError(
             "A file that 'ssl_ca_certs', 'ssl_certfile' or 'ssl_keyfile' in REDIS_PARAMS names does"
             " not exist."
         )
-    if find(socket.gaierror):
+    if socket.gaierror in causes:
         return SharedError(
             f"{server} cannot be reached, as the name of its host is unknown here: check REDIS_HOST"
             " or REDIS_URL."
         )
-    if find(ConnectionRefusedError) or find(FileNotFoundError):
+    if ConnectionRefusedError in causes or FileNotFoundError in causes:
         return SharedError(
             f"{server} cannot be reached, as nothing listens there: start it, or check REDIS_URL,"
             " REDIS_HOST and REDIS_PORT."
         )
-    if isinstance(error, redis.TimeoutError) or find(TimeoutError):
+    if redis.TimeoutError in causes or TimeoutError in causes:
         hint = " and has TLS there (else use redis://)" if uses_tls else ""
         return SharedError(
             f"{server} did not answer in time: check that it runs{hint}, or raise 'socket_timeout'"
             " in REDIS_PARAMS."
         )
-    if find(ConnectionResetError) or "closed by server" in str(error):
+    if ConnectionResetError in causes or "closed by server" in str(error):
         hint = "expects TLS (use rediss://)"
         if uses_tls:
             hint = "asks for a certificate ('ssl_certfile' and 'ssl_keyfile' in REDIS_PARAMS)"
-        return SharedError(f"{server} closed the connection, as one does that {hint}.")
+        return SharedError(f"{server} closed the connection: it probably {hint}.")
     return SharedError(f"{server} cannot be reached: {_mask(error, pool.connection_kwargs)}.")

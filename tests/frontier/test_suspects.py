@@ -430,7 +430,7 @@ def test_one_that_dies_alone_in_hand_is_a_dead_letter(
     for _ in range(max_crashes):
         assert frontier.counts().dead == 0
         frontier = die_alone(disk, options, frontier)
-    frontier._on_event = events.append
+    frontier._suspects._on_event = events.append
     assert lease_from(frontier) is None
     reason = f"the process died {max_crashes} times while it alone was being processed"
     assert [

@@ -16,8 +16,6 @@ from ..dead_letter import DeadLetter
 from ..entry import Counts, Entry, Lease
 from ..events import (
     Committed,
-    DeadLettered,
-    LeaseUnrecorded,
     OnEvent,
     Refused,
     Unreadable,
@@ -28,7 +26,6 @@ from ..queue.slots import Slot, Slots
 from ..queue.window import Window
 from ..store.job_run import FrontierOfRun, JobRun, MemoryRun
 from ..store.journal import Journal
-from ..store.lease_log import ALONE, LEASED
 from ..store.records import Level
 from ..suspects import Suspects
 from .persistence import NoPersistence, Persistence
@@ -62,13 +59,7 @@ class LocalFrontier(FrontierOfRun):
         self._order = options.order
         self._on_event = on_event
         kept = self._kept
-        self._suspects = suspects = Suspects(
-            kept.suspicions,
-            max_crashes=options.max_crashes,
-            patience=options.patience,
-            clock=options.clock,
-            on_event=on_event,
-        )
+        self._suspects = suspects = Suspects(kept.suspicions, options, self._run.leases, on_event)
         self.job = replace(
             kept.begin(),
             suspects=suspects.count(Level.SUSPECT),
@@ -145,35 +136,25 @@ class LocalFrontier(FrontierOfRun):
     def lease(self, gate: Gate, /) -> Lease | Waiting:
         if self._owner.is_forked:
             self.check_owner()
+        suspects = self._suspects
         try:
-            if self._suspects.matters:
-                lease = self._lease_carefully(gate)
-                if lease is not None:
-                    return lease
+            if suspects.matters:
+                lease = suspects.next(
+                    lambda: self._take_next(gate),
+                    self._give_up,
+                    in_flight=bool(self._leases),
+                    others=lambda: self._pending > len(suspects.withheld),
+                )
             else:
-                while (slot := self._slots.choose(gate)) is not None:
-                    lease = self._take(slot)
-                    if lease is not None:
-                        return self._hand_out(lease)
+                lease = self._take_next(gate)
         except StoreError as error:
             self._on_event(Unreadable(error))
             return Waiting.UNREACHABLE
+        if lease is not None:
+            return self._hand_out(lease)
         with suppress(OSError):
             self._run.leases.flush()
         return Waiting.ISOLATING if self._pending else Waiting.EMPTY
-
-    def _lease_carefully(self, gate: Gate) -> Lease | None:
-        """Lease the next request, where some of them may have killed the process."""
-        suspects = self._suspects
-        lease = suspects.next(
-            lambda: self._take_next(gate),
-            self._give_up,
-            in_flight=lambda: bool(self._leases),
-            others=lambda: self._pending > len(suspects.withheld),
-        )
-        if lease is None:
-            return None
-        return self._hand_out(lease, ALONE if suspects.is_alone(lease) else LEASED)
 
     def _take_next(self, gate: Gate) -> Lease | None:
         while (slot := self._slots.choose(gate)) is not None:
@@ -182,12 +163,10 @@ class LocalFrontier(FrontierOfRun):
                 return lease
         return None
 
-    def _give_up(self, lease: Lease, reason: str) -> None:
+    def _give_up(self, lease: Lease, why: DeadLetter) -> None:
         self._pending -= 1
         self._leases[lease.key] = lease
-        why = DeadLetter(reason)
         self.dead_letter(lease, why)
-        self._on_event(DeadLettered(lease.entry, why))
 
     def note_start_end(self) -> None:
         pass
@@ -261,11 +240,7 @@ class LocalFrontier(FrontierOfRun):
         if complete:
             self._completed += 1
             self.pressure.urgent = False
-            is_alone = self._suspects.is_alone
-            self._run.restart_leases(
-                (lease.entry.fingerprint, is_alone(lease), lease.in_hand)
-                for lease in self._leases.values()
-            )
+            self._run.restart_leases(self._suspects.describe(self._leases.values()))
         for slot, count in written.stored.items():
             if not count:
                 self._slots.drop_if_empty(slot)
@@ -319,21 +294,17 @@ class LocalFrontier(FrontierOfRun):
         self._slots.lease(slot)
         return Lease(*popped, slot)
 
-    def _hand_out(self, lease: Lease, what: int = LEASED) -> Lease:
+    def _hand_out(self, lease: Lease) -> Lease:
         self._pending -= 1
         self._leases[lease.key] = lease
-        try:
-            self._run.leases.note(lease.entry.fingerprint, what)
-        except OSError:
-            self._on_event(LeaseUnrecorded())
+        self._suspects.note_lease(lease)
         return lease
 
     def _end_work(self, lease: Lease) -> None:
         if self._owner.is_forked:
             self.check_owner()
         del self._leases[lease.key]
-        self._run.leases.note_over(lease.entry.fingerprint)
-        if self._suspects.matters and self._suspects.note_end(lease):
+        if self._suspects.note_over(lease):
             self.pressure.urgent = True
 
     def _drop_lease(self, lease: Lease) -> Slot:

@@ -12,11 +12,11 @@ from ..events import OnEvent, Refused
 from ..options import Options
 from ..store.states import encode_value
 from .batches import Addition
-from .keys import SeenKeyOf, claim_key_of, slot_id_of
-from .memory_only import MemoryOnly
+from .keys import claim_key_of, slot_id_of
+from .leases import MemoryOnly
 from .stream import Stream
 
-#: Bytes of a request above which it stays on its worker: the server serves nobody else while it
+#: Bytes of a request above which it stays on its worker: the server serves no other client while it
 #: takes one in, and no client of Redis may send more than 512 MB at once.
 MOST_BYTES = 16 * 1024 * 1024
 
@@ -24,13 +24,13 @@ MOST_BYTES = 16 * 1024 * 1024
 class Known:
     """Seen keys that the server is known to have: most duplicates need not be asked for.
 
-    A bounded set, which forgets those that were asked for longest ago first.
+    It forgets those that were asked for longest ago first.
 
-    :param most: how many are kept at least; at most twice as many.  Half a million take 38 MB.
+    :param limit: how many are kept at least; at most twice as many.  Half a million take 38 MB.
     """
 
-    def __init__(self, most: int = 250_000) -> None:
-        self._most = most
+    def __init__(self, limit: int = 250_000) -> None:
+        self._limit = limit
         self._recent: set[bytes] = set()
         self._older: set[bytes] = set()
 
@@ -44,7 +44,7 @@ class Known:
 
     def add(self, seen_key: bytes) -> None:
         self._recent.add(seen_key)
-        if len(self._recent) >= self._most:
+        if len(self._recent) >= self._limit:
             self._older, self._recent = self._recent, set()
 
     def discard(self, seen_key: bytes) -> None:
@@ -61,33 +61,28 @@ class Additions:
 
     :param here: where requests go that cannot be sent.
     :param on_event: told of requests that were refused.
-    :param seen_key_of: what is kept of a fingerprint, by all workers of the crawl.
     :ivar undecided: how many requests the server has not decided on.
-    :ivar works: how often anything was added, or found to be known: what a leased request rests on.
+    :ivar revision: how often anything was added, or found to be known: what a leased request rests
+        on.
     """
 
     def __init__(
-        self,
-        options: Options,
-        stream: Stream,
-        here: MemoryOnly,
-        on_event: OnEvent,
-        seen_key_of: SeenKeyOf,
+        self, options: Options, stream: Stream, here: MemoryOnly, on_event: OnEvent
     ) -> None:
         self._order = options.order
         self._skips_started = options.skip_started
         self._stream = stream
         self._here = here
         self._on_event = on_event
-        self._seen_key_of = seen_key_of
+        self._seen_key_of = stream.keys.seen_key_of
         self._known = Known()
         #: Seen key -> number of the addition that is to store it and has no answer yet.
         self._unacknowledged: dict[bytes, int] = {}
-        #: Of requests that were seen because of such an addition: *works* then, and its number.
-        #: Both ascend: what is found later concerns all pages that what was found before does.
+        #: Of requests that were seen because of such an addition: the revision then, and its
+        #: number.  Both ascend: what is found later concerns all pages that earlier ones do.
         self._relied_on: deque[tuple[int, int]] = deque()
         self.undecided = 0
-        self.works = 0
+        self.revision = 0
         #: Requests in memory only -> the seen key that is sent with the first commit after their
         #: end: if this worker dies before, they are found again, and must not be known.
         self._unmarked: dict[Entry, bytes] = {}
@@ -97,12 +92,12 @@ class Additions:
         self._claimed: dict[bytes, int] = {}
 
     def add(self, entry: Entry) -> Verdict:
-        """Add a request; the verdict, as far as it is known here."""
+        """The verdict on a request, as far as it is known here."""
         kind, seen_key = Kind.ADDED, b""
         if entry.unique:
             kind, seen_key = Kind.ADDED_UNIQUE, self._seen_key_of(entry.fingerprint)
             if seen_key in self._known:
-                self.works += 1
+                self.revision += 1
                 if seen_key in self._unacknowledged:
                     self._rely_on(self._unacknowledged[seen_key])
                 return Verdict.SEEN
@@ -125,15 +120,14 @@ class Additions:
         else:
             kind = Kind.CHECKED
             self._unmarked[entry] = seen_key
-        if entry.unique:
-            # Whatever the server says of this one, an equal one is seen: the page that brings this
-            # one does not end before it is stored.
-            self._known.add(seen_key)
-        self.works += 1
+        self.revision += 1
         self.undecided += 1
         addition = Addition(kind, seen_key, slot, level, inverted, row, entry)
         self._stream.add(addition)
         if entry.unique:
+            # Whatever the server says of this one, an equal one is seen: the page that brings it
+            # does not end before this one is stored.
+            self._known.add(seen_key)
             self._unacknowledged[seen_key] = addition.number
         return Verdict.UNDECIDED
 
@@ -141,14 +135,14 @@ class Additions:
         relied_on = self._relied_on
         while relied_on and relied_on[-1][1] >= number:
             relied_on.pop()
-        relied_on.append((self.works, number))
+        relied_on.append((self.revision, number))
 
     def rests_after(self, origin: tuple[int, int]) -> int:
         """After which addition those begin that the end of a leased request rests on.
 
         A request that is seen here may not be stored yet, if the server has no memory for it.
 
-        :param origin: *works*, and the number of the last addition, when the lease was given out.
+        :param origin: *revision*, and the number of the last addition, when it was leased.
         """
         relied_on = self._relied_on
         if not relied_on:
@@ -178,11 +172,10 @@ class Additions:
 
     def put_back(self, entry: Entry) -> None:
         """Have a request wait again that the server does not have."""
-        level, inverted = self._order.level(entry.priority, entry.start)
-        self._here.add(level, inverted, entry)
+        self._here.add(*self._order.level(entry.priority, entry.start), entry)
 
     def mark_seen(self, fingerprint: bytes) -> bool:
-        """Mark a fingerprint as seen; whether it is known to be."""
+        """Whether it is known to be seen already."""
         seen_key = self._seen_key_of(fingerprint)
         if seen_key in self._known:
             return True
@@ -191,17 +184,17 @@ class Additions:
         return False
 
     def forget(self, fingerprint: bytes) -> bool:
-        """Have a fingerprint be no longer seen; whether it was known to be."""
+        """Whether it was known to be seen."""
         seen_key = self._seen_key_of(fingerprint)
         was_known = seen_key in self._known
         self._known.discard(seen_key)
-        for entry in [entry for entry, key in self._unmarked.items() if key == seen_key]:
-            del self._unmarked[entry]
+        self._unmarked = {entry: key for entry, key in self._unmarked.items() if key != seen_key}
         self._ended = [key for key in self._ended if key != seen_key]
         self._stream.add(Addition(Kind.FORGOTTEN, seen_key))
         return was_known
 
     def settle(self, addition: Addition, *, is_accepted: bool) -> None:
+        """Take the server's decision."""
         if addition.kind is Kind.FORGOTTEN:
             self._known.discard(addition.seen_key)
             return
@@ -218,13 +211,13 @@ class Additions:
             self._here.accepted += 1
             self._here.add(addition.level, addition.inverted, entry)
 
-    def invalidate(self) -> None:
-        """Forget what is known: somebody has removed seen keys on the server."""
-        self._known.clear()
-
     def reset(self) -> None:
         """Forget what is known, and which start requests were added: the server may have, too."""
-        self._known.clear()
+        self.forget_known()
         self._claimed.clear()
         self._unacknowledged.clear()
         self._relied_on.clear()
+
+    def forget_known(self) -> None:
+        """Ask the server again: seen keys were removed there."""
+        self._known.clear()

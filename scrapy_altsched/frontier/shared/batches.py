@@ -1,7 +1,7 @@
 """One exchange with the server: what is asked, and what it answers.
 
 Both are one msgpack blob each: a call with hundreds of arguments costs redis-py several times as
-much.  The server's msgpack knows no ``bin`` type, so that bytes go as ``raw``.
+much.  The server's msgpack knows no ``bin`` type, so bytes go as ``raw``.
 """
 
 from __future__ import annotations
@@ -18,53 +18,34 @@ from ..entry import Entry
 
 #: Version of the keys, of what they hold, and of batches.
 PROTOCOL = b"1"
-
-
 #: What ``shared.lua`` calls the kinds of changes: additions, and endings of leases.
-NUMBERS = {
-    Kind.ADDED_UNIQUE: 1,
-    Kind.ADDED: 2,
-    Kind.MARKED: 3,
-    Kind.FORGOTTEN: 4,
-    Kind.CHECKED: 5,
-    Kind.DONE: 1,
-    Kind.DIED: 2,
-    Kind.RELEASED: 3,
-}
+_ADDITIONS = (Kind.ADDED_UNIQUE, Kind.ADDED, Kind.MARKED, Kind.FORGOTTEN, Kind.CHECKED)
+_ENDINGS = (Kind.DONE, Kind.DIED, Kind.RELEASED)
+NUMBERS = {kind: at for kinds in (_ADDITIONS, _ENDINGS) for at, kind in enumerate(kinds, 1)}
 
 
+@dataclass(slots=True, eq=False)
 class Addition:
     """Something new, until the server has answered.
 
-    :ivar number: its place among all of this worker's.
     :ivar level: the beginning of its order key.
     :ivar inverted: whether of equals the last is the first.
     :ivar row: what is stored of a request.
-    :ivar entry: the request, if somebody waits for the verdict on it.
+    :ivar entry: the request, if a verdict on it is awaited.
+    :ivar number: its place among all of this worker's.
     """
 
-    __slots__ = ("entry", "inverted", "kind", "level", "number", "row", "seen_key", "slot")
-
-    def __init__(
-        self,
-        kind: Kind,
-        seen_key: bytes,
-        slot: bytes = b"",
-        level: bytes = b"",
-        inverted: bool = False,
-        row: bytes = b"",
-        entry: Entry | None = None,
-    ) -> None:
-        self.number = 0
-        self.kind = kind
-        self.seen_key = seen_key
-        self.slot = slot
-        self.level = level
-        self.inverted = inverted
-        self.row = row
-        self.entry = entry
+    kind: Kind
+    seen_key: bytes
+    slot: bytes = b""
+    level: bytes = b""
+    inverted: bool = False
+    row: bytes = b""
+    entry: Entry | None = None
+    number: int = 0
 
 
+@dataclass(slots=True, eq=False)
 class Ending:
     """The end of a lease, until the server has answered.
 
@@ -72,63 +53,43 @@ class Ending:
     led to a duplicate, if the server had not acknowledged that: additions number *after* + 1 to
     *upto*, some of which are its own.
 
-    :ivar entry: the request, if somebody wants to hear that the lease had been lost.
+    :ivar entry: the request, if it is to be reported that the lease had been lost.
     """
 
-    __slots__ = ("after", "entry", "key", "kind", "reason", "upto")
-
-    def __init__(
-        self,
-        key: bytes,
-        kind: Kind,
-        after: int,
-        upto: int,
-        reason: bytes = b"",
-        entry: Entry | None = None,
-    ) -> None:
-        self.key = key
-        self.kind = kind
-        self.after = after
-        self.upto = upto
-        self.reason = reason
-        self.entry = entry
+    key: bytes
+    kind: Kind
+    after: int
+    upto: int
+    reason: bytes = b""
+    entry: Entry | None = None
 
 
 class Status(enum.Enum):
     """What became of a batch."""
 
-    #: It was applied, now or when it came first.
-    OK = b"OK"
-    #: The server does not know the worker's last batches: its history was rolled back.
-    GAP = b"GAP"
-    #: The server has later batches of this worker than this one.
-    STALE = b"STALE"
-    #: The crawl is gone, or is another one.
-    LOST = b"LOST"
-    #: The crawl had finished before this worker came.
-    FINISHED = b"FINISHED"
-    #: The crawl would be a new one, and the server has no memory for it.
-    FULL = b"FULL"
-    #: The server's data is of another version.
-    PROTOCOL = b"PROTOCOL"
+    OK = b"OK"  # It was applied, now or when it came first.
+    GAP = b"GAP"  # The worker's last batches are not known: the server's history was rolled back.
+    STALE = b"STALE"  # The server has later batches of this worker than this one.
+    LOST = b"LOST"  # The crawl is gone, or is another one.
+    FINISHED = b"FINISHED"  # The crawl had finished before this worker came.
+    FULL = b"FULL"  # The crawl would be a new one, and the server has no memory for it.
+    PROTOCOL = b"PROTOCOL"  # The server's data is of another version.
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
     """What the server answered.
 
-    :ivar crawl: the crawl's id.
+    :ivar feeders: workers that have more to bring.
+    :ivar version: changes whenever anything happened; *epoch*: whenever a seen key was removed.
     :ivar refused: numbers of additions that were seen (or, to be forgotten, were not).
     :ivar full: numbers of additions for which there was no memory.
     :ivar void: keys of leases that were not this worker's any more.
     :ivar skipped: keys of endings that rest on additions in *full*.
     :ivar leases: key and row of requests that were leased; an empty row has expired since.
-    :ivar feeders: workers that have more to bring.
-    :ivar version: changes whenever anything happened.
-    :ivar epoch: changes whenever a seen key was removed.
     :ivar late: a worker whose leases are due to go back, if any.
-    :ivar told: fingerprints of what the batch said to be worked on alone, and beside others.
     :ivar suspicions: fingerprint and what is held against it, of what was leased or asked for.
+    :ivar told: the batch's *alone* and *watched*: see :meth:`.stream.Stream.build`.
     """
 
     status: Status
@@ -139,7 +100,7 @@ class Reply:
     done: int = 0
     dead: int = 0
     feeders: int = 0
-    version: int = 0
+    version: int = -1
     epoch: int = 0
     refused: Sequence[int] = ()
     full: Sequence[int] = ()
@@ -151,16 +112,6 @@ class Reply:
     suspicions: Sequence[tuple[bytes, bytes]] = ()
     told: tuple[bytes, ...] = ()
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing is left to do, and nobody brings more."""
-        return not (self.pending or self.leased or self.feeders)
-
-
-def _list(value: Any) -> Any:
-    # An empty table of Lua may come as a map.
-    return value or ()
-
 
 def parse_reply(blob: bytes) -> Reply:
     """What a call of ``shared.lua`` has returned."""
@@ -171,17 +122,17 @@ def parse_reply(blob: bytes) -> Reply:
     crawl, numbers = fields[1:3]
     if status is not Status.OK:
         return Reply(status, crawl, *numbers[:5])
-    keys, rows, state, late = fields[7:11]
-    suspicions = _list(fields[12])
+    # An empty table of Lua may come as a map.
+    *lists, keys, rows, state, late, _, suspicions, told = (field or () for field in fields[3:])
     values: list[Any] = [
         # The last number is for older versions: whether the crawl was finished before.
         *numbers[:8],
-        *map(_list, fields[3:7]),
-        list(zip(_list(keys), _list(rows), strict=True)),
+        *lists,
+        list(zip(keys, rows, strict=True)),
         state == b"finished",
-        late,
+        late or b"",
         list(zip(suspicions[::2], suspicions[1::2], strict=True)),
-        tuple(fields[13]),
+        tuple(told),
     ]
     return Reply(status, crawl, *values)
 

@@ -6,41 +6,29 @@ What is said is in :mod:`.stream`, when in :mod:`.sending`, and what the server 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import enum
 from contextlib import suppress
 from dataclasses import replace
 
 from ...errors import FrontierFailedError, StoreError
 from ...inflection import inflect
+from .. import events
 from ..changes import Kind
-from ..clock import Clock
-from ..contract import JobInfo, Pressure
+from ..contract import Pressure
 from ..entry import Lease
-from ..events import (
-    AlreadyFinished,
-    Committed,
-    LeaseLost,
-    LeasesReady,
-    OnEvent,
-    SeenInvalidated,
-    ServerRolledBack,
-)
+from ..options import Options, SharedOptions
 from ..store.records import Level, decode_suspicion, encode_suspicion
 from ..store.states import decode_value
 from ..suspects import Suspects, judge
 from .additions import Additions
 from .batches import Ending, Reply, Status
-from .leases import Leases
-from .membership import Membership, Phase
-from .memory_only import MemoryOnly
+from .leases import Leases, MemoryOnly
 from .record import Record
-from .sending import Link, Sender, ServerMemory
-from .stall import Stall
+from .sending import Link, Sender, Stall
 from .stream import EncodedBatch, Stream
 
 #: Changes with which a batch is sent at once, and seconds for which fewer wait for company.
-_ENOUGH = 250
-_LINGER = 0.02
+_ENOUGH, _LINGER = 250, 0.02
 #: Changes without an answer, as when the server is down, with which start() waits: 10 to 20 MB.
 _MOST_UNANSWERED = 10_000
 #: Leases are renewed as often as this in the time after which they expire.
@@ -49,97 +37,103 @@ _RENEWALS = 4
 _SILENCE = 30.0
 
 
+class Phase(enum.IntEnum):
+    """How far a worker is with a crawl; from each it may only go on."""
+
+    JOINING = 0  # Its first batch has no answer yet, or suspects are being evaluated.
+    TAKING_PART = 1  # It leases, and its leases are renewed.
+    LEAVING = 2  # Its last batch, which gives back what it has leased, is sent.
+    #: Nothing can be said any more: the crawl had finished before this worker came, is gone, or
+    #: cannot be talked of; or the worker has left.
+    CLOSED = 3
+
+
 class Conversation:
     """What this worker and the server know of each other.
 
-    :param prefetch: how many requests may be leased before they are asked for.
-    :param lease_timeout: seconds after which leases of a worker that is not heard of go back.
-    :param waits: whether the crawl is to stay open as long as this worker lives.
+    :param stream: what this worker sends, over *link*.
+    :param record: what this worker keeps on its own disk.
+    :param on_event: told of what is known only later.
     :ivar job: what is known of the crawl.
     :ivar pressure: what waits for an answer.
-    :ivar reply: what the server answered last.
     :ivar is_waiting: whether the crawl waits for something to lease.
-    :ivar membership: this worker's part in the crawl.
     """
 
     def __init__(
         self,
-        clock: Clock,
+        options: Options,
         stream: Stream,
         link: Link,
         record: Record,
-        *,
-        here: MemoryOnly,
-        suspects: Suspects,
-        leases: Leases,
-        additions: Additions,
-        on_event: OnEvent,
-        prefetch: int,
-        lease_timeout: float,
-        waits: bool,
+        shared: SharedOptions,
+        on_event: events.OnEvent,
     ) -> None:
-        self._clock = clock
-        self._stream = stream
-        self._record = record
+        self._clock = clock = options.clock
+        self.stream = stream
+        self.record = record
         self._link = link
-        self._sender = Sender(stream, link, clock, self._build)
-        self._here = here
-        self._suspects = suspects
-        self._leases = leases
-        self._additions = additions
+        self._sender = Sender(stream, link, clock, self._build, on_event)
         self._on_event = on_event
-        self._prefetch = prefetch
-        self._renew_every = lease_timeout / _RENEWALS
-        self._waits = waits
-        self.job: JobInfo = record.job
+        self.prefetch = shared.prefetch
+        self._renew_every = shared.lease_timeout / _RENEWALS
+        self._waits = shared.idle == "wait"
+        self.here = MemoryOnly()
+        self.suspects = Suspects({}, options, record.run.leases, on_event)
+        self.leases = Leases(self.here, self.suspects)
+        self.additions = Additions(options, stream, self.here, on_event)
+        self.job = record.job
         self.pressure = Pressure(limit=_MOST_UNANSWERED)
-        self.reply = Reply(Status.OK)
-        self.commits = 0
-        self.is_waiting = False
+        self._phase = Phase.JOINING
+        #: With which the server has refused a batch for good, if it has.
+        self._status = Status.OK
+        #: Why there is no answer any more, if the thread that waits for them has died.
+        self._failure: FrontierFailedError | None = None
+        self._commits = 0
         #: Whether anything was stored since the last commit was told of, and whether any lease has
         #: ended since the log of them was begun.
         self._is_unreported = self._has_ended = False
-        self._observed = -1
+        self.is_waiting = self._is_start_over = False
         #: Whether the batch in flight, or the last one, asked for something to lease.
         self._has_asked = False
-        self._is_start_over = False
         #: Whether an answer was waited for in vain, and none has come since.
         self._is_given_up = False
-        self._memory = ServerMemory(clock, stream, on_event)
         self._heard_at = clock.monotonic()
-        self._stall = Stall(clock, self._progress, self._why_stalled, on_event)
-        self.membership = Membership(on_event)
+        self._stall = Stall(clock, self._look, on_event)
 
     @property
     def is_over(self) -> bool:
-        """Whether there is nothing left to talk of."""
         return self._sender.is_over
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether nothing will ever be stored, as the crawl is gone or had finished."""
+        return self._phase is Phase.CLOSED and self._failure is None
 
     @property
     def is_feeding(self) -> bool:
         """Whether this worker may bring requests that no lease accounts for."""
-        return (
-            self._waits
-            or not self._is_start_over
-            or self._additions.undecided > 0
-            or self._here.left > 0
-        )
+        is_bringing = self.additions.undecided > 0 or self.here.left > 0
+        return self._waits or not self._is_start_over or is_bringing
 
     # Beginning and end
 
-    def join(self, timeout: float) -> Reply | None:
+    def _enter(self, phase: Phase) -> None:
+        assert phase >= self._phase, (self._phase, phase)
+        self._phase = phase
+
+    def join(self, timeout: float) -> Status | None:
         """Join the crawl, which from then on does not end without this worker; wait for the answer.
 
         What was in flight when this worker died is evaluated, and the server told, before anything
         is leased.
 
         :param timeout: seconds to wait.
-        :return: the first answer, with the status of the last one; ``None``: none came.
-        :raises StoreError: what this worker keeps on its own cannot be written, or the server has
-            answered only once.
+        :return: the status of the last answer; ``None``: none came.
+        :raises StoreError: the record cannot be written, or the server has answered only once.
         :raises FrontierFailedError: there will be no answer.
         """
-        self._record.note_tokens([*self._stream.earlier, self._stream.token], self._stream.crawl)
+        stream, record = self.stream, self.record
+        record.note_tokens([*stream.earlier, stream.token], stream.crawl)
         deadline = self._clock.monotonic() + timeout
         reply = None
         while reply is None or reply.status in (Status.GAP, Status.STALE):
@@ -148,36 +142,35 @@ class Conversation:
             if reply is None:
                 return None
             self._take_reply(reply)
-        if reply.status is Status.OK:
-            if reply.finished:
+        if self._status is Status.OK:
+            if stream.reply.finished:
                 # It has been here before, and may bring something new.
-                self._on_event(AlreadyFinished())
+                self._on_event(events.AlreadyFinished())
             self._judge_last_death()
+            # The crawl may be dropped or replaced meanwhile.
             self.wait_for_answers(max(0.0, deadline - self._clock.monotonic()))
-            # The crawl may have been dropped or replaced since the first answer.
-            reply = replace(reply, status=self.membership.status)
-        if reply.status is Status.OK:
-            self._record.note_tokens([self._stream.token], self._stream.crawl)
-            self._record.run.restart_leases()
-            self.membership.enter(Phase.TAKING_PART)
+        if self._status is Status.OK:
+            record.note_tokens([stream.token], stream.crawl)
+            record.run.restart_leases()
+            self._enter(Phase.TAKING_PART)
             self._stall.start()
-        elif reply.status is Status.FINISHED:
+        elif self._status is Status.FINISHED:
             # What its feeds hold must not be overwritten with nothing.
             self.job = replace(self.job, resumed=True)
-        return reply
+        return self._status
 
     def _judge_last_death(self) -> None:
-        suspects, stored = self._suspects, dict(self._suspects.suspicions)
-        for fingerprint, suspicion in judge(stored, self._record.evidence).items():
+        suspects, stored = self.suspects, dict(self.suspects.suspicions)
+        for fingerprint, suspicion in judge(stored, self.record.evidence).items():
             if suspicion != stored.get(fingerprint):
-                self._stream.judge(fingerprint, encode_suspicion(suspicion))
+                self.stream.judge(fingerprint, encode_suspicion(suspicion))
                 suspects.hold_against(fingerprint, suspicion)
-        leased = {lease.entry.fingerprint for lease in self._leases.fetched}
+        leased = {lease.entry.fingerprint for lease in self.leases.fetched}
         for fingerprint in suspects.suspicions.keys() - leased:
             suspects.clear(fingerprint)
         self.job = replace(
             self.job,
-            resumed=self.job.resumed or self.reply.accepted > 0,
+            resumed=self.job.resumed or self.stream.reply.accepted > 0,
             suspects=suspects.count(Level.SUSPECT),
             blamed=suspects.count(Level.BLAMED),
         )
@@ -185,49 +178,46 @@ class Conversation:
     def leave(self, timeout: float) -> None:
         """Say all that is left, give back what is leased, and leave the crawl.
 
-        :param timeout: seconds to wait for the server.
-        :raises StoreError: it has not answered.
+        :raises StoreError: the server has not answered within *timeout* seconds.
         :raises FrontierFailedError: it cannot.
         """
         deadline = self._deadline(timeout)
-        self._free_endings()
-        is_gone = False
-        while not is_gone and not self.is_over:
-            if not self._stream.is_in_flight:
-                is_gone = not self._stream.waiting
-                if is_gone:
-                    self.membership.enter(Phase.LEAVING)
-                self._sender.send()
-            left = deadline - self._clock.monotonic()
-            if not self.take_replies(max(0.0, left)) and left <= 0:
-                changes = self._stream.unacknowledged
+        self.commit()
+        while self._phase is not Phase.LEAVING and not self.is_over:
+            if not (self.stream.is_in_flight or self.stream.waiting):
+                self._enter(Phase.LEAVING)
+            if not self._exchange(deadline):
                 raise StoreError(
                     f"The Redis server did not answer for {timeout:g} s: this worker's last"
-                    f" {changes} {inflect(changes, 'change', 'changes')} may not be saved, and what"
-                    " it had leased is crawled again by the others."
+                    f" {self._count('change', 'changes')} may not be saved, and what it had leased"
+                    " is crawled again by the others."
                 )
-        self.membership.check()
-        if self._stream.is_full and (changes := self._stream.unacknowledged):
+        self._check()
+        if self.stream.is_full and self.stream.unacknowledged:
             raise StoreError(
-                f"The Redis server's memory is full: {changes}"
-                f" {inflect(changes, 'change is', 'changes are')} not saved, and their pages are"
-                " crawled again. Raise its maxmemory, then start this worker again."
+                f"The Redis server's memory is full: {self._count('change is', 'changes are')} not"
+                " saved, and their pages are crawled again. Raise its maxmemory, then start this"
+                " worker again."
             )
 
+    def _count(self, one: str, many: str) -> str:
+        """How many changes have no answer."""
+        changes = self.stream.unacknowledged
+        return f"{changes} {inflect(changes, one, many)}"
+
     def note_start_end(self) -> None:
-        """``Spider.start()`` has brought all that it will."""
         self._is_start_over = True
         self.flush_soon()
 
     def reopen(self) -> bool:
         """Have something sent though the crawl is finished; whether that is possible."""
-        if self.membership.phase is Phase.CLOSED:
+        if self._phase is Phase.CLOSED:
             return False
         self._sender.is_over = False
         return True
 
     def close(self) -> None:
-        self.membership.enter(Phase.CLOSED)
+        self._enter(Phase.CLOSED)
         self._stall.stop()
         self._sender.close()
 
@@ -235,10 +225,10 @@ class Conversation:
 
     def note_change(self) -> None:
         """Something is to be sent, soon or, if there is enough of it, now."""
-        self.pressure.unacknowledged = self._stream.unacknowledged
-        if self._stream.is_full and not self._stream.waiting:
+        self.pressure.unacknowledged = self.stream.unacknowledged
+        if self.stream.is_full and not self.stream.waiting:
             return  # it is sent with what is tried again
-        self._sender.plan(0.0 if self._stream.waiting >= _ENOUGH else _LINGER)
+        self._sender.plan(0.0 if self.stream.waiting >= _ENOUGH else _LINGER)
 
     def flush_soon(self) -> None:
         """Send what there is as soon as the last batch is answered."""
@@ -250,162 +240,155 @@ class Conversation:
         if self.pressure.changes:
             # They may be all that the crawl's end waits for.
             self.pressure.urgent = True
-        if not self.is_over:
-            self._sender.plan_poll()
+        self._sender.plan_poll()
 
     def end(self, lease: Lease, kind: Kind, reason: bytes = b"") -> None:
         """Tell how a lease has ended, with the next commit; if it is still this worker's."""
-        if self._leases.by_key.get(lease.key) is not lease:
+        if self.leases.by_key.get(lease.key) is not lease:
             return
-        self._leases.lose(lease.key)
-        if kind is not Kind.RELEASED and self._suspects.suspicions:
-            self._suspects.clear(lease.entry.fingerprint)
-        after = self._additions.rests_after(lease.origin)
-        upto = self._stream.last_addition
-        self._stream.end(Ending(lease.key, kind, after, upto, reason, lease.entry))
+        self.leases.lose(lease.key)
+        if kind is not Kind.RELEASED and self.suspects.suspicions:
+            self.suspects.clear(lease.entry.fingerprint)
+        after = self.additions.rests_after(lease.origin)
+        upto = self.stream.last_addition
+        self.stream.end(Ending(lease.key, kind, after, upto, reason, lease.entry))
         self.pressure.changes += 1
 
-    def give_back(self, leases: Iterable[Lease]) -> None:
+    def give_back_fetched(self) -> None:
         """Let others have what was fetched ahead."""
-        last = self._stream.last_addition
-        for lease in leases:
-            if self._leases.lose(lease.key) is lease:
-                self._stream.end(Ending(lease.key, Kind.RELEASED, last, last))
-                self.pressure.changes += 1
-                self.pressure.urgent = True
+        for lease in self.leases.fetched:
+            # It rests on nothing.
+            lease.origin = self.additions.revision, self.stream.last_addition
+            self.end(lease, Kind.RELEASED)
+            self.pressure.urgent = True
+        self.leases.fetched.clear()
 
     def commit(self) -> None:
         """Let what has ended be told."""
-        self._free_endings()
+        self.additions.free_ended()
+        self.stream.release_endings()
         self.pressure.urgent = False
         self._measure()
-        if self._stream.waiting:
+        if self.stream.waiting:
             self.note_change()
 
-    def _free_endings(self) -> None:
-        self._additions.free_ended()
-        self._stream.release_endings()
-
     def _measure(self) -> None:
-        self.pressure.changes = self._stream.held + self._additions.held
-        self.pressure.unacknowledged = self._stream.unacknowledged
+        self.pressure.changes = self.stream.held + self.additions.held
+        self.pressure.unacknowledged = self.stream.unacknowledged
 
     def wait_for_answers(self, timeout: float) -> None:
         """Wait until everything is answered, but for what the server has no memory for.
 
-        :param timeout: seconds.
-        :raises StoreError: it was not.
+        :raises StoreError: it was not within *timeout* seconds.
         :raises FrontierFailedError: it never will be.
         """
-        deadline = self._deadline(timeout)
-        while self._stream.unacknowledged and not self.is_over:
-            if self._stream.is_full and not self._stream.waiting:
+        stream, deadline = self.stream, self._deadline(timeout)
+        while stream.unacknowledged and not self.is_over:
+            if stream.is_full and not stream.waiting:
                 return
-            self._sender.send()
-            left = deadline - self._clock.monotonic()
-            if not self.take_replies(max(0.0, left)) and left <= 0:
+            if not self._exchange(deadline):
                 self._is_given_up = True
-                changes = self._stream.unacknowledged
-                raise StoreError(
-                    f"The Redis server does not answer; {changes}"
-                    f" {inflect(changes, 'change waits', 'changes wait')} for it."
-                )
-        self.membership.check()
+                waiting = self._count("change waits", "changes wait")
+                raise StoreError(f"The Redis server does not answer; {waiting} for it.")
+        self._check()
 
     def _deadline(self, timeout: float) -> float:
         # A crawl that ends asks several times for the same.
         return self._clock.monotonic() + (0.0 if self._is_given_up else timeout)
 
-    def _progress(self) -> tuple[int, ...]:
-        return self.reply.version, self.commits, self._leases.given
+    def _exchange(self, deadline: float) -> bool:
+        """Have a batch sent, and wait for an answer; whether there is one, or time is left."""
+        self._sender.send()
+        left = deadline - self._clock.monotonic()
+        return self.take_replies(max(0.0, left)) or left > 0
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _look(self) -> tuple[object, str]:
+        """What any progress changes, and why there may be none."""
+        return (self.stream.reply.version, self._commits, self.leases.given), self._why_stalled()
 
     def _why_stalled(self) -> str:
-        reply, stream = self.reply, self._stream
-        if self.is_over or self._leases.given:
+        stream, reply = self.stream, self.stream.reply
+        if self.is_over or self.leases.given:
             return ""
         if stream.is_in_flight and self._clock.monotonic() - self._heard_at > _SILENCE:
             return "the server does not answer"
         if stream.is_full:
-            waiting = stream.unacknowledged
-            return (
-                f"the server's memory is full, and {waiting}"
-                f" {inflect(waiting, 'change of this worker waits', 'changes of this worker wait')}"
-                " for it"
-            )
-        if not self.is_waiting:
-            return ""
-        if reply.pending:
+            waiting = self._count("change of this worker waits", "changes of this worker wait")
+            return f"the server's memory is full, and {waiting} for it"
+        if self.is_waiting and reply.pending:
             requests = inflect(reply.pending, "pending request")
             return f"of {reply.pending} {requests} the server leases none to this worker"
-        if reply.leased:
+        if self.is_waiting and reply.leased:
             requests = inflect(reply.leased, "request")
             return f"all that is left ({reply.leased} {requests}) is leased by other workers"
         return ""
 
     def _build(self) -> EncodedBatch:
-        self._memory.try_again()
-        leases = self._leases
-        is_leaving = self.membership.phase is Phase.LEAVING
-        want = 0
-        if self._wants_leases():
-            want = max(0, self._prefetch - len(leases.fetched))
+        fetched, alone = len(self.leases.fetched), self.suspects.alone
+        # A batch that goes anyway brings more than would be asked for.
+        is_low = self.is_waiting or fetched < self.prefetch * 3 // 4
+        may_lease = self._phase is Phase.TAKING_PART and alone is None
+        want = max(0, self.prefetch - fetched) if may_lease and is_low else 0
         self._has_asked = want > 0
-        return self._stream.build(
+        is_leaving = self._phase is Phase.LEAVING
+        return self.stream.build(
             want=want,
             feeding=self.is_feeding,
-            observed=-1 if self.is_feeding else self._observed,
             waits=self._waits and not is_leaving,
-            late=self.reply.late,
             leaving=is_leaving,
-            alone=leases.alone,
-            beside=leases.beside,
+            alone=b"" if alone is None else alone.entry.fingerprint,
+            watched=b"".join(lease.entry.fingerprint for lease in self.suspects.watched.values()),
         )
-
-    def _wants_leases(self) -> bool:
-        if self.membership.phase is not Phase.TAKING_PART or self._leases.alone:
-            return False
-        # A batch that goes anyway brings more than would be asked for.
-        return self.is_waiting or len(self._leases.fetched) < self._prefetch * 3 // 4
 
     # What is heard
 
     def take_replies(self, timeout: float = 0.0) -> bool:
-        """Take what the server has answered; whether it has.
-
-        :param timeout: seconds to wait for it.
-        """
+        """Take what the server has answered, or answers within *timeout* s; whether it has."""
         try:
             reply = self._link.take(timeout)
         except FrontierFailedError as error:
-            # What died while the crawl was opened, opening has raised.
             if not self.is_over:
-                self._sender.is_over = True
-                self.membership.fail(error)
+                self._failure = error
+                self._cut_off(events.FrontierFailed(error))
             return False
         if reply is None or self.is_over:
             return False
         self._take_reply(reply)
         return True
 
+    def _cut_off(self, event: events.Event, *, is_told: bool = False) -> None:
+        """There will be no answer any more; if it has not joined yet, joining raises that."""
+        is_told |= self._phase is not Phase.JOINING
+        self._sender.is_over = True
+        self._enter(Phase.CLOSED)
+        if is_told:
+            self._on_event(event)
+
     def _take_reply(self, reply: Reply) -> None:
-        if reply.status is Status.OK:
-            self._take(reply)
-        elif reply.status in (Status.GAP, Status.STALE):
+        if reply.status in (Status.GAP, Status.STALE):
             self._start_again()
+        elif reply.status is Status.OK:
+            self._take(reply)
+        elif reply.status is Status.FINISHED:
+            self._status, self.stream.reply = reply.status, reply
+            self._cut_off(events.AlreadyFinished(), is_told=True)
+            return
         else:
-            self._sender.is_over = True
-            if reply.status is Status.FINISHED:
-                self.reply = reply
-            self.membership.end(reply.status)
+            self._status = reply.status
+            self._cut_off(events.FrontierLost())
             return
         self._measure()
-        if self._stream.is_full:
-            self._sender.plan(self._memory.pause_left)
-        if self._leases.is_announcing:
+        if self.stream.is_full:
+            self._sender.plan_again()
+        if self.leases.is_announcing:
             self.flush_soon()
-        elif self._stream.waiting:
+        elif self.stream.waiting:
             self.note_change()
-        elif self.is_waiting and not self._has_asked and self.reply.pending:
+        elif self.is_waiting and not self._has_asked and self.stream.reply.pending:
             self.flush_soon()
         elif self.is_waiting:
             self._sender.plan_poll()
@@ -413,89 +396,73 @@ class Conversation:
             self._sender.plan(self._renew_every)
 
     def _take(self, reply: Reply) -> None:
-        if reply.epoch != self.reply.epoch:
-            self._additions.invalidate()
-            self._on_event(SeenInvalidated())
-        was_announcing = self._leases.is_announcing
+        leases, here = self.leases, self.here
+        if reply.epoch != self.stream.reply.epoch:
+            self.additions.forget_known()
+            self._on_event(events.SeenInvalidated())
         self._is_given_up = False
-        self.reply = reply
         self._heard_at = self._clock.monotonic()
-        outcome = self._stream.acknowledge(reply)
-        self._memory.note_answer(is_refused=bool(reply.full), is_taken=bool(outcome.accepted))
-        had_here = len(self._here.pending)
-        for addition in outcome.accepted:
-            self._additions.settle(addition, is_accepted=True)
-        for addition in outcome.refused:
-            self._additions.settle(addition, is_accepted=False)
-        self._note_lost(reply, outcome.over)
-        self._take_leases(reply)
-        self._observed = reply.version if reply.is_idle else -1
-        if reply.finished:
-            # Nobody has leased anything any more: this worker was not heard of for long.
-            for key in list(self._leases.by_key):
-                self._lose(key)
-        # It may have more to bring, and so opens the crawl again.
-        is_done = not self.is_feeding and not self._stream.unacknowledged
-        self._sender.is_over = reply.finished and is_done
-        if self._sender.is_over:
-            self._on_event(LeasesReady())
-        if was_announcing and self._leases.mark_announced(reply.told):
-            self._notify_leases_ready()
-        if self._has_asked:
-            self._sender.note_answer(is_useful=bool(reply.leases))
-        # Those that are withheld may be waiting for nothing else to be pending.
-        may_isolate = bool(self._suspects.withheld) and not reply.pending
-        if reply.leases or len(self._here.pending) > had_here or may_isolate:
-            self._notify_leases_ready()
-        self._has_ended |= bool(outcome.over)
-        self._is_unreported |= bool(outcome.over or outcome.accepted or outcome.refused)
-        # What was added meanwhile is not stored yet, and nobody may take it to be.
-        if self._is_unreported and self._stream.unacknowledged == self._stream.held:
-            self._note_committed()
-
-    def _note_lost(self, reply: Reply, over: Iterable[Ending]) -> None:
-        if not reply.void:
-            return
+        decided, over = self.stream.acknowledge(reply)
+        refused = set(reply.refused)
+        is_taken = len(decided) > len(refused)
+        self._sender.note_answer(reply, has_asked=self._has_asked, is_taken=is_taken)
+        had_here = len(here.pending)
+        for addition in decided:
+            self.additions.settle(addition, is_accepted=addition.number not in refused)
         void = set(reply.void)
-        for ending in over:
+        for ending in over if void else ():
             if ending.key in void and ending.entry is not None:
-                self._on_event(LeaseLost(ending.entry))
+                self._on_event(events.LeaseLost(ending.entry))
         for key in reply.void:
             self._lose(key)
+        self._take_leases(reply)
+        if reply.finished:
+            # No worker has leased anything any more: this one's leases have expired long ago.
+            for key in list(leases.by_key):
+                self._lose(key)
+        # It may have more to bring, and so opens the crawl again.
+        is_done = not self.is_feeding and not self.stream.unacknowledged
+        self._sender.is_over = reply.finished and is_done
+        if self._sender.is_over:
+            self._on_event(events.LeasesReady())
+        # Those that are withheld may be waiting for nothing else to be pending.
+        may_isolate = bool(self.suspects.withheld) and not reply.pending
+        is_ready = bool(reply.leases) or len(here.pending) > had_here or may_isolate
+        if (leases.mark_announced(reply.told) or is_ready) and self.is_waiting:
+            self.is_waiting = False
+            self._on_event(events.LeasesReady())
+        self._has_ended |= bool(over)
+        self._is_unreported |= bool(over or decided)
+        # What was added meanwhile is not stored yet, and must not be taken to be.
+        if self._is_unreported and self.stream.unacknowledged == self.stream.held:
+            self._note_committed()
 
     def _take_leases(self, reply: Reply) -> None:
-        origin = self._additions.works, self._stream.last_addition
-        is_joining = self.membership.phase is Phase.JOINING
-        for key, row in sorted(reply.leases, key=_order_of) if is_joining else reply.leases:
+        origin = self.additions.revision, self.stream.last_addition
+        leased = reply.leases
+        if self._phase is Phase.JOINING:
+            leased = sorted(leased, key=lambda lease: lease[0][8:])
+        for key, row in leased:
             if row:
                 # It may have expired unnoticed, and been leased to this worker once more.
                 self._lose(key)
-                self._leases.take(Lease(key, decode_value(row), origin))
+                self.leases.take(Lease(key, decode_value(row), origin))
         for fingerprint, suspicion in reply.suspicions:
-            self._suspects.hold_against(fingerprint, decode_suspicion(suspicion))
+            self.suspects.hold_against(fingerprint, decode_suspicion(suspicion))
 
     def _lose(self, key: bytes) -> None:
-        lost = self._leases.lose(key)
+        lost = self.leases.lose(key)
         if lost is not None:
-            self._on_event(LeaseLost(lost.entry))
-
-    def _notify_leases_ready(self) -> None:
-        if self.is_waiting:
-            self.is_waiting = False
-            self._on_event(LeasesReady())
+            self._on_event(events.LeaseLost(lost.entry))
 
     def _note_committed(self) -> None:
-        self.commits += 1
+        self._commits += 1
         self._is_unreported = False
         if self._has_ended:
             self._has_ended = False
-            is_alone = self._suspects.is_alone
-            self._record.run.restart_leases(
-                (lease.entry.fingerprint, is_alone(lease), lease.in_hand)
-                for lease in self._leases.given_out()
-                if not lease.held
-            )
-        self._on_event(Committed(self.commits))
+            leased = (lease for lease in self.leases.given_out() if not lease.held)
+            self.record.run.restart_leases(self.suspects.describe(leased))
+        self._on_event(events.Committed(self._commits))
 
     def _start_again(self) -> None:
         """Begin a new stream, since the server has lost what was sent last.
@@ -503,24 +470,18 @@ class Conversation:
         What a page has led to may be lost with it.  So every page goes back that anything may have
         been added by, or found to be known by, and is worked on again.
         """
-        self._additions.reset()
-        self._observed = -1
+        stream = self.stream
+        self.additions.reset()
         self._release_doubtful_leases()
         self.pressure.changes = 0
-        self._stream.restart(self._leases.by_key)
+        stream.restart(self.leases.by_key)
         with suppress(StoreError):  # its leases go back by timeout then, if it dies
-            self._record.note_tokens(
-                [*self._stream.earlier, self._stream.token], self._stream.crawl
-            )
+            self.record.note_tokens([*stream.earlier, stream.token], stream.crawl)
         self._is_start_over = False
-        self._on_event(SeenInvalidated())
-        self._on_event(ServerRolledBack())
+        self._on_event(events.SeenInvalidated())
+        self._on_event(events.ServerRolledBack())
 
     def _release_doubtful_leases(self) -> None:
-        for lease in list(self._leases.given_out()):
-            if lease.origin[0] != self._additions.works:
+        for lease in list(self.leases.given_out()):
+            if lease.origin[0] != self.additions.revision:
                 self._lose(lease.key)
-
-
-def _order_of(leased: tuple[bytes, bytes]) -> bytes:
-    return leased[0][8:]

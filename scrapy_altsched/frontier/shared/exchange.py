@@ -9,24 +9,19 @@ import redis
 from redis.backoff import EqualJitterBackoff
 
 from ...background import Background
-from ...redis_client.scripts import Script, read_script
+from ...redis_client.scripts import read_script
 from .batches import Reply, parse_reply
 from .stream import EncodedBatch
 
 #: Seconds between two attempts, at first and at most.
-_BACKOFF_FIRST = 0.05
-_BACKOFF_MOST = 5.0
+_BACKOFF_FIRST, _BACKOFF_MOST = 0.05, 5.0
 #: Seconds for which handing over a batch to the thread may take.
 _HAND_OVER_WITHIN = 0.001
 
 
 class Exchange:
-    """Has batches answered, one after the other, on a thread of its own.
+    """The :class:`~.sending.Link` whose batches are answered on a thread of its own.
 
-    A batch that fails is sent again unchanged: by its number the server knows whether it was
-    applied.
-
-    :param client: must not send anything again by itself, which it would do without being asked.
     :param wake: called on the thread whenever there is something to :meth:`take`.
     :param fail: called on the thread with the first of failures in a row.
     """
@@ -37,9 +32,8 @@ class Exchange:
         wake: Callable[[], object],
         fail: Callable[[redis.RedisError], object],
     ) -> None:
-        self._client = client
         self._fail = fail
-        self._script = Script(client, read_script(__package__, "shared.lua"))
+        self._script = client.register_script(read_script(__package__, "shared.lua"))
         self._is_taken = threading.Event()
         self._is_closed = threading.Event()
         self._backoff = EqualJitterBackoff(_BACKOFF_MOST, _BACKOFF_FIRST)
@@ -55,14 +49,9 @@ class Exchange:
         self._is_taken.wait(_HAND_OVER_WITHIN)
 
     def take(self, timeout: float = 0.0) -> Reply | None:
-        """An answer that has come, or comes within *timeout* seconds.
-
-        :raises FrontierFailedError: the thread has died, and there will be none.
-        """
         return self._thread.take(timeout)
 
     def close(self) -> None:
-        """Give up what was not answered, and let go of the server."""
         self._is_closed.set()
         self._thread.stop()
 
@@ -72,7 +61,7 @@ class Exchange:
         failures = 0
         while not self._is_closed.is_set():
             try:
-                return parse_reply(self._script.run(batch.keys, batch.blob))
+                return parse_reply(self._script(batch.keys, [batch.blob]))
             except redis.RedisError as error:
                 failures += 1
                 if failures == 1:

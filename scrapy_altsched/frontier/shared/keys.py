@@ -9,25 +9,10 @@ from hashlib import blake2b
 #: probability of 4e-9.
 SEEN_KEY_BYTES = 10
 _SHA1_BYTES = 20
-#: Fingerprint -> what is kept of it.
-SeenKeyOf = Callable[[bytes], bytes]
-_SLOT_BYTES = 8
-_ID_BYTES = 3
-#: Bytes of a seen key that choose its bucket: 65,536 buckets serve 20 million URLs.
-_BUCKET_BYTES = 2
-
-_FIXED = {
-    b"meta": b"hash",
-    b"pending": b"zset",
-    b"ready": b"zset",
-    b"busy": b"hash",
-    b"workers": b"hash",
-    b"deadlines": b"zset",
-    b"feeding": b"zset",
-    b"dead": b"hash",
-    b"suspects": b"hash",
-    b"heard": b"zset",
-}
+_NAMES = b"meta pending ready busy workers deadlines feeding dead suspects heard".split()
+_TYPES = b"hash zset zset hash hash zset zset hash hash zset".split()
+#: The first keys of each call, in the order of ``shared.lua``, and their types.
+FIXED = dict(zip(_NAMES, _TYPES, strict=True))
 
 
 def seen_key_of(fingerprint: bytes) -> bytes:
@@ -57,7 +42,7 @@ def slot_id_of(name: str) -> bytes:
 
     A digest needs no table of names.  Two slots that have the same one share a queue, no more.
     """
-    return blake2b(name.encode("utf-8", "surrogatepass"), digest_size=_SLOT_BYTES).digest()
+    return blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
 
 
 def field_of(seen_key: bytes) -> bytes:
@@ -66,45 +51,37 @@ def field_of(seen_key: bytes) -> bytes:
 
 
 class Keys:
-    """The keys of one partition of a crawl.
+    """The keys of the crawl with this name, of which there is one partition so far.
 
-    :param crawl: the crawl's name.
-    :ivar fixed: the first keys of each call, in the order of ``shared.lua``.
-    :ivar kinds: of which type each of them is.
-    :ivar meta: the first of them.
-    :ivar pending: where the pending requests are.
-    :ivar deadlines: where the workers are that are heard of.
-    :ivar heard: when each worker was heard of last.
-    :ivar workers: where the workers are.
-    :ivar dead: where the dead letters are.
-    :ivar of_requeue: the keys of ``requeue.lua``.
+    :ivar fixed: those of :data:`FIXED`.
+    :ivar of_requeue: those of ``requeue.lua``.
+    :ivar seen_key_of: what all workers of the crawl keep of a fingerprint.
     """
 
-    def __init__(self, crawl: str, partition: int = 0) -> None:
-        self._prefix = f"altsched:{{{crawl}:{partition}}}:".encode("utf-8", "surrogatepass")
-        self.fixed = [self._prefix + name for name in _FIXED]
-        self.kinds = list(_FIXED.values())
-        self.meta = self.fixed[0]
-        self.pending = self._prefix + b"pending"
-        self.deadlines = self._prefix + b"deadlines"
-        self.heard = self._prefix + b"heard"
-        self.workers = self._prefix + b"workers"
-        self.dead = self._prefix + b"dead"
+    def __init__(self, crawl: str) -> None:
+        self._prefix = prefix = f"altsched:{{{crawl}:0}}:".encode("utf-8", "surrogatepass")
+        self.fixed = [prefix + name for name in FIXED]
+        self.meta, self.pending, _, _, self.workers, self.deadlines = self.fixed[:6]
+        self.dead, self.heard = self.fixed[7], self.fixed[9]
         self.of_requeue = [*self.fixed[:4], self.dead]
+        self.seen_key_of: Callable[[bytes], bytes] = seen_key_of
 
     def leases(self, token: bytes) -> bytes:
         """Where the requests are that a worker has leased."""
         return self._prefix + b"leases:" + token
 
     def bucket(self, crawl: bytes, seen_key: bytes) -> bytes:
-        """Where a seen key is, in the crawl with this id."""
-        return self._seen(crawl) + seen_key[:_BUCKET_BYTES].hex().encode()
+        """Where a seen key is, in the crawl with this id.
+
+        A crawl that starts again from nothing has another id, and so other buckets, at once.
+        65,536 buckets serve 20 million URLs.
+        """
+        return b"%sseen:%s:%s" % (
+            self._prefix,
+            crawl[:3].hex().encode(),
+            seen_key[:2].hex().encode(),
+        )
 
     def buckets(self, crawl: bytes) -> Iterator[bytes]:
         """All keys in which seen keys of a crawl can be."""
-        for number in range(256**_BUCKET_BYTES):
-            yield self._seen(crawl) + b"%0*x" % (2 * _BUCKET_BYTES, number)
-
-    def _seen(self, crawl: bytes) -> bytes:
-        # A crawl that starts again from nothing has other buckets, at once.
-        return b"%sseen:%s:" % (self._prefix, crawl[:_ID_BYTES].hex().encode())
+        return (self.bucket(crawl, number.to_bytes(2, "big")) for number in range(256**2))

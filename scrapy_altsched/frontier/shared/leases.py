@@ -2,52 +2,67 @@
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import insort
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 
-from ..entry import Lease
-from ..events import LeaseUnrecorded, OnEvent
-from ..store.lease_log import ALONE, LEASED, LeaseLog, NullLeaseLog
+from ..changes import Kind
+from ..dead_letter import DeadLetter
+from ..entry import Entry, Lease
 from ..suspects import Suspects
-from .memory_only import MemoryOnly
+
+
+class MemoryOnly:
+    """Requests that cannot be encoded: they stay on this worker.
+
+    :ivar pending: beginning of the order key, place, and the request, the next one first.
+    :ivar ended: how many have ended in which way.
+    """
+
+    def __init__(self) -> None:
+        self.pending: list[tuple[bytes, int, Entry]] = []
+        self.accepted = self.leased = 0
+        self.ended: Counter[Kind] = Counter()
+        self._next = 0
+
+    def add(self, level: bytes, inverted: bool, entry: Entry) -> None:
+        self._next += 1
+        insort(self.pending, (level, -self._next if inverted else self._next, entry))
+
+    def lease(self) -> Lease:
+        """Take out the first one; there is one."""
+        self.leased += 1
+        return Lease(b"", self.pending.pop(0)[2], None)
+
+    @property
+    def left(self) -> int:
+        """How many are not over."""
+        return len(self.pending) + self.leased
 
 
 class Leases:
-    """The leases of one worker, in the order in which they are given out.
+    """The leases of one worker, in the order in which they are handed out.
 
-    A suspect is given out when the server knows of it, so that the server can tell whom to blame if
-    nobody else can.
+    A suspect is handed out when the server knows of it, so that the server can tell which request
+    to blame if this worker cannot.
 
     :param here: requests that no server has.
-    :param log: where leases are recorded.
-    :param give_up: makes a dead letter of a lease that is given out, for a reason.
     :ivar by_key: all that the server has leased to this worker.
-    :ivar fetched: those of them that nobody has asked for yet.
-    :ivar given: how many are given out and not over, those of *here* included.
+    :ivar fetched: those of them that were not asked for yet.
+    :ivar given: how many are handed out and not over, those of *here* included.
     """
 
-    def __init__(
-        self,
-        here: MemoryOnly,
-        suspects: Suspects,
-        log: LeaseLog | NullLeaseLog,
-        give_up: Callable[[Lease, str], None],
-        on_event: OnEvent,
-    ) -> None:
+    def __init__(self, here: MemoryOnly, suspects: Suspects) -> None:
         self.by_key: dict[bytes, Lease] = {}
         self.fetched: deque[Lease] = deque()
         self.given = 0
         self._here = here
         self._suspects = suspects
-        self._log = log
-        self._give_up = give_up
-        self._on_event = on_event
-        #: A suspect that is given out next, and whether the server knows.
+        #: A suspect that is handed out next, and whether the server knows.
         self._announced: Lease | None = None
         self._is_known = False
 
     def take(self, lease: Lease) -> None:
-        """Take what was leased."""
         self.by_key[lease.key] = lease
         self.fetched.append(lease)
 
@@ -63,29 +78,25 @@ class Leases:
                 return first
         return self._here.lease() if pending else None
 
-    def hand_out(self, lease: Lease, what: int = LEASED) -> Lease:
-        """Record that somebody works on it now."""
+    def hand_out(self, lease: Lease) -> Lease:
+        """Record that it is worked on now."""
         self.given += 1
-        try:
-            self._log.note(lease.entry.fingerprint, what)
-        except OSError:
-            self._on_event(LeaseUnrecorded())
+        self._suspects.note_lease(lease)
         return lease
 
     def end(self, lease: Lease) -> bool:
-        """One that was given out is over; whether it was the one that was leased alone."""
+        """One that was handed out is over; whether it was alone."""
         self.given -= 1
-        self._log.note_over(lease.entry.fingerprint)
-        return self._suspects.matters and self._suspects.note_end(lease)
+        return self._suspects.note_over(lease)
 
     def lose(self, key: bytes) -> Lease | None:
-        """Let go of one that is this worker's no longer, if it was."""
+        """Drop one that is this worker's no longer, if it was."""
         if self._suspects.matters:
             self._suspects.discard(key)
         return self.by_key.pop(key, None)
 
     def given_out(self) -> Iterator[Lease]:
-        """Those of the server's that are given out and not over, or lost."""
+        """Those of the server's that are handed out and not over, or lost."""
         waiting = {lease.key for lease in self.fetched} | self._suspects.withheld.keys()
         if self._announced is not None:
             waiting.add(self._announced.key)
@@ -94,60 +105,42 @@ class Leases:
     # Suspects
 
     @property
-    def alone(self) -> bytes:
-        """Fingerprint of the one that is worked on alone."""
-        lease = self._suspects.alone
-        return b"" if lease is None else lease.entry.fingerprint
-
-    @property
-    def beside(self) -> bytes:
-        """Fingerprints of the suspects that are worked on beside others, one after the other."""
-        return b"".join(lease.entry.fingerprint for lease in self._suspects.beside.values())
-
-    @property
     def is_announcing(self) -> bool:
         """Whether the server is to be told of a suspect."""
         return self._announced is not None and not self._is_known
 
     def mark_announced(self, told: Sequence[bytes]) -> bool:
-        """The server knows what a batch said to be worked on; whether it is what was announced.
-
-        :param told: :attr:`alone` and :attr:`beside` as of that batch.
-        """
-        announced = self._announced
-        if announced is not None:
-            name, (alone, beside) = announced.entry.fingerprint, told
-            starts = range(0, len(beside), len(name))
-            self._is_known = name == alone or any(beside.startswith(name, at) for at in starts)
+        """Whether *told*, as in a reply, has what was announced, for the first time."""
+        if self._announced is None or self._is_known:
+            return False
+        name, (alone, watched) = self._announced.entry.fingerprint, told
+        starts = range(0, len(watched), len(name))
+        self._is_known = name == alone or any(watched.startswith(name, at) for at in starts)
         return self._is_known
 
-    def next_with_suspects(self, *, others: bool) -> Lease | None:
-        """As :meth:`next`, and given out, where some may have killed a process.
+    def next_with_suspects(
+        self, give_up: Callable[[Lease, DeadLetter], object], *, others: bool
+    ) -> Lease | None:
+        """As :meth:`next`, and handed out, where some may have killed a process.
 
         :param others: whether anything else is pending on the server.
         """
-        suspects = self._suspects
-        announced = self._announced
+        suspects, announced = self._suspects, self._announced
         if announced is not None:
-            if not self._is_known and announced.key in self.by_key:
+            held = self.by_key.get(announced.key)
+            if held is not None and not self._is_known:
                 return None
             self._announced = None
-            if self.by_key.get(announced.key) is announced:
-                return self.hand_out(announced, ALONE if suspects.is_alone(announced) else LEASED)
-            suspects.note_end(announced)
+            if held is announced:
+                return self.hand_out(announced)
+            suspects.discard_lease(announced)
         lease = suspects.next(
             self.next,
-            self._give_up_taken,
-            in_flight=lambda: self.given > 0,
+            give_up,
+            in_flight=self.given > 0,
             others=lambda: others or bool(self.fetched),
         )
-        if lease is None:
-            return None
-        if suspects.is_watched(lease):
+        if lease is not None and (lease is suspects.alone or lease.key in suspects.watched):
             self._announced, self._is_known = lease, False
             return None
-        return self.hand_out(lease)
-
-    def _give_up_taken(self, lease: Lease, reason: str) -> None:
-        self.given += 1
-        self._give_up(lease, reason)
+        return None if lease is None else self.hand_out(lease)

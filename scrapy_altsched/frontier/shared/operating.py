@@ -1,7 +1,4 @@
-"""What an operator does with a crawl on a server.
-
-Nothing here joins the crawl, and workers may run meanwhile.
-"""
+"""A crawl on a server from outside: what an operator does with it, while workers may run."""
 
 from __future__ import annotations
 
@@ -19,20 +16,17 @@ import redis
 
 from ...errors import ConfigError, SharedError
 from ...redis_client.connection import address_of, explain_errors
-from ...redis_client.scripts import Script, read_script
+from ...redis_client.scripts import read_script
 from ..dead_letter import DeadLetter
 from ..entry import Counts
 from .batches import PROTOCOL, Status, pack, parse_reply
 from .keys import Keys
 from .stream import Stream
 
-#: Keys that are deleted at a time: the server frees their memory in the background.
-_PORTION = 1_000
-#: Dead letters that are read, and that are made pending again, at a time.
-_READ_AT_ONCE, _REQUEUE_AT_ONCE = 500, 500
+#: Keys that are deleted at a time, in the background; dead letters that are read, and requeued.
+_DELETED_AT_ONCE, _READ_AT_ONCE, _REQUEUED_AT_ONCE = 1_000, 500, 500
 #: Buckets of seen URLs that are looked at.
 _LOOKED_AT = 32
-_TOKEN_BYTES = 16
 #: At the end of a note about fingerprints: of each, a digest is kept, and not its beginning.
 HASHED = " (hashed)"
 
@@ -46,13 +40,15 @@ redis.call('UNLINK', unpack(KEYS, 2))
 return workers"""
 
 
+def new_token() -> bytes:
+    """What a worker is known by on the server."""
+    return os.urandom(16)
+
+
 @dataclass(frozen=True, slots=True)
 class CrawlState:
     """What is known of a crawl at one moment.
 
-    :ivar spider: its spider's name.
-    :ivar finished: whether nothing is left to do.
-    :ivar counts: its requests.
     :ivar workers: how many are heard of.
     :ivar large_buckets: of the buckets of seen URLs that were looked at, how many take four times
         the memory.
@@ -66,15 +62,14 @@ class CrawlState:
 
 
 class SharedCrawl:
-    """A crawl on a server, as its operator sees it.
+    """A crawl on a server.
 
-    :param client: connected to the server.
     :param key: the crawl's name.
-    :ivar keys: where it is.
     :ivar name: what messages call it.
 
     Every method raises :exc:`ConfigError` if a setting has to be changed, here or on the server,
-    and :exc:`SharedError` if there is no such crawl, or the server cannot be reached.
+    and :exc:`SharedError` if the server cannot be reached, or all but :meth:`find` and
+    :meth:`read_dead` if there is no such crawl.
     """
 
     def __init__(self, client: redis.Redis, key: str) -> None:
@@ -83,17 +78,42 @@ class SharedCrawl:
         self.keys = Keys(key)
         self.name = f"{key!r} on the Redis server at {address_of(client)}"
 
-    def look(self) -> CrawlState:
-        """Look at it, without changing anything."""
-        keys = self.keys
+    def find(self, *fields: str, of_any_version: bool = False) -> list[Any] | None:
+        """The id of the crawl, and other fields of what is known of it; ``None``: there is none.
+
+        :raises ConfigError: it is of another version.
+        """
         with explain_errors(self._client):
-            crawl, about = self._look_up("about")
+            names = ("protocol", "crawl", *fields)
+            protocol, *found = self._client.hmget(self.keys.meta, names)
+        if found[0] is None:
+            return None
+        if protocol != PROTOCOL and not of_any_version:
+            raise ConfigError(
+                f"The shared crawl {self.name} was written by another version of scrapy_altsched."
+                " Go on with that version, or set ALTSCHED_SHARED_KEY to another name."
+            )
+        return found
+
+    def _look_up(self, *fields: str, of_any_version: bool = False) -> list[Any]:
+        found = self.find(*fields, of_any_version=of_any_version)
+        if found is None:
+            raise SharedError(
+                f"There is no shared crawl {self.name}. Its name is the spider's, or what"
+                " ALTSCHED_SHARED_KEY says."
+            )
+        return found
+
+    def look(self) -> CrawlState:
+        """How it stands; nothing is changed."""
+        keys = self.keys
+        crawl, about = self._look_up("about")
+        with explain_errors(self._client):
             found: Any = self._client.eval(_LOOK, 3, keys.meta, keys.pending, keys.deadlines)
             (state, *numbers), pending, workers = found
             accepted, leased, done, dead = map(int, numbers)
-            some = random.Random(crawl).sample(list(keys.buckets(crawl)), _LOOKED_AT)
             with self._client.pipeline(transaction=False) as together:
-                for bucket in some:
+                for bucket in random.Random(crawl).sample(list(keys.buckets(crawl)), _LOOKED_AT):
                     together.object("ENCODING", bucket)
                 encodings = together.execute(raise_on_error=False)
         return CrawlState(
@@ -111,31 +131,25 @@ class SharedCrawl:
             older version may have kept too little, which ends here.
         :raises SharedError: it is not finished.
         """
+        crawl, state, about = self._look_up("state", "about")
+        reply = None
         with explain_errors(self._client):
-            crawl, state, about = self._look_up("state", "about")
-            reply = None
             if state == b"finished":
                 known = json.loads(about)
                 note: str = known["fingerprints"]
                 if not note.endswith(HASHED) and not are_sha1(note):
                     known["fingerprints"] = note + HASHED
-                stream = Stream(
-                    self.keys,
-                    lambda: os.urandom(_TOKEN_BYTES),
-                    json.dumps(known).encode(),
-                    1,
-                    restarts=True,
-                )
-                batch = stream.build(want=0, feeding=False, observed=-1, leaving=True)
-                script = Script(self._client, read_script(__package__, "shared.lua"))
-                reply = parse_reply(script.run(batch.keys, batch.blob))
+                text = json.dumps(known).encode()
+                batch = Stream(self.keys, new_token, text, 1, restarts=True).build(leaving=True)
+                script = self._client.register_script(read_script(__package__, "shared.lua"))
+                reply = parse_reply(script(batch.keys, [batch.blob]))
             if reply is None or reply.status is not Status.OK or reply.crawl == crawl:
                 raise SharedError(
                     f"The shared crawl {self.name} is not finished, and goes on when a worker is"
                     " started. To begin it again from nothing, stop its workers and run: scrapy"
                     f" altsched drop {quote(self._key)}"
                 )
-            unlink(self._client, self.keys.buckets(crawl))
+            self.unlink_seen(crawl)
 
     def drop(self) -> int:
         """Delete it, with all that it knows; workers of it close with ``frontier_lost``.
@@ -143,36 +157,56 @@ class SharedCrawl:
         :return: how many requests it had accepted.
         """
         keys = self.keys
+        crawl, accepted = self._look_up("accepted", of_any_version=True)
         with explain_errors(self._client):
-            crawl, accepted = self._look_up("accepted", of_any_version=True)
             # All that the rest rests on goes at once: a new crawl may begin right after that.
             workers: Any = self._client.eval(_DROP, 1 + len(keys.fixed), keys.workers, *keys.fixed)
-            unlink(self._client, map(keys.leases, workers))
-            unlink(self._client, keys.buckets(crawl))
+            self._unlink(map(keys.leases, workers))
+            self.unlink_seen(crawl)
         return int(accepted or 0)
+
+    def unlink_seen(self, crawl: bytes) -> None:
+        """Delete what was seen in the crawl with this id.
+
+        :raises redis.RedisError: some of it is left.
+        """
+        self._unlink(self.keys.buckets(crawl))
+
+    def _unlink(self, keys: Iterable[bytes]) -> None:
+        rest = iter(keys)
+        while portion := list(islice(rest, _DELETED_AT_ONCE)):
+            self._client.unlink(*portion)
 
     def dead(self) -> Iterator[tuple[bytes, DeadLetter, bytes]]:
         """Key, cause and text, and stored value of every dead letter."""
+        self._look_up()
+        yield from self.read_dead()
+
+    def read_dead(self) -> Iterator[tuple[bytes, DeadLetter, bytes]]:
+        """As :meth:`dead`, of a crawl that is known to be there."""
+        told = set()  # while the hash grows, some come twice
         with explain_errors(self._client):
-            self._look_up()
-            yield from read_dead(self._client, self.keys)
+            rows: Iterator[Any] = self._client.hscan_iter(self.keys.dead, count=_READ_AT_ONCE)
+            for key, row in rows:
+                if key not in told:
+                    told.add(key)
+                    reason, value = msgpack.unpackb(row, raw=True)
+                    yield key, DeadLetter.parse(reason.decode("utf-8", "replace")), value
 
     def requeue(self, chosen: Sequence[bytes]) -> int:
-        """Make dead letters pending again, each at its old place; some hundreds at a time.
+        """Make dead letters pending again, by their keys; how many of them were dead letters still.
 
         A crawl that had finished is open again: a worker that is started goes on with it.
 
-        :param chosen: their keys.
-        :return: how many of them were dead letters still.
         :raises SharedError: as above; those of earlier portions are pending then.
         """
         count = 0
         rest = iter(chosen)
+        crawl, *_ = self._look_up()
         with explain_errors(self._client):
-            crawl, *_ = self._look_up()
-            script = Script(self._client, read_script(__package__, "requeue.lua"))
-            while portion := list(islice(rest, _REQUEUE_AT_ONCE)):
-                done: int = script.run(self.keys.of_requeue, crawl, pack(portion))
+            script = self._client.register_script(read_script(__package__, "requeue.lua"))
+            while portion := list(islice(rest, _REQUEUED_AT_ONCE)):
+                done: int = script(self.keys.of_requeue, [crawl, pack(portion)])
                 if done < 0:
                     raise SharedError(
                         f"The shared crawl {self.name} was replaced meanwhile: list its dead"
@@ -180,52 +214,3 @@ class SharedCrawl:
                     )
                 count += done
         return count
-
-    def _look_up(self, *fields: str, of_any_version: bool = False) -> list[Any]:
-        """The id of the crawl, and other fields of what is known of it.
-
-        :raises ConfigError: it is of another version.
-        :raises SharedError: there is no such crawl.
-        """
-        names = ("protocol", "crawl", *fields)
-        protocol, *found = self._client.hmget(self.keys.meta, names)
-        if found[0] is None:
-            raise SharedError(
-                f"There is no shared crawl {self.name}. Its name is the spider's, or what"
-                " ALTSCHED_SHARED_KEY says."
-            )
-        if protocol != PROTOCOL and not of_any_version:
-            raise other_version(self.name)
-        return found
-
-
-def other_version(name: str) -> ConfigError:
-    """What is said of a crawl whose data is of another version."""
-    return ConfigError(
-        f"The shared crawl {name} was written by another version of scrapy_altsched. Go on with"
-        " that version, or set ALTSCHED_SHARED_KEY to another name."
-    )
-
-
-def read_dead(client: redis.Redis, keys: Keys) -> Iterator[tuple[bytes, DeadLetter, bytes]]:
-    """Key, cause and text, and stored value of every dead letter.
-
-    :raises redis.RedisError: they cannot be read.
-    """
-    rows: Iterator[Any] = client.hscan_iter(keys.dead, count=_READ_AT_ONCE)
-    told = set()  # while the hash grows, some come twice
-    for key, row in rows:
-        if key not in told:
-            told.add(key)
-            reason, value = msgpack.unpackb(row, raw=True)
-            yield key, DeadLetter.parse(reason.decode("utf-8", "replace")), value
-
-
-def unlink(client: redis.Redis, keys: Iterable[bytes]) -> None:
-    """Delete keys, some at a time.
-
-    :raises redis.RedisError: it failed, or some of them are left.
-    """
-    rest = iter(keys)
-    while portion := list(islice(rest, _PORTION)):
-        client.unlink(*portion)

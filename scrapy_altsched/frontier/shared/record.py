@@ -1,8 +1,8 @@
-"""What a worker keeps on its own disk, if it has a job directory.
+"""What a worker keeps on its own disk, if it has a job directory: the requests are on the server.
 
-The requests are on the server.  Here are the tokens by which it knows this worker, so that a worker
-that is started again has its leases back at once; what it had in flight, which tells who may have
-killed it; and the notes of feeds and ``spider.state``.
+Tokens by which the server knows this worker, which has its leases back at once when it is started
+again; what it had in flight, which tells what may have killed it; notes of feeds and
+``spider.state``.
 
 The server and a directory cannot be written in one step.  Notes are written before the endings
 that they belong to are sent: what a note counts as done may be done again, never the reverse.
@@ -29,10 +29,7 @@ _TOKEN_BYTES = 16
 
 
 def crawl_of(rows: Rows) -> str | None:
-    """The shared crawl that a worker's job directory takes part in; ``None``: it is no worker's.
-
-    :raises StoreError: it cannot be read.
-    """
+    """The shared crawl that a worker's job directory takes part in; ``None``: it is no worker's."""
     name = rows.note(CRAWL)
     return None if name is None else name.decode()
 
@@ -40,10 +37,8 @@ def crawl_of(rows: Rows) -> str | None:
 def refuse_worker(rows: Rows, path: Path, remedy: str) -> None:
     """Refuse the job directory of a worker to what handles crawls of one machine.
 
-    :param path: the job directory.
     :param remedy: what to do instead, in a sentence.
     :raises JobdirMismatchError: it is one.
-    :raises StoreError: it cannot be read.
     """
     name = crawl_of(rows)
     if name is not None:
@@ -56,23 +51,19 @@ def refuse_worker(rows: Rows, path: Path, remedy: str) -> None:
 class Record:
     """What a worker keeps on its own.
 
-    :param run: of its job directory, or of none.
     :param name: the crawl's name, and where its server is.
     :ivar crawl: id of the crawl that it took part in; empty: of none.
     :ivar tokens: those by which the server may know it.
-    :ivar evidence: what is known of how it died.
-    :ivar job: what is known of its job.
     :raises StoreError: the job directory cannot be read.
     """
 
     def __init__(self, run: JobRun | MemoryRun, name: str = "") -> None:
         self.run = run
         self._name = name.encode()
-        tokens = run.note(_TOKENS) or b""
         self.crawl = run.note(_ID) or b""
-        self.tokens: Sequence[bytes] = [
-            tokens[at : at + _TOKEN_BYTES] for at in range(0, len(tokens), _TOKEN_BYTES)
-        ]
+        rest = run.note(_TOKENS) or b""
+        places = range(0, len(rest), _TOKEN_BYTES)
+        self.tokens: Sequence[bytes] = [rest[at : at + _TOKEN_BYTES] for at in places]
         self.evidence = run.evidence
         # That a run has died finished counts as a run that was not finished, and no more: what is
         # said of it elsewhere is true of jobs that are finished by this process alone.
@@ -91,23 +82,15 @@ class Record:
         self.job = replace(self.job, resumed=False)
 
     def note_tokens(self, tokens: Sequence[bytes], crawl: bytes) -> None:
-        """Write by which tokens the server may know this worker.
-
-        :raises StoreError: it could not be written.
-        """
         self.run.write_notes({_TOKENS: b"".join(tokens), _ID: crawl, CRAWL: self._name})
 
 
-def open_record(journal: Journal, key: str, address: str) -> Record:
+def open_record(journal: Journal, name: str) -> Record:
     """The record in a job directory.
 
-    :param journal: an open one, of no local crawl.
-    :param key: the crawl's name.
-    :param address: where its server is.
     :raises JobdirMismatchError: the directory is another crawl's; nothing in it was changed.
     :raises StoreError: it cannot be read.
     """
-    name = f"{key!r} on the Redis server at {address}"
     path = journal.jobdir.path
     if journal.counters().accepted:
         raise JobdirMismatchError(

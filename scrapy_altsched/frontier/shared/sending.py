@@ -1,4 +1,4 @@
-"""When the next batch is sent, and how long to wait for an answer."""
+"""When the next batch is sent, and when it is said that nothing goes on."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ..clock import Call, Clock
-from ..events import MemoryFull, OnEvent
+from ..events import MemoryFull, OnEvent, Stalled
 from .batches import Reply
 from .stream import EncodedBatch, Stream
 
 #: Seconds between two questions of a worker that has nothing to do, at first and at most.
-_POLL_FIRST = 0.01
-_POLL_MOST = 0.25
+_POLL_FIRST, _POLL_MOST = 0.01, 0.25
 #: Seconds after which what the server had no memory for is sent again, at first and at most.
-_AGAIN_FIRST = 0.1
-_AGAIN_MOST = 5.0
+_AGAIN_FIRST, _AGAIN_MOST = 0.1, 5.0
 #: Seconds for which a server must have had memory before it is said once more that it has none.
 _SAID_EVERY = 60.0
+#: Seconds without progress after which it is said, and between two looks.
+_STALLED_AFTER = 60.0
+_LOOK_EVERY = 10.0
 
 
 class Link(Protocol):
@@ -36,26 +37,37 @@ class Link(Protocol):
         """
 
     def close(self) -> None:
-        """Give up what was not answered."""
+        """Give up what was not answered, and disconnect."""
 
 
 class Sender:
     """Sends a stream's batches, one at a time, each as late as it may be.
+
+    A full server is asked again with pauses that grow, and it is reported once that it is full.
 
     :param build: makes the next batch.
     :ivar is_over: whether nothing is to be sent any more.
     """
 
     def __init__(
-        self, stream: Stream, link: Link, clock: Clock, build: Callable[[], EncodedBatch]
+        self,
+        stream: Stream,
+        link: Link,
+        clock: Clock,
+        build: Callable[[], EncodedBatch],
+        on_event: OnEvent,
     ) -> None:
         self._stream = stream
         self._link = link
         self._clock = clock
         self._build = build
+        self._on_event = on_event
         self._call: Call | None = None
         self._due = float("inf")
         self._poll = _POLL_FIRST
+        self._again_at, self._pause = 0.0, _AGAIN_FIRST
+        #: When the server had no memory.
+        self._refused_at = float("-inf")
         self.is_over = False
 
     def plan(self, seconds: float) -> None:
@@ -63,8 +75,7 @@ class Sender:
             return
         due = self._clock.monotonic() + seconds
         if due < self._due:
-            if self._call is not None:
-                self._call.cancel()
+            self._cancel()
             self._due = due
             self._call = self._clock.call_at(due, self.send)
 
@@ -72,61 +83,86 @@ class Sender:
         """Ask after a while, the longer the less has happened."""
         self.plan(self._poll)
 
-    def note_answer(self, *, is_useful: bool) -> None:
-        """An answer has come, with something to do or without."""
-        self._poll = _POLL_FIRST if is_useful else min(self._poll * 2, _POLL_MOST)
+    def plan_again(self) -> None:
+        """Send what was refused for want of memory after a pause."""
+        self.plan(max(0.0, self._again_at - self._clock.monotonic()))
 
     def send(self) -> None:
         """Send a batch now, unless one has no answer yet."""
-        if self._call is not None:
-            self._call.cancel()
-        self._call, self._due = None, float("inf")
-        if not self._stream.is_in_flight and not self.is_over:
-            self._link.send(self._build())
-
-    def close(self) -> None:
-        self.is_over = True
-        if self._call is not None:
-            self._call.cancel()
-        self._link.close()
-
-
-class ServerMemory:
-    """Has a full server asked again with pauses that grow, and says once that it is full.
-
-    :param stream: holds what was refused.
-    """
-
-    def __init__(self, clock: Clock, stream: Stream, on_event: OnEvent) -> None:
-        self._clock = clock
-        self._stream = stream
-        self._on_event = on_event
-        self._again_at, self._pause = 0.0, _AGAIN_FIRST
-        self._is_said = False
-        #: Since when it has had memory.
-        self._roomy_since = 0.0
-
-    @property
-    def pause_left(self) -> float:
-        return max(0.0, self._again_at - self._clock.monotonic())
-
-    def try_again(self) -> None:
-        """Let what was refused be sent, if the pause is over."""
-        if self._stream.is_full and not self.pause_left:
+        self._cancel()
+        if self._stream.is_in_flight or self.is_over:
+            return
+        if self._stream.is_full and self._clock.monotonic() >= self._again_at:
             self._stream.try_again()
+        self._link.send(self._build())
 
-    def note_answer(self, *, is_refused: bool, is_taken: bool) -> None:
-        """A batch was answered, and additions in it were refused, or taken, or none was there."""
+    def note_answer(self, reply: Reply, *, has_asked: bool, is_taken: bool) -> None:
+        """A batch was answered that has asked for something to lease, or not.
+
+        :param is_taken: whether additions in it were.
+        """
         now = self._clock.monotonic()
-        if is_refused:
+        if has_asked:
+            self._poll = _POLL_FIRST if reply.leases else min(self._poll * 2, _POLL_MOST)
+        if reply.full:
             self._again_at = now + self._pause
             self._pause = min(self._pause * 2, _AGAIN_MOST)
-            self._roomy_since = now
-            if not self._is_said:
-                self._is_said = True
+            # A server that is nearly full has memory for some in between.
+            is_new, self._refused_at = now - self._refused_at > _SAID_EVERY, now
+            if is_new:
                 self._on_event(MemoryFull(self._stream.unacknowledged))
         elif is_taken:
             self._pause = _AGAIN_FIRST
-        if self._is_said and not self._stream.is_full and now - self._roomy_since > _SAID_EVERY:
-            # A server that is nearly full has memory for some in between.
-            self._is_said = False
+
+    def close(self) -> None:
+        self.is_over = True
+        self._cancel()
+        self._link.close()
+
+    def _cancel(self) -> None:
+        if self._call is not None:
+            self._call.cancel()
+        self._call, self._due = None, float("inf")
+
+
+class Stall:
+    """Looks every so often whether anything has changed, and says so if nothing has for long.
+
+    :param look: what is different after any progress, and why there may be none, as a sentence;
+        empty: there is nothing to do now, or it is being done.
+    """
+
+    def __init__(
+        self, clock: Clock, look: Callable[[], tuple[object, str]], on_event: OnEvent
+    ) -> None:
+        self._clock = clock
+        self._look_at = look
+        self._on_event = on_event
+        self._last: object = None
+        self._since = 0.0
+        self._is_stalled = False
+        self._call: Call | None = None
+
+    def start(self) -> None:
+        self._since = self._clock.monotonic()
+        self._plan()
+
+    def stop(self) -> None:
+        if self._call is not None:
+            self._call.cancel()
+
+    def _plan(self) -> None:
+        self._call = self._clock.call_at(self._clock.monotonic() + _LOOK_EVERY, self._look)
+
+    def _look(self) -> None:
+        self._plan()
+        now, (progress, why) = self._clock.monotonic(), self._look_at()
+        seconds = now - self._since
+        if progress != self._last or not why:
+            self._last, self._since = progress, now
+            if self._is_stalled:
+                self._is_stalled = False
+                self._on_event(Stalled(seconds, ""))
+        elif seconds >= _STALLED_AFTER and not self._is_stalled:
+            self._is_stalled = True
+            self._on_event(Stalled(seconds, why))

@@ -1,7 +1,7 @@
--- The frontier of many workers: one partition of a crawl, and one exchange with it.
+-- The frontier of many workers: one exchange with a crawl.
 --
--- Every key carries the tag {crawl:partition}, so that all are in one slot of a cluster, and every
--- key that a call touches is declared in KEYS.  The names, after "altsched:{crawl:partition}:" :
+-- Every key carries the tag {crawl:partition}: all are in one slot of a cluster, and every key that a
+-- call touches is declared in KEYS.  The names, after "altsched:{crawl:partition}:" :
 --
 --   meta       hash    what is known of the crawl, its counters, and the version of all of this;
 --                      "held:" + token -> how many requests that worker has leased
@@ -24,10 +24,9 @@
 -- A request's key is slot + order key.  A load is leased requests * 2^40 + tick of the last lease:
 -- the smallest is the slot that is next.
 --
--- Numbers go through string.format: tostring and .. keep 14 digits.  Whatever may be refused by a
--- server that is out of memory comes after a removal, which is never refused and after which
--- nothing is; new requests are refused explicitly.  This way a full server drains.
-
+-- Numbers go through string.format: tostring and .. keep 14 digits.  What may be refused by a server
+-- that is out of memory comes after a removal, which is never refused and after which nothing is; new
+-- requests are refused explicitly.  This way a full server drains.
 local META, PENDING, READY, BUSY, WORKERS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local DEADLINES, FEEDING, DEAD, SUSPECTS = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local HEARD, LEASES = KEYS[10], KEYS[11]
@@ -38,8 +37,8 @@ local SUPERSEDED = 9007199254740991 -- 2^53 - 1
 local EXPIRE_AT_ONCE, FORGET_AT_ONCE = 100, 100
 local REMEMBERED = 604800000 -- ms: far longer than any lease lasts
 
-local UNIQUE, ANY, MARK, FORGET, CHECK = 1, 2, 3, 4, 5
-local DONE, DIED, RELEASED = 1, 2, 3
+local UNIQUE, ANY, FORGET, CHECK = 1, 2, 4, 5 -- 3: mark
+local DONE, RELEASED = 1, 3 -- 2: died
 local FREE, SUSPECT, BLAMED = 0, 1, 2
 local A_DEATH, SUSPECT_AT = 4, 12
 local WAITS, HELD = 'waits', 'held:'
@@ -59,33 +58,24 @@ local function call_with(command, key, arguments)
     end
 end
 
-local function digits(n)
-    return string.format('%.0f', n)
-end
+local function digits(n) return string.format('%.0f', n) end
 
--- Who is asking: nothing is written until it is known that all of the batch applies.
-
+-- Which worker is asking: nothing is written until it is known that all of the batch applies.
 local meta = redis.call('HMGET', META, 'crawl', 'state', 'accepted', 'done', 'dead', 'leased',
-    'version', 'sequence', 'tick', 'epoch', 'created', 'about', 'previous', 'protocol', HELD .. token)
+    'version', 'sequence', 'tick', 'epoch', 'created', 'about', 'previous', 'protocol')
 local is_new, previous = not meta[1], meta[13] or ''
-if not is_new and meta[14] ~= protocol then
-    return cmsgpack.pack({ 'PROTOCOL' })
-end
-if is_new and (crawl ~= '' or number ~= 1) then
-    return cmsgpack.pack({ 'LOST' })
-end
+if not is_new and meta[14] ~= protocol then return cmsgpack.pack({ 'PROTOCOL' }) end
+if is_new and (crawl ~= '' or number ~= 1) then return cmsgpack.pack({ 'LOST' }) end
 if not is_new and crawl ~= '' and meta[1] ~= crawl then
     return cmsgpack.pack({ crawl == previous and 'FINISHED' or 'LOST' })
 end
-local state = is_new and 'open' or meta[2]
-local accepted, done, dead, leased = tonumber(meta[3] or 0), tonumber(meta[4] or 0), tonumber(meta[5] or 0), tonumber(meta[6] or 0)
-local version, sequence, tick = tonumber(meta[7] or 0), tonumber(meta[8] or 0), tonumber(meta[9] or 0)
-local epoch, created, about = tonumber(meta[10] or 0), tonumber(meta[11] or now), meta[12]
+local state, about = is_new and 'open' or meta[2], meta[12]
 local restarts = not is_new and create and create[3] and state == 'finished'
-if restarts then
-    previous, state, is_new, created = meta[1], 'open', true, now
-    accepted, done, dead, leased, version, sequence, tick, epoch = 0, 0, 0, 0, 0, 0, 0, 0
-end
+if restarts then previous, state, is_new, meta = meta[1], 'open', true, {} end
+local function value_of(at) return tonumber(meta[at] or 0) end
+local accepted, done, dead, leased = value_of(3), value_of(4), value_of(5), value_of(6)
+local version, sequence, tick, epoch = value_of(7), value_of(8), value_of(9), value_of(10)
+local created = tonumber(meta[11] or now)
 if is_new then
     crawl, about = create[1], create[2]
 else
@@ -98,9 +88,7 @@ if number == last and last > 0 then
     -- The reply was lost.  What was leased is still there, unless it has expired since.
     local reply = cmsgpack.unpack(record:sub(9))
     local keys, rows = reply[8], {}
-    for i = 1, #keys do
-        rows[i] = redis.call('HGET', LEASES, keys[i]) or ''
-    end
+    for i = 1, #keys do rows[i] = redis.call('HGET', LEASES, keys[i]) or '' end
     reply[9] = rows
     return cmsgpack.pack(reply)
 elseif number < last then
@@ -114,13 +102,10 @@ if state == 'finished' then
         return cmsgpack.pack({ 'FINISHED', crawl, { accepted, 0, 0, done, dead, 0, version, epoch, 0 } })
     end
     -- A worker that waits brings something later.
-    if #adds > 0 or feeding == WAITS then
-        state, reopened = 'open', 1
-    end
+    if #adds > 0 or feeding == WAITS then state, reopened = 'open', 1 end
 end
 
 -- The first write tells whether there is memory for more.
-
 local is_full = false
 local probe = redis.pcall('HSET', META, 'crawl', crawl)
 if type(probe) == 'table' and probe.err then
@@ -141,87 +126,95 @@ local seen, full, void, skipped = {}, {}, {}, {}
 
 -- Loads of slots that this call has touched, and whether they have pending requests; written back
 -- before the first lease.
-
 local loads, queued, touched = {}, {}, {}
 
 local function load_of(slot)
     local load = loads[slot]
     if not load then
         load = tonumber(redis.call('HGET', BUSY, slot) or 0)
-        if load == 0 then
-            load = tonumber(redis.call('ZSCORE', READY, slot) or 0)
-        end
+        if load == 0 then load = tonumber(redis.call('ZSCORE', READY, slot) or 0) end
         loads[slot] = load
         touched[#touched + 1] = slot
     end
     return load
 end
 
-local function put_back(key, row)
+local function end_lease(key)
     local slot = key:sub(1, 8)
-    redis.call('ZADD', PENDING, 0, key .. row)
     loads[slot] = load_of(slot) - LEASED_ONCE
-    queued[slot] = true
     leased = leased - 1
+    changed = true
+    return slot
 end
 
-local function fingerprint_of(row)
-    return row:sub(3, 2 + row:byte(2))
+local function put_back(key, row)
+    redis.call('ZADD', PENDING, 0, key .. row)
+    queued[end_lease(key)] = true
 end
 
-local function put_back_all(from, limit, is_held, told)
+local function fingerprint_of(row) return row:sub(3, 2 + row:byte(2)) end
+
+-- Puts back what is leased, but for keys that are in *kept*, which are this worker's from now on;
+-- fingerprints of what was put back.
+local function put_back_all(from, limit, kept)
     local rows = limit and redis.call('HSCAN', from, 0, 'COUNT', limit)[2] or redis.call('HGETALL', from)
-    local put = 0
+    local put = {}
     for i = 1, #rows, 2 do
-        if put == limit then
+        local key, row = rows[i], rows[i + 1]
+        if #put == limit then
             break
-        end
-        if is_held and is_held[rows[i]] then
-            if from ~= LEASES then
-                redis.call('HDEL', from, rows[i])
-                redis.call('HSET', LEASES, rows[i], rows[i + 1])
-            end
-            is_held[rows[i]] = 'found'
+        elseif not (kept and kept[key]) then
+            redis.call('HDEL', from, key)
+            put_back(key, row)
+            put[#put + 1] = fingerprint_of(row)
         else
-            redis.call('HDEL', from, rows[i])
-            put_back(rows[i], rows[i + 1])
-            put = put + 1
-            changed = true
-            if told then
-                told[#told + 1] = fingerprint_of(rows[i + 1])
+            if from ~= LEASES then
+                redis.call('HDEL', from, key)
+                redis.call('HSET', LEASES, key, row)
             end
+            kept[key] = 'found'
         end
     end
+    return put
 end
 
 -- Suspects.  A worker judges from its log of leases, if it has one.  Otherwise it is known of a dead
 -- worker only what it had leased, and what it had said it would be careful with: see judge in
 -- suspects.py.
-
 local is_careful = redis.call('HLEN', SUSPECTS) > 0
+local suspicions = {}
 
-local function is_beside(fingerprint, beside)
-    for at = 1, #beside, #fingerprint do
-        if beside:sub(at, at + #fingerprint - 1) == fingerprint then
-            return true
-        end
+local function tell_of(fingerprint)
+    local held = redis.call('HGET', SUSPECTS, fingerprint)
+    if held then suspicions[#suspicions + 1], suspicions[#suspicions + 2] = fingerprint, held end
+end
+
+local function hold_against(fingerprint, held)
+    if held == '' then
+        redis.call('HDEL', SUSPECTS, fingerprint)
+    else
+        redis.call('HSET', SUSPECTS, fingerprint, held)
+        is_careful = true
+    end
+end
+
+local function is_in(fingerprint, joined)
+    for at = 1, #joined, #fingerprint do
+        if joined:sub(at, at + #fingerprint - 1) == fingerprint then return true end
     end
     return false
 end
 
-local function judge(fingerprints, alone, beside, before)
+local function judge(fingerprints, alone, others, before)
     for _, fingerprint in ipairs(fingerprints) do
         local was = redis.call('HGET', SUSPECTS, fingerprint)
-        local level, in_hand, downloading, age, narrowed = FREE, 0, 0, 0, 0
-        if was then
-            level, in_hand, downloading, age, narrowed = was:byte(1, 5)
-        end
+        local level, in_hand, downloading, age, narrowed = (was or '\0\0\0\0\0'):byte(1, 5)
         local is_changed = true
         if alone ~= '' then
             is_changed = fingerprint == alone
             level, downloading = BLAMED, math.min(downloading + 1, 255)
-        elseif is_beside(fingerprint, beside) then
-            if narrowed == 1 or #beside == #fingerprint then
+        elseif is_in(fingerprint, others) then
+            if narrowed == 1 or #others == #fingerprint then
                 level = BLAMED
             else
                 narrowed = 1
@@ -234,10 +227,8 @@ local function judge(fingerprints, alone, beside, before)
             is_changed = false
         end
         if is_changed then
-            before[#before + 1] = fingerprint
-            before[#before + 1] = was or ''
-            redis.call('HSET', SUSPECTS, fingerprint, string.char(level, in_hand, downloading, age, narrowed))
-            is_careful = true
+            before[#before + 1], before[#before + 2] = fingerprint, was or ''
+            hold_against(fingerprint, string.char(level, in_hand, downloading, age, narrowed))
         end
     end
 end
@@ -245,41 +236,29 @@ end
 -- A worker whose leases had expired was not dead, or tells more itself.
 local function take_back_judgement(whose)
     local before = is_careful and redis.call('HGET', SUSPECTS, 'was:' .. whose)
-    if not before then
-        return
-    end
-    redis.call('HDEL', SUSPECTS, 'was:' .. whose)
-    before = cmsgpack.unpack(before)
-    for i = 1, #before, 2 do
-        if before[i + 1] == '' then
-            redis.call('HDEL', SUSPECTS, before[i])
-        else
-            redis.call('HSET', SUSPECTS, before[i], before[i + 1])
-        end
+    if before then
+        redis.call('HDEL', SUSPECTS, 'was:' .. whose)
+        before = cmsgpack.unpack(before)
+        for i = 1, #before, 2 do hold_against(before[i], before[i + 1]) end
     end
 end
 
 take_back_judgement(token)
 
--- Leases whose key went missing are no longer leased, and are in no state then.
-local function drop_missing(whose, held, from)
-    held = tonumber(held or 0)
+-- Leases whose key went missing are no longer leased, and are in no state then.  How many another
+-- worker holds is not known any more once some of its leases have gone elsewhere.
+local function drop_missing(whose, from)
+    local held = tonumber(redis.call('HGET', META, HELD .. whose) or 0)
+    redis.call('HDEL', META, HELD .. whose)
     if held > 0 and redis.call('HLEN', from) == 0 and redis.call('ZSCORE', DEADLINES, whose) then
         leased = leased - held
         changed = true
     end
 end
 
--- How many another worker holds is not known any more once some of its leases have gone elsewhere.
-local function drop_missing_of(whose, from)
-    drop_missing(whose, redis.call('HGET', META, HELD .. whose), from)
-    redis.call('HDEL', META, HELD .. whose)
-end
-
-drop_missing(token, not is_new and meta[15], LEASES)
+drop_missing(token, LEASES)
 
 -- Workers come, and most do not come back.  One that does after all that time is told GAP.
-
 if number == 1 then
     local silent = redis.call('ZRANGEBYSCORE', HEARD, '-inf', digits(now - REMEMBERED), 'LIMIT', 0, FORGET_AT_ONCE)
     for _, who in ipairs(silent) do
@@ -292,24 +271,19 @@ if number == 1 then
 end
 
 -- A worker that lost its history says which leases it keeps; one that was started again keeps all.
-
-local keys, rows, suspicions = {}, {}, {}
+local keys, rows = {}, {}
 
 if adopt then
-    local old, kept, asked = adopt[1], adopt[2], adopt[3]
-    local is_held = {}
-    for _, key in ipairs(kept or {}) do
-        is_held[key] = 'wanted'
-    end
-    if kept then
-        put_back_all(LEASES, nil, is_held)
-    end
+    local old, wanted, asked = adopt[1], adopt[2], adopt[3]
+    local kept = {}
+    for _, key in ipairs(wanted or {}) do kept[key] = 'wanted' end
+    if wanted then put_back_all(LEASES, nil, kept) end
     for i = 1, #old, 2 do
         local from = KEYS[old[i + 1]]
         take_back_judgement(old[i])
-        drop_missing_of(old[i], from)
-        if kept then
-            put_back_all(from, nil, is_held)
+        drop_missing(old[i], from)
+        if wanted then
+            put_back_all(from, nil, kept)
         else
             local all = redis.call('HGETALL', from)
             redis.call('DEL', from)
@@ -323,74 +297,48 @@ if adopt then
         redis.call('HSET', WORKERS, old[i], struct.pack('>I8', SUPERSEDED))
         redis.call('ZADD', HEARD, digits(now), old[i])
     end
-    for key, found in pairs(is_held) do
-        if found ~= 'found' then
-            void[#void + 1] = key
-        end
+    for key, found in pairs(kept) do
+        if found ~= 'found' then void[#void + 1] = key end
     end
-    for _, fingerprint in ipairs(is_careful and asked or {}) do
-        local held = redis.call('HGET', SUSPECTS, fingerprint)
-        if held then
-            suspicions[#suspicions + 1] = fingerprint
-            suspicions[#suspicions + 1] = held
-        end
-    end
+    for _, fingerprint in ipairs(is_careful and asked or {}) do tell_of(fingerprint) end
 end
 
 -- New requests.
-
 local age = string.format('%d', math.floor((now - created) / 60000))
 local added = {}
 for i = 1, #adds, 8 do
     local n, kind, bucket, field = adds[i], adds[i + 1], KEYS[adds[i + 2]], adds[i + 3]
+    local is_seen = false
     if kind == FORGET then
-        if redis.call('HDEL', bucket, field) == 0 then
-            seen[#seen + 1] = n
-        else
-            epoch = epoch + 1
-        end
-    elseif kind == CHECK then
-        if redis.call('HEXISTS', bucket, field) == 1 then
-            seen[#seen + 1] = n
-        end
-    else
-        local is_accepted = true
-        if is_full then
-            is_accepted = false
-            if kind ~= ANY and redis.call('HEXISTS', bucket, field) == 1 then
-                seen[#seen + 1] = n
-            else
-                full[#full + 1] = n
-            end
-        elseif kind ~= ANY and redis.call('HSETNX', bucket, field, age) == 0 then
-            is_accepted = false
-            seen[#seen + 1] = n
-        end
-        if is_accepted and kind ~= MARK then
-            local slot, order = adds[i + 4], sequence
-            sequence = sequence + 1
-            if adds[i + 6] then
-                order = LAST_SEQUENCE - order
-            end
-            added[#added + 1] = 0
-            added[#added + 1] = slot .. adds[i + 5] .. struct.pack('>I8', order) .. adds[i + 7]
-            load_of(slot)
-            queued[slot] = true
-            accepted = accepted + 1
-            changed = true
-        end
+        is_seen = redis.call('HDEL', bucket, field) == 0
+        epoch = epoch + (is_seen and 0 or 1)
+    elseif kind == CHECK or is_full and kind ~= ANY then
+        is_seen = redis.call('HEXISTS', bucket, field) == 1
+    elseif kind ~= ANY then
+        is_seen = redis.call('HSETNX', bucket, field, age) == 0
+    end
+    if is_seen then
+        seen[#seen + 1] = n
+    elseif is_full and kind ~= CHECK and kind ~= FORGET then
+        full[#full + 1] = n
+    elseif kind == UNIQUE or kind == ANY then
+        local slot, order = adds[i + 4], adds[i + 6] and LAST_SEQUENCE - sequence or sequence
+        sequence = sequence + 1
+        local member = slot .. adds[i + 5] .. struct.pack('>I8', order) .. adds[i + 7]
+        added[#added + 1], added[#added + 2] = 0, member
+        load_of(slot)
+        queued[slot] = true
+        accepted = accepted + 1
+        changed = true
     end
 end
 
 call_with('ZADD', PENDING, added)
 
 -- Endings.  One that rests on a request that was refused for want of memory waits for it.
-
 local function rests_on_refused(after, upto)
     for i = #full, 1, -1 do
-        if full[i] > after and full[i] <= upto then
-            return true
-        end
+        if full[i] > after and full[i] <= upto then return true end
     end
     return false
 end
@@ -403,67 +351,48 @@ for i = 1, #endings, 5 do
         local row = (kind ~= DONE or is_careful) and redis.call('HGET', LEASES, key)
         if redis.call('HDEL', LEASES, key) == 0 then
             void[#void + 1] = key
+        elseif kind == RELEASED then
+            put_back(key, row)
         else
-            changed = true
-            if kind == RELEASED then
-                put_back(key, row)
+            end_lease(key)
+            if is_careful then redis.call('HDEL', SUSPECTS, fingerprint_of(row)) end
+            if kind == DONE then
+                done = done + 1
             else
-                local slot = key:sub(1, 8)
-                loads[slot] = load_of(slot) - LEASED_ONCE
-                leased = leased - 1
-                if is_careful then
-                    redis.call('HDEL', SUSPECTS, fingerprint_of(row))
-                end
-                if kind == DONE then
-                    done = done + 1
-                else
-                    redis.call('HSET', DEAD, key, cmsgpack.pack({ endings[i + 4], row }))
-                    dead = dead + 1
-                end
+                redis.call('HSET', DEAD, key, cmsgpack.pack({ endings[i + 4], row }))
+                dead = dead + 1
             end
         end
     end
 end
 
-for i = 1, #judged, 2 do
-    if judged[i + 1] == '' then
-        redis.call('HDEL', SUSPECTS, judged[i])
-    else
-        redis.call('HSET', SUSPECTS, judged[i], judged[i + 1])
-        is_careful = true
-    end
-end
+for i = 1, #judged, 2 do hold_against(judged[i], judged[i + 1]) end
 
 -- Leases of a worker that was not heard of go back, some at a time.
-
 if overdue then
-    local from, deadline = KEYS[overdue[2]], redis.call('ZSCORE', DEADLINES, overdue[1])
+    local who, from = overdue[1], KEYS[overdue[2]]
+    local deadline = redis.call('ZSCORE', DEADLINES, who)
     if deadline and tonumber(deadline) < now then
-        local put = {}
-        drop_missing_of(overdue[1], from)
-        put_back_all(from, EXPIRE_AT_ONCE, nil, put)
-        local its_record = redis.call('HGET', WORKERS, overdue[1])
+        drop_missing(who, from)
+        local put = put_back_all(from, EXPIRE_AT_ONCE)
+        local its_record = redis.call('HGET', WORKERS, who)
         if its_record and #its_record > 8 then
             local its_watched = cmsgpack.unpack(its_record:sub(9))[14]
-            local before = redis.call('HGET', SUSPECTS, 'was:' .. overdue[1])
+            local before = redis.call('HGET', SUSPECTS, 'was:' .. who)
             before = before and cmsgpack.unpack(before) or {}
             judge(put, its_watched[1], its_watched[2], before)
             if #before > 0 then
-                redis.call('HSET', SUSPECTS, 'was:' .. overdue[1], cmsgpack.pack(before))
+                redis.call('HSET', SUSPECTS, 'was:' .. who, cmsgpack.pack(before))
             end
         end
         if redis.call('HLEN', from) == 0 then
-            redis.call('ZREM', DEADLINES, overdue[1])
-            if redis.call('ZREM', FEEDING, overdue[1]) == 1 then
-                changed = true
-            end
+            redis.call('ZREM', DEADLINES, who)
+            changed = redis.call('ZREM', FEEDING, who) == 1 or changed
         end
     end
 end
 
-if leaving then
-    put_back_all(LEASES)
-end
+if leaving then put_back_all(LEASES) end
 
 -- A slot that is in neither has load 0.
 local idle, busy, ready, waiting = {}, {}, {}, {}
@@ -490,16 +419,13 @@ else
     redis.call('ZADD', DEADLINES, digits(now + timeout), token)
 end
 if feeding and not leaving then
-    if redis.call('ZADD', FEEDING, digits(now + timeout), token) == 1 then
-        changed = true
-    end
-elseif redis.call('ZREM', FEEDING, token) == 1 then
-    changed = true
+    changed = redis.call('ZADD', FEEDING, digits(now + timeout), token) == 1 or changed
+else
+    changed = redis.call('ZREM', FEEDING, token) == 1 or changed
 end
 
 -- Leases, in order: the slots that are next, of which one that still has requests is put in its new
 -- place among them.
-
 local function size_of_order_key(member)
     -- It says how long it is: see encode_int in queue/order.py.
     local head = member:byte(9)
@@ -508,13 +434,11 @@ local function size_of_order_key(member)
     elseif head == 0 then
         local inverted = member:sub(10, 17):gsub('.', function(c) return string.char(255 - c:byte()) end)
         return 9 + struct.unpack('>I8', inverted)
-    elseif head >= 128 then
-        return 1 + head - 128
     end
-    return 1 + 127 - head
+    return 1 + (head >= 128 and head - 128 or 127 - head)
 end
 
--- While there is little to do, a worker has no more than its share, so that others have something, too;
+-- While there is little to do, a worker has no more than its share, and others have something, too;
 -- as in guided self-scheduling (Polychronopoulos and Kuck 1987).
 if want > 0 then
     local workers = redis.call('ZCARD', DEADLINES)
@@ -524,94 +448,73 @@ if want > 0 then
     end
 end
 
-local slots, again, taken, members_of = {}, {}, {}, {}
-local removed, given, emptied, now_busy, now_ready = {}, {}, {}, {}, {}
-if want > 0 then
-    slots = redis.call('ZRANGE', READY, 0, want - 1, 'WITHSCORES')
+local queue, load_at, taken, members_of, is_empty = {}, {}, {}, {}, {}
+local removed, given = {}, {}
+local slots = want > 0 and redis.call('ZRANGE', READY, 0, want - 1, 'WITHSCORES') or {}
+for i = 1, #slots, 2 do
+    queue[#queue + 1] = slots[i]
+    load_at[slots[i]] = tonumber(slots[i + 1])
 end
-local next_slot, next_again, leased_now = 1, 1, 0
-while leased_now < want do
-    local slot, load
-    local waiting_again = again[next_again]
-    if slots[next_slot] and not (waiting_again and waiting_again[2] < tonumber(slots[next_slot + 1])) then
-        slot, load = slots[next_slot], tonumber(slots[next_slot + 1])
-        next_slot = next_slot + 2
-    elseif waiting_again then
-        slot, load = waiting_again[1], waiting_again[2]
-        next_again = next_again + 1
-    else
-        break
-    end
+local next_slot = 1
+while #removed < want and queue[next_slot] do
+    local slot = queue[next_slot]
+    next_slot = next_slot + 1
     local offset = taken[slot] or 0
     local members = members_of[slot]
     if not members then
         -- Most often there is one slot, or a request or two of each.
         local ahead = #slots == 2 and want or 1
-        members = redis.call('ZRANGEBYLEX', PENDING, '[' .. slot, '[' .. slot .. '\255\255\255\255\255\255\255\255\255\255\255\255', 'LIMIT', offset, ahead + 1)
+        members = redis.call('ZRANGEBYLEX', PENDING, '[' .. slot, '[' .. slot .. ('\255'):rep(12), 'LIMIT', offset, ahead + 1)
         members_of[slot] = members
         members.first = offset
     end
-    local member = members[offset - members.first + 1]
-    local has_more = members[offset - members.first + 2]
-    if has_more and not members[offset - members.first + 3] then
-        members_of[slot] = nil
-    end
+    local at = offset - members.first + 1
+    local member, has_more = members[at], members[at + 1]
+    if has_more and not members[at + 2] then members_of[slot] = nil end
     taken[slot] = offset + 1
     removed[#removed + 1] = member
-    local size = size_of_order_key(member)
-    local key, row = member:sub(1, 8 + size + 9), member:sub(8 + size + 10)
+    local size = 8 + size_of_order_key(member) + 9
+    local key, row = member:sub(1, size), member:sub(size + 1)
     keys[#keys + 1], rows[#rows + 1] = key, row
     given[#given + 1], given[#given + 2] = key, row
     tick = tick + 1
-    load = (math.floor(load / LEASED_ONCE) + 1) * LEASED_ONCE + tick
+    local load = (math.floor(load_at[slot] / LEASED_ONCE) + 1) * LEASED_ONCE + tick
+    load_at[slot], is_empty[slot] = load, not has_more
     if has_more then
-        local at = #again
-        while at >= next_again and again[at][2] > load do
-            again[at + 1] = again[at]
-            at = at - 1
+        local place = #queue
+        while place >= next_slot and load_at[queue[place]] > load do
+            queue[place + 1] = queue[place]
+            place = place - 1
         end
-        again[at + 1] = { slot, load }
-        now_ready[slot] = load
-    else
-        now_ready[slot] = nil
-        emptied[#emptied + 1] = slot
+        queue[place + 1] = slot
     end
-    now_busy[slot] = load
-    leased_now = leased_now + 1
 end
-if leased_now > 0 then
-    leased = leased + leased_now
+if #removed > 0 then
+    leased = leased + #removed
     changed = true
+    local now_busy, now_ready, emptied = {}, {}, {}
+    for slot in pairs(taken) do
+        local load = digits(load_at[slot])
+        now_busy[#now_busy + 1], now_busy[#now_busy + 2] = slot, load
+        if is_empty[slot] then
+            emptied[#emptied + 1] = slot
+        else
+            now_ready[#now_ready + 1], now_ready[#now_ready + 2] = load, slot
+        end
+    end
     call_with('ZREM', PENDING, removed)
     call_with('HSET', LEASES, given)
-    local flat = {}
-    for slot, load in pairs(now_busy) do
-        flat[#flat + 1], flat[#flat + 2] = slot, digits(load)
-    end
-    call_with('HSET', BUSY, flat)
+    call_with('HSET', BUSY, now_busy)
     call_with('ZREM', READY, emptied)
-    flat = {}
-    for slot, load in pairs(now_ready) do
-        flat[#flat + 1], flat[#flat + 2] = digits(load), slot
-    end
-    call_with('ZADD', READY, flat)
+    call_with('ZADD', READY, now_ready)
 end
 
-for _, row in ipairs(is_careful and rows or {}) do
-    local held = redis.call('HGET', SUSPECTS, fingerprint_of(row))
-    if held then
-        suspicions[#suspicions + 1] = fingerprint_of(row)
-        suspicions[#suspicions + 1] = held
-    end
-end
+for _, row in ipairs(is_careful and rows or {}) do tell_of(fingerprint_of(row)) end
 
--- The end: twice in a row nothing is left to do, nobody brings more, and nothing has happened.
-
+-- The end: twice in a row nothing is left to do, no worker brings more, and nothing has happened.
 local pending = redis.call('ZCARD', PENDING)
 local feeders = redis.call('ZCOUNT', FEEDING, digits(now), '+inf')
-if changed then
-    version = version + 1
-end
+if changed then version = version + 1 end
 if observed == version and pending == 0 and leased == 0 and feeders == 0 and state == 'open' then
     state = 'finished'
 end
@@ -622,9 +525,7 @@ redis.call('HSET', META, 'crawl', crawl, 'state', state, 'accepted', digits(acce
     'version', digits(version), 'sequence', digits(sequence), 'tick', digits(tick),
     'epoch', digits(epoch), 'created', digits(created), 'about', about,
     'previous', previous, 'protocol', protocol, HELD .. token, digits(redis.call('HLEN', LEASES)))
-if leaving then
-    redis.call('HDEL', META, HELD .. token)
-end
+if leaving then redis.call('HDEL', META, HELD .. token) end
 
 local reply = { 'OK', crawl, { accepted, pending, leased, done, dead, feeders, version, epoch, reopened },
     seen, full, void, skipped, keys, {}, state, late or '', number == 1 and about or '', suspicions, watched }

@@ -1,9 +1,9 @@
 """The numbered batches of one worker, in order, one in flight.
 
-A batch is encoded once and sent again unchanged until it is answered, so that the server knows by
-its number whether it was applied; Kafka's idempotent producer works alike (KIP-98).  Should the
-server not know the number before it, it has lost history: then the worker begins a new stream under
-a new token, and its first batch says which leases it keeps.
+A batch is encoded once and sent again unchanged until it is answered: the server knows by its
+number whether it was applied, as with Kafka's idempotent producer (KIP-98).  Should the server not
+know the number before it, it has lost history: then the worker begins a new stream under a new
+token, and its first batch says which leases it keeps.
 
 Nothing here waits, or knows the time.
 """
@@ -13,64 +13,42 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import replace
+from typing import NamedTuple
 
 from ..changes import Kind
-from .batches import NUMBERS, PROTOCOL, Addition, Ending, Reply, pack
+from .batches import NUMBERS, PROTOCOL, Addition, Ending, Reply, Status, pack
 from .keys import Keys, field_of
 
-#: Most additions and most endings in a batch: the server serves nobody else meanwhile.
+#: Most additions and most endings in a batch: the server serves no other client meanwhile.
 _MOST = 500
 #: Bytes of requests in a batch, if it is more than one.
 _MOST_BYTES = 4 * 1024 * 1024
 #: Additions in a batch while the server has no memory: enough to see whether it has again.
 _PROBE = 8
-#: What a worker that waits for more says of whether it is feeding; as in ``shared.lua``.
-_WAITS = b"waits"
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedBatch:
-    """What is sent.
-
-    :ivar keys: every key that it touches.
-    """
+class EncodedBatch(NamedTuple):
+    """What is sent, and every key that it touches."""
 
     keys: list[bytes]
     blob: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Acknowledgement:
-    """What became of a batch's content.
-
-    :ivar accepted: additions that are stored now.
-    :ivar refused: additions that were seen.
-    :ivar over: endings that are stored now, if they were still this worker's to tell, and those
-        that will not be sent, as the server no longer has their leases.
-    """
-
-    accepted: list[Addition]
-    refused: list[Addition]
-    over: list[Ending]
-
-
 class Stream:
     """What a worker has to send, and what of it was acknowledged.
 
-    :param keys: the partition's.
     :param new_token: makes tokens; each is used once.
     :param about: what the crawl is to be created with, if it does not exist yet.
     :param timeout: ms for which leases last after a batch.
     :param crawl: the crawl's id, if it is known.
-    :param earlier: tokens of the same worker before it was started again; it takes all of their
-        leases.
+    :param earlier: tokens of the same worker before it was started again, or has begun a new
+        stream; it takes their leases.
     :param suspected: fingerprints of which the first answer says what is held against them.
     :param restarts: whether a crawl that is finished starts again from nothing.
-    :ivar crawl: the same.
-    :ivar earlier: tokens that the server may know, and that are this worker's no longer.
     :ivar last_addition: number of the last addition.
+    :ivar reply: what the server answered last.
+    :ivar is_full: whether the server had no memory for additions.
     """
 
     def __init__(
@@ -84,30 +62,28 @@ class Stream:
         suspected: Collection[bytes] = (),
         restarts: bool = False,
     ) -> None:
-        self._keys = keys
+        self.keys = keys
         self._new_token = new_token
         self._about = about
         self._timeout = timeout
         self.crawl = crawl
-        self.last_addition = 0
-        self.token = new_token()
-        self._number = 0
         self.earlier = list(earlier)
-        self._is_first = True
-        #: Keys of the leases that the first batch of a stream keeps; ``None``: all.
-        self._kept: list[bytes] | None = None
         self._suspected = list(suspected)
         self._restarts = restarts
-        #: Fingerprint -> what is held against it from now on, and of these, what was sent.
+        self.reply = Reply(Status.OK)
+        self.token = new_token()
+        self._number = 0
+        #: Keys of the leases that the first batch of a stream keeps; ``None``: all.
+        self._kept: list[bytes] | None = None
+        #: Fingerprint -> what is held against it from now on.
         self._judged: dict[bytes, bytes] = {}
-        self._judged_sent: dict[bytes, bytes] = {}
+        self.last_addition = 0
         self._additions: list[Addition] = []
-        self._endings: deque[Ending] = deque()
-        #: How many of them, from the first on, may be sent.
-        self._free = 0
-        self._sent: tuple[list[Addition], list[Ending]] | None = None
-        #: Whether the server had no memory for additions, and whether they wait until
-        #: :meth:`try_again`, with endings that rest on them.
+        #: Endings that must not be sent yet, and that may be.
+        self._held: list[Ending] = []
+        self._free: deque[Ending] = deque()
+        self._sent: tuple[list[Addition], list[Ending], dict[bytes, bytes]] | None = None
+        #: Whether additions wait until :meth:`try_again`, and the endings that rest on them.
         self.is_full = self._is_resting = False
         self._resting: list[Ending] = []
 
@@ -119,20 +95,20 @@ class Stream:
     def waiting(self) -> int:
         """How many changes could be sent now."""
         additions = 0 if self._is_resting else len(self._additions)
-        return additions + self._free + len(self._judged)
+        return additions + len(self._free) + len(self._judged)
 
     @property
     def unacknowledged(self) -> int:
         """How many changes have no answer yet, those that must not be sent yet included."""
-        sent = len(self._sent[0]) + len(self._sent[1]) if self._sent else 0
-        judged = len(self._judged) + len(self._judged_sent)
-        endings = len(self._endings) + len(self._resting)
-        return len(self._additions) + endings + sent + judged
+        endings = len(self._held) + len(self._free) + len(self._resting)
+        sent = self._sent
+        in_flight = len(sent[0]) + len(sent[1]) + len(sent[2]) if sent else 0
+        return len(self._additions) + endings + len(self._judged) + in_flight
 
     @property
     def held(self) -> int:
         """How many changes must not be sent yet."""
-        return len(self._endings) - self._free
+        return len(self._held)
 
     @property
     def last_answered(self) -> int:
@@ -143,133 +119,94 @@ class Stream:
         return self.last_addition
 
     def add(self, addition: Addition) -> None:
-        """Send an addition as soon as may be."""
         self.last_addition += 1
         addition.number = self.last_addition
         self._additions.append(addition)
 
     def end(self, ending: Ending) -> None:
         """Send an ending, after the next :meth:`release_endings`."""
-        self._endings.append(ending)
+        self._held.append(ending)
 
     def release_endings(self) -> None:
-        self._free = len(self._endings)
+        self._free += self._held
+        self._held.clear()
+
+    def judge(self, fingerprint: bytes, suspicion: bytes) -> None:
+        self._judged[fingerprint] = suspicion
 
     def try_again(self) -> None:
         """Let additions be sent for which the server had no memory, some of them at first."""
         self._is_resting = False
-        self._endings.extendleft(reversed(self._resting))
-        self._free += len(self._resting)
-        self._resting = []
-
-    def judge(self, fingerprint: bytes, suspicion: bytes) -> None:
-        """Send what is held against a request from now on; empty: nothing."""
-        self._judged[fingerprint] = suspicion
+        resting, self._resting = self._resting, []
+        self._keep(resting)
 
     def build(
         self,
         *,
-        want: int,
-        feeding: bool,
-        observed: int,
+        want: int = 0,
+        feeding: bool = False,
         waits: bool = False,
-        late: bytes = b"",
         leaving: bool = False,
         alone: bytes = b"",
-        beside: bytes = b"",
+        watched: bytes = b"",
     ) -> EncodedBatch:
         """The next batch; none may be in flight.
 
         :param want: how many requests to lease.
         :param feeding: whether this worker has more to bring.
-        :param observed: the version at which all was over, as far as the last reply tells; or -1.
-        :param waits: whether it will be feeding as long as it lives: it opens a crawl again that is
-            finished.
-        :param late: another worker's token, whose leases are due to go back.
+        :param waits: whether it will be feeding as long as it lives: a finished crawl is reopened.
         :param leaving: whether this worker ends: what it has leased goes back.
         :param alone: fingerprint of a request that is worked on alone, from the answer on.
-        :param beside: fingerprints of suspects that are worked on beside others, likewise, joined.
+        :param watched: fingerprints of suspects next to others, likewise, joined.
         """
         assert self._sent is None
-        additions = self._take_additions()
-        endings = self._take_endings()
+        sent = self._take_additions(), self._take_endings(), self._judged
+        self._sent = additions, endings, judged = sent
+        self._judged = {}
         self._number += 1
-        self._sent = additions, endings
-        keys = [*self._keys.fixed, self._keys.leases(self.token)]
+        keys = [*self.keys.fixed, self.keys.leases(self.token)]
+        places: dict[bytes, int] = {}
 
         def place(key: bytes) -> int:
             keys.append(key)
+            places[key] = len(keys)
             return len(keys)
 
         adopt: object = False
-        if self._is_first and self.earlier:
+        if self._number == 1 and self.earlier:
             old: list[object] = []
             for token in self.earlier:
-                old += token, place(self._keys.leases(token))
+                old += token, place(self.keys.leases(token))
             adopt = [old, False if self._kept is None else self._kept, self._suspected]
-        overdue: object = [late, place(self._keys.leases(late))] if late else False
-        buckets: dict[bytes, int] = {}
-        flat_additions: list[object] = []
+        changes: list[object] = []
         for addition in additions:
-            at = 0
-            field = b""
+            at, field = 0, b""
             if addition.kind is not Kind.ADDED:
-                bucket = self._keys.bucket(self.crawl, addition.seen_key)
-                at = buckets.get(bucket) or buckets.setdefault(bucket, place(bucket))
+                bucket = self.keys.bucket(self.crawl, addition.seen_key)
+                at = places.get(bucket) or place(bucket)
                 field = field_of(addition.seen_key)
-            flat_additions += (
-                addition.number,
-                NUMBERS[addition.kind],
-                at,
-                field,
-                addition.slot,
-                addition.level,
-                addition.inverted,
-                addition.row,
-            )
-        flat_endings: list[object] = []
+            changes += addition.number, NUMBERS[addition.kind], at, field, addition.slot
+            changes += addition.level, addition.inverted, addition.row
+        ends: list[object] = []
         for ending in endings:
-            flat_endings += (
-                ending.key,
-                NUMBERS[ending.kind],
-                ending.after,
-                ending.upto,
-                ending.reason,
-            )
-        self._judged_sent, self._judged = self._judged, {}
-        flat_judged = [part for pair in self._judged_sent.items() for part in pair]
-        create: object = False
-        if not self.crawl:
-            assert not additions
-            create = [self.token, self._about, self._restarts]
-        blob = pack(
-            [
-                PROTOCOL,
-                self.crawl,
-                self.token,
-                self._number,
-                _WAITS if feeding and waits else feeding,
-                want,
-                flat_additions,
-                flat_endings,
-                adopt,
-                observed,
-                overdue,
-                self._timeout,
-                create,
-                leaving,
-                [alone, beside],
-                flat_judged,
-            ]
-        )
-        return EncodedBatch(keys, blob)
+            ends += ending.key, NUMBERS[ending.kind], ending.after, ending.upto, ending.reason
+        reply = self.reply
+        is_idle = not (feeding or reply.pending or reply.leased or reply.feeders)
+        observed = reply.version if is_idle else -1
+        overdue = [reply.late, place(self.keys.leases(reply.late))] if reply.late else False
+        assert self.crawl or not additions
+        create = False if self.crawl else [self.token, self._about, self._restarts]
+        flat_judged = [part for pair in judged.items() for part in pair]
+        whose = [PROTOCOL, self.crawl, self.token, self._number]
+        batch = [*whose, b"waits" if feeding and waits else feeding, want, changes, ends, adopt]
+        batch += observed, overdue, self._timeout, create, leaving, [alone, watched], flat_judged
+        return EncodedBatch(keys, pack(batch))
 
     def _take_additions(self) -> list[Addition]:
         if self._is_resting:
             return []
-        most = _PROBE if self.is_full else _MOST
         size = count = 0
-        for addition in self._additions[:most]:
+        for addition in self._additions[: _PROBE if self.is_full else _MOST]:
             size += len(addition.row)
             if count and size > _MOST_BYTES:
                 break
@@ -279,12 +216,10 @@ class Stream:
         return taken
 
     def _take_endings(self) -> list[Ending]:
-        """Take the endings that nothing unsent may belong to."""
         taken: list[Ending] = []
         kept: list[Ending] = []
         while self._free and len(taken) < _MOST:
-            ending = self._endings.popleft()
-            self._free -= 1
+            ending = self._free.popleft()
             (kept if self._depends_on_unsent(ending) else taken).append(ending)
         self._keep(kept)
         return taken
@@ -294,49 +229,44 @@ class Stream:
         if self._is_resting:
             self._resting += endings
         else:
-            self._endings.extendleft(reversed(endings))
-            self._free += len(endings)
+            self._free.extendleft(reversed(endings))
 
     def _depends_on_unsent(self, ending: Ending) -> bool:
         unsent = self._additions
         first = bisect_right(unsent, ending.after, key=lambda addition: addition.number)
         return first < len(unsent) and unsent[first].number <= ending.upto
 
-    def acknowledge(self, reply: Reply) -> Acknowledgement:
-        """Take the answer to the batch in flight; what was not applied is sent again."""
+    def acknowledge(self, reply: Reply) -> tuple[list[Addition], list[Ending]]:
+        """Take the answer to the batch in flight; what was not applied is sent again.
+
+        :return: additions that are decided on; endings that are stored now, if they were still this
+            worker's to tell, and those that will not be sent, as the server lacks their leases.
+        """
         assert self._sent is not None
-        additions, endings = self._sent
-        self._sent = None
-        self._is_first = False
+        (additions, endings, _), self._sent = self._sent, None
         self.earlier.clear()
-        self._judged_sent.clear()
-        self.crawl = reply.crawl
-        refused, full, skipped = set(reply.refused), set(reply.full), set(reply.skipped)
+        self.reply, self.crawl = reply, reply.crawl
+        full, skipped = set(reply.full), set(reply.skipped)
         if additions:
             self.is_full = self._is_resting = bool(full)
-        again = [addition for addition in additions if addition.number in full]
-        self._additions[:0] = again
-        later = [ending for ending in endings if ending.key in skipped]
-        self._keep(later)
-        decided = [addition for addition in additions if addition.number not in full]
-        return Acknowledgement(
-            [addition for addition in decided if addition.number not in refused],
-            [addition for addition in decided if addition.number in refused],
-            [ending for ending in endings if ending.key not in skipped] + self._drop(reply.void),
-        )
+        self._additions[:0] = [addition for addition in additions if addition.number in full]
+        self._keep([ending for ending in endings if ending.key in skipped])
+        over = [ending for ending in endings if ending.key not in skipped]
+        if reply.void:
+            over += self._drop(set(reply.void))
+        return [addition for addition in additions if addition.number not in full], over
 
-    def _drop(self, void: Collection[bytes]) -> list[Ending]:
+    def _drop(self, void: set[bytes]) -> list[Ending]:
         """Take out the endings of leases that the server does not have.
 
         After it has lost its latest changes, their keys may soon be those of other requests.
         """
-        if not void:
-            return []
-        keys = set(void)
-        dropped = [ending for ending in (*self._endings, *self._resting) if ending.key in keys]
-        self._free -= sum(ending.key in keys for ending in islice(self._endings, self._free))
-        self._endings = deque(ending for ending in self._endings if ending.key not in keys)
-        self._resting = [ending for ending in self._resting if ending.key not in keys]
+        dropped = []
+        for queue in (self._free, self._held, self._resting):
+            endings = list(queue)
+            queue.clear()
+            queue.extend(ending for ending in endings if ending.key not in void)
+            dropped += [ending for ending in endings if ending.key in void]
         return dropped
 
     def restart(self, kept: Collection[bytes]) -> None:
@@ -349,14 +279,13 @@ class Stream:
         """
         if self._sent is not None:
             self._additions[:0] = self._sent[0]
+            self._judged = self._sent[2] | self._judged
         self._sent = None
-        self._endings.clear()
-        self._resting = []
-        self._free = 0
-        self._judged = {**self._judged_sent, **self._judged}
-        self._judged_sent = {}
+        for queue in (self._free, self._held, self._resting):
+            queue.clear()
         self.earlier.append(self.token)
         self.token = self._new_token()
         self._number = 0
-        self._is_first = True
         self._kept = list(kept)
+        # At this version it was over once, in a history that is lost.
+        self.reply = replace(self.reply, version=-1)

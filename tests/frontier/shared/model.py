@@ -17,7 +17,9 @@ import redis
 
 from scrapy_altsched.frontier import Entry, Lease, Options, Order
 from scrapy_altsched.frontier.events import AlreadyFinished, Event, FrontierLost, ServerRolledBack
+from scrapy_altsched.frontier.options import SharedOptions
 from scrapy_altsched.frontier.shared.batches import Reply, parse_reply
+from scrapy_altsched.frontier.shared.conversation import Conversation
 from scrapy_altsched.frontier.shared.frontier import SharedFrontier
 from scrapy_altsched.frontier.shared.keys import Keys
 from scrapy_altsched.frontier.shared.record import Record
@@ -225,20 +227,20 @@ class Worker:
             crawl=crawl.known_id,
             earlier=record.tokens,
         )
-        self.frontier = SharedFrontier(
+        server = Conversation(
             Options(order=Order("slots", "lifo"), clock=self.clock),
             stream,
             self.wire,
             record,
-            prefetch=4,
-            lease_timeout=_LEASE / 1000,
-            on_event=self.on_event,
+            SharedOptions(key="model", prefetch=4, lease_timeout=_LEASE / 1000),
+            self.on_event,
         )
+        self.frontier = SharedFrontier(server)
         self.pages: list[Page] = []
         self.stopped_until = 0
         self.is_over = False
         self._is_open = False
-        self.frontier.join(1.0)
+        server.join(1.0)
         self._is_open = True
 
     def on_event(self, event: Event) -> None:

@@ -37,7 +37,7 @@ class Asked:
         self.failed.set()
 
     def build(self) -> EncodedBatch:
-        return self.stream.build(want=0, feeding=True, observed=-1)
+        return self.stream.build(feeding=True)
 
     def ask(self) -> Status:
         self.exchange.send(self.build())

@@ -21,7 +21,7 @@ TOKENS = [bytes([number]) * 16 for number in (1, 2)]
 def open_record(path: Path, key: str = "crawl", address: str = "here") -> Record:
     journal = Journal(path, OWNER)
     try:
-        return open_in(journal, key, address)
+        return open_in(journal, f"{key!r} on the Redis server at {address}")
     except BaseException:
         journal.close()
         raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -42,15 +43,8 @@ def state(client: redis.Redis) -> tuple[Any, ...]:
 
 def test_a_server_that_is_set_up_well(server: RedisServer, client: redis.Redis) -> None:
     before = state(client)
-    found = examine(connect({"REDIS_PORT": server.port}))
+    assert examine(connect({"REDIS_PORT": server.port})) == []
     assert state(client) == before
-    info = client.info()
-    assert found.name == ("Valkey" if "valkey_version" in info else "Redis")
-    assert str(found) == f"{found.name} {info.get('valkey_version', info['redis_version'])}"
-    assert found.policy == "noeviction"
-    assert (found.has_aof, found.fsync, found.has_snapshots) == (True, "everysec", False)
-    assert (found.bucket_entries, found.bucket_value) == (512, 64)
-    assert found.warnings == ()
 
 
 # Warnings
@@ -73,27 +67,28 @@ def test_a_warning_says_what_to_change(
     own_directory: Path, appendonly: bool, options: Mapping[str, object], words: str
 ) -> None:
     with RedisServer(own_directory, appendonly=appendonly, options=options) as server:
-        found = examine(server.client())
-        assert len(found.warnings) == bool(words)
-        for warning in found.warnings:
+        warnings = examine(server.client())
+        assert len(warnings) == bool(words)
+        for warning in warnings:
             assert words in warning
             assert warning.endswith(".")
-        # Under the name that this server takes.
-        kind = "listpack" if found.version >= (7,) else "ziplist"
         if "hash" in str(options) and words:
-            assert f"hash-max-{kind}-" in found.warnings[0]
+            # Under the name that this server takes.
+            found = re.search(r"hash-max-\w+-\w+", warnings[0])
+            assert found
             with server.client() as client:
-                name = f"hash-max-{kind}-{'entries' if 'entries' in words else 'value'}"
-                client.config_set(name, found.warnings[0].rpartition(" ")[2][:-1])
-            assert examine(server.client()).warnings == ()
+                is_old = client.info()["redis_version"].startswith("6.")
+                assert ("ziplist" in found[0]) is is_old
+                client.config_set(found[0], warnings[0].rpartition(" ")[2][:-1])
+            assert examine(server.client()) == []
 
 
 def test_the_command_of_a_warning_works(own_directory: Path) -> None:
     with RedisServer(own_directory) as server:
-        (warning,) = examine(server.client()).warnings
+        (warning,) = examine(server.client())
         assert f"-cli -p {server.port} CONFIG SET appendonly yes)" in warning
         server.client().config_set("appendonly", "yes")
-        assert examine(server.client()).warnings == ()
+        assert examine(server.client()) == []
 
 
 def rename_config(directory: Path) -> tuple[RedisServer, dict[str, Any]]:
@@ -111,11 +106,7 @@ def test_what_cannot_be_asked_is_said_to_be_unknown(
 ) -> None:
     server, parameters = make(own_directory)
     with server:
-        found = examine(server.client(**parameters))
-        assert found.policy == "noeviction"
-        assert not found.has_aof
-        assert found.has_snapshots is found.fsync is found.bucket_entries is None
-        nothing_kept, unknown = found.warnings
+        nothing_kept, unknown = examine(server.client(**parameters))
         assert "goes back to the last snapshot, or is lost if there is none" in nothing_kept
         assert "does not permit CONFIG GET, so it is not known" in unknown
 
@@ -131,7 +122,7 @@ def test_a_server_that_takes_no_large_batch_is_refused(own_directory: Path) -> N
             examine(server.client())
         name, value = str(caught.value).partition("CONFIG SET ")[2].split()[:2]
         server.client().config_set(name, value.rstrip(","))
-        assert examine(server.client()).warnings == ()
+        assert examine(server.client()) == []
 
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl", "allkeys-random"])
@@ -150,7 +141,7 @@ def test_a_server_that_deletes_by_itself_is_refused(
         command = message.partition("-cli ")[2].partition(",")[0]
         assert command == f"-p {server.port} CONFIG SET maxmemory-policy noeviction"
         client.execute_command(*command.split()[2:])
-        assert examine(client).warnings == ()
+        assert examine(client) == []
 
 
 def test_a_replica_is_refused(own_directory: Path, server: RedisServer) -> None:
@@ -184,17 +175,16 @@ def test_info_has_to_be_permitted(own_directory: Path) -> None:
 def test_a_redis_that_is_too_old_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"^Redis 6\.0\.16 at h:1 is too old .* Redis 6\.2 or"):
         understand(REDIS_60, CONFIG, "h:1")
-    assert understand(REDIS_60 | {"redis_version": "6.2.0"}, CONFIG, "h:1").version == (6, 2, 0)
+    assert understand(REDIS_60 | {"redis_version": "6.2.0"}, CONFIG, "h:1") == []
     with pytest.raises(ConfigError, match="too old"):
         understand({}, CONFIG, "h:1")
 
 
 def test_a_newer_redis_and_a_valkey_are_accepted() -> None:
-    assert str(understand(REDIS_8, CONFIG, "h:1")) == "Redis 8.0.1"
-    found = understand(VALKEY, CONFIG | {"hash-max-listpack-entries": "9"}, "h:1")
-    assert str(found) == "Valkey 8.1.3"
-    assert ["hash-max-listpack-entries is 9" in warning for warning in found.warnings] == [True]
-    with pytest.raises(ConfigError, match="run valkey-cli CONFIG SET"):
+    assert understand(REDIS_8, CONFIG, "h:1") == []
+    (warning,) = understand(VALKEY, CONFIG | {"hash-max-listpack-entries": "9"}, "h:1")
+    assert "hash-max-listpack-entries is 9" in warning
+    with pytest.raises(ConfigError, match=r"^Valkey 8\.1\.3 at h:1 .* run valkey-cli CONFIG SET"):
         understand(VALKEY | {"maxmemory_policy": "allkeys-lfu"}, CONFIG, "h:1")
     with pytest.raises(ConfigError, match="runs as 'cluster'"):
         understand(VALKEY | {"server_mode": "cluster"}, CONFIG, "h:1")

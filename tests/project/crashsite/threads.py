@@ -16,9 +16,9 @@ def _place(name):
         return LocalFrontier, "sync"
     # What these import is optional.
     from scrapy_altsched.feeding.queue import RedisQueue
-    from scrapy_altsched.frontier.shared.exchange import Script
+    from scrapy_altsched.frontier.shared.exchange import Exchange
 
-    return {"exchange": (Script, "run"), "queue": (RedisQueue, "ask")}[name]
+    return {"exchange": (Exchange, "_work"), "queue": (RedisQueue, "ask")}[name]
 
 
 class DyingThread:
