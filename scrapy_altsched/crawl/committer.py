@@ -10,12 +10,10 @@ import inspect
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from twisted.python.failure import Failure
 
-from ..engine.engine import Engine
 from ..errors import (
     AltschedError,
     CommitPostponedError,
@@ -24,19 +22,17 @@ from ..errors import (
     StoreError,
     StoreStalledError,
 )
-from ..frontier import Clock, Frontier
-from ..settings import Config
+from ..frontier import Frontier
+from ..frontier.clock import Call
+from ..resume.state import ResumeStates
 from ..signals import frontier_committed, frontier_committing
-from .clock import Timer
-from .failure import close_failed
+from . import messages
 from .outage import Outage
+from .outcome import close_failed
 from .pace import Pace
 from .reports import set_counts
+from .setup import Setup
 from .syncing import Syncer
-
-if TYPE_CHECKING:
-    from scrapy import Spider
-    from scrapy.crawler import Crawler
 
 logger = logging.getLogger(__name__)
 
@@ -53,36 +49,24 @@ class Committer:
     requests are done, other components flush their data, the notes are taken, and one batch stores
     it all, before any other code of the crawl runs.
 
-    :param clock: when it is time.
-    :param settle: called before each commit: tells the frontier which requests are done.
-    :param committed: called after each commit that has written the notes.
-    :param notes: returns what is to be stored with the endings of requests, called after other
+    :param states: what is to be stored with the endings of requests, captured after other
         components have flushed their data.
+    :param settle: called before each commit: tells the frontier which requests are done.
     """
 
     def __init__(
-        self,
-        crawler: Crawler,
-        spider: Spider,
-        frontier: Frontier,
-        engine: Engine,
-        config: Config,
-        clock: Clock,
-        settle: Callable[[], None],
-        notes: Callable[[], Mapping[str, bytes]],
-        committed: Callable[[], None],
+        self, setup: Setup, frontier: Frontier, states: ResumeStates, settle: Callable[[], None]
     ) -> None:
-        self._crawler = crawler
-        self._spider = spider
+        self._crawler, self._spider, self._engine = setup.crawler, setup.spider, setup.engine
+        self._reports, self._config = setup.reports, setup.config
+        config = setup.config
         self._frontier = frontier
-        self._engine = engine
-        self._config = config
+        self._states = states
         self._settle = settle
-        self._notes = notes
-        self._committed = committed
-        self._now = clock.monotonic
+        self._clock, self._now = setup.clock, setup.clock.monotonic
         self._pace = Pace(config.commit_interval, fixed=config.keeps_interval)
-        self._timer = Timer(clock, config.commit_interval, self.commit_if_due)
+        #: The timer's next call, unless it is stopped.
+        self._next: Call | None = None
         self._due_at = self._now() + self._pace.pause
         self._committing = False
         #: Number of the last commit that is stored.
@@ -91,7 +75,7 @@ class Committer:
         self._sent_at: float | None = None
         #: Whether the last commit failed, or RocksDB had no room for it: only time matters then.
         self._must_wait = False
-        self.outage = Outage(crawler, spider, frontier, clock.monotonic, config.commit_timeout)
+        self.outage = Outage(setup, frontier)
         self._closing = False
         #: Whether the thread that syncs has died.
         self._has_failed = False
@@ -104,7 +88,19 @@ class Committer:
     def start(self) -> None:
         """Start the timer; from now on the stats show the job's progress."""
         set_counts(self._crawler.stats, self._frontier.counts())
-        self._timer.start()
+        self._call_after(self._config.commit_interval)
+
+    def _call_after(self, seconds: float) -> None:
+        self._next = self._clock.call_at(self._now() + seconds, self._on_time)
+
+    def _on_time(self) -> None:
+        due = self._next
+        try:
+            self.commit_if_due()
+        except Exception:  # without the next call, nothing would be committed in time any more
+            logger.exception("Error in a timed call of scrapy_altsched")
+        if due is not None and self._next is due:
+            self._call_after(self._config.commit_interval)
 
     def commit_if_due(self, *, urgent: bool = False) -> None:
         """Commit if it is time to, enough has changed, or the change is *urgent*.
@@ -158,13 +154,13 @@ class Committer:
         before, is_done = self._number, True
         began, busy = self._now(), time.thread_time()
         self._settle()
-        has_changes = frontier.has_changes() or frontier.has_changes(self._notes())
+        has_changes = frontier.has_changes() or frontier.has_changes(self._states.capture())
         if has_changes:
             self._prepare_others()
             # Only after the others have written: a note may say how far they got.
-            is_done = frontier.commit(self._notes(), wait=wait)
+            is_done = frontier.commit(self._states.capture(), wait=wait)
             if is_done:
-                self._committed()
+                self._states.note_commit()
             # What is stored elsewhere is on its way, and a further commit would do no more.
             is_done |= not frontier.job.stored_here
         if self.outage.note_success():
@@ -178,9 +174,10 @@ class Committer:
             self._pace.note_commit(time.thread_time() - busy, self._now() - began)
         pause = self._pace.pause if is_done else 0
         self._due_at = self._now() + pause
-        if has_changes:
+        if has_changes and self._next is not None:
             # The scheduler may not be called again for long, and there may be more by then.
-            self._timer.flush_soon(pause)
+            self._next.cancel()
+            self._call_after(pause)
         return is_done
 
     def _recover(self) -> None:
@@ -196,7 +193,7 @@ class Committer:
 
         :raises ForkedError: called in a forked child process.
         """
-        while self._frontier.has_changes(self._notes()):
+        while self._frontier.has_changes(self._states.capture()):
             before = self._number
             self.commit()
             if self._number == before:
@@ -211,11 +208,8 @@ class Committer:
             else:
                 self._syncer.finish(self._number)
                 self._announce(self._number)
-        except StoreError as error:
-            self.note_failure(error)
-            return False
-        except FrontierFailedError as error:
-            self._fail(error)
+        except (StoreError, FrontierFailedError) as error:
+            self._note_unsynced(error)
             return False
         return True
 
@@ -230,11 +224,10 @@ class Committer:
 
     def is_durable(self, position: int) -> bool:
         """Whether all that was added up to *position* survives what the settings ask for."""
-        if not self._frontier.is_durable(position):
-            return False
         # What is on a server is synced there.
         is_synced = self._syncer is None or self._synced_position >= position
-        return is_synced or not self._frontier.job.stored_here
+        is_synced |= not self._frontier.job.stored_here
+        return is_synced and self._frontier.is_durable(position)
 
     def _report_commit(self) -> None:
         self._crawler.stats.inc_value("altsched/commit/count")
@@ -249,18 +242,17 @@ class Committer:
     def _collect(self, syncer: Syncer) -> None:
         try:
             number = syncer.collect()
-        except StoreError as error:
-            self.note_failure(error)
-            return
-        except FrontierFailedError as error:
-            self._fail(error)
+        except (StoreError, FrontierFailedError) as error:
+            self._note_unsynced(error)
             return
         if number is not None:
             self._pace.note_elsewhere(syncer.took)
             self._announce(number)
 
-    def _fail(self, error: FrontierFailedError) -> None:
-        if not self._has_failed:
+    def _note_unsynced(self, error: StoreError | FrontierFailedError) -> None:
+        if isinstance(error, StoreError):
+            self.note_failure(error)
+        elif not self._has_failed:
             self._has_failed = self._closing = True
             close_failed(self._engine, self._spider, error)
 
@@ -269,8 +261,7 @@ class Committer:
 
         :raises AltschedError: it could not be committed.
         """
-        self._timer.stop()
-        self._closing = True
+        self._end()
         if self._committing:
             raise CommitPostponedError("The crawl was closed from inside a commit.")
         try:
@@ -283,7 +274,7 @@ class Committer:
             try:
                 self._force_last(self._syncer)
             except FrontierFailedError as error:
-                self._fail(error)
+                self._note_unsynced(error)
                 raise
             self._announce(self._number)
 
@@ -302,10 +293,15 @@ class Committer:
 
     def stop(self) -> None:
         """Free everything; may be called at any time."""
-        self._timer.stop()
-        self._closing = True
+        self._end()
         if self._syncer is not None:
             self._syncer.stop()
+
+    def _end(self) -> None:
+        self._closing = True
+        planned, self._next = self._next, None
+        if planned is not None:
+            planned.cancel()
 
     def note_failure(self, error: AltschedError, *, reading: bool = False) -> None:
         """A read or write of the store failed: the crawl continues in memory, for a while."""
@@ -314,11 +310,7 @@ class Committer:
         reason = self.outage.note_failure(error, reading=reading)
         if reason is not None and not self._closing:
             self._closing = True
-            logger.error(
-                "The spider is closed (%(reason)s): %(error)s",
-                {"reason": reason, "error": error},
-                extra={"spider": self._spider},
-            )
+            self._reports.log(messages.CLOSES, reason=reason, error=error)
             self._engine.close_spider(self._spider, reason)
 
     def _prepare_others(self) -> None:
@@ -328,19 +320,21 @@ class Committer:
             frontier_committing, spider=self._spider, dont_log=Exception
         )
         for receiver, result in results:
+            problem = None
             if isinstance(result, Failure):
                 if isinstance(result.value, CommitPostponedError):
                     raise result.value
-                raise CommitPostponedError(
-                    f"The commit was postponed: {receiver}, a handler of frontier_committing,"
-                    f" raised {result.getErrorMessage()}."
-                )
-            if inspect.isawaitable(result) or hasattr(result, "addCallback"):
+                problem = f"raised {result.getErrorMessage()}."
+            elif inspect.isawaitable(result) or hasattr(result, "addCallback"):
                 if inspect.iscoroutine(result):
                     result.close()
+                problem = (
+                    "is asynchronous. Make it a plain function that returns when it has written."
+                )
+            if problem is not None:
                 raise CommitPostponedError(
-                    f"The commit was postponed: {receiver}, a handler of frontier_committing, is"
-                    " asynchronous. Make it a plain function that returns when it has written."
+                    f"The commit was postponed: {receiver}, a handler of frontier_committing,"
+                    f" {problem}"
                 )
 
     def _announce(self, number: int) -> None:

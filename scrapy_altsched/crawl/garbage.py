@@ -4,8 +4,8 @@ A full collection stops everything and visits all live objects, most of which ar
 classes and settings.  With 100,000 requests pending it took 90 ms, and 20 without the objects that
 existed when the crawl opened (2026-11-22).
 
-Only the first crawl of a process does so.  What an earlier crawl leaves behind is garbage for a
-while before a collection reaches it: frozen at each opening, it would never be freed.
+Only the first crawl of a process does so: what an earlier crawl leaves behind is garbage for a
+while before a collection reaches it, and frozen at each opening, it would never be freed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def freeze() -> None:
 
 
 def thaw() -> None:
-    """Undo :func:`freeze`, so that what is garbage by now can be freed.
+    """Undo :func:`freeze`: what is garbage by now can be freed.
 
     Any crawl of this process that closes does so.  If another is running, its collections take as
     long as without us again, but no memory leaks, however many crawls start and end meanwhile.

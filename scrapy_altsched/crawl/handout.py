@@ -13,7 +13,7 @@ from .committer import Committer
 from .every_run import EveryRun
 from .in_progress import InProgress
 from .intake import Intake
-from .outcome import HOPELESS, RESTORE_FAILED, DeadLetters
+from .outcome import DeadLetters
 from .setup import Setup
 
 if TYPE_CHECKING:
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 #: Requests handed out between updates of the stats: each stat costs as much as a look-up.
 _UPDATE_STATS_EVERY = 64
+#: Reason for closing a spider if no request can be restored, and after how many.
+_RESTORE_FAILED = "restore_failed"
+HOPELESS = 100
 
 
 class Handout:
@@ -30,27 +33,6 @@ class Handout:
     :ivar is_isolating: whether the frontier has just leased, alone, a request that may have killed
         the process.
     """
-
-    __slots__ = (
-        "_committer",
-        "_dead_letters",
-        "_done_at_open",
-        "_engine",
-        "_entries",
-        "_every_run",
-        "_frontier",
-        "_gate",
-        "_in_progress",
-        "_intake",
-        "_is_durable",
-        "_is_hopeless",
-        "_lease",
-        "_reports",
-        "_spider",
-        "_tally",
-        "_update_stats",
-        "is_isolating",
-    )
 
     def __init__(
         self,
@@ -63,17 +45,15 @@ class Handout:
         dead_letters: DeadLetters,
         update_stats: Callable[[], None],
     ) -> None:
-        self._frontier, self._lease = frontier, frontier.lease
-        self._is_durable = frontier.job.durable
+        self._frontier, self._lease, self._is_durable = (
+            frontier,
+            frontier.lease,
+            frontier.job.durable,
+        )
         self._done_at_open = frontier.counts().done
-        self._in_progress = in_progress
-        self._committer = committer
-        self._every_run = every_run
-        self._intake = intake
-        self._dead_letters = dead_letters
-        self._update_stats = update_stats
-        self._engine, self._spider = setup.engine, setup.spider
-        self._entries = setup.entries
+        self._in_progress, self._committer, self._every_run = in_progress, committer, every_run
+        self._intake, self._dead_letters, self._update_stats = intake, dead_letters, update_stats
+        self._engine, self._spider, self._entries = setup.engine, setup.spider, setup.entries
         self._reports, self._tally = setup.reports, setup.tally
         self._gate = setup.engine.active_downloads()
         #: Whether the spider is being closed because none of its requests can be restored.
@@ -132,19 +112,18 @@ class Handout:
     def _give_up(self, lease: Lease, error: CodecError) -> None:
         """Make a dead letter of a request that cannot be restored.
 
-        If none of many can, the spider's code has changed: the rest is kept until that is
-        fixed.
+        If none of many can, the spider's code has changed: the rest is kept until that is fixed.
         """
-        entry = lease.entry
+        entry, payload = lease.entry, lease.entry.payload or b""
         why = DeadLetter(str(error), Cause.UNRESTORABLE)
         self._frontier.dead_letter(lease, why)
-        self._dead_letters.note(entry.fingerprint, entry.payload or b"", why)
+        self._dead_letters.note(entry.fingerprint, payload, why)
         failed = self._dead_letters.failed_here
         if failed == 1:
-            url = self._entries.url_of(entry.payload or b"") or "an unknown URL"
+            url = self._entries.url_of(payload) or "an unknown URL"
             self._reports.log(messages.UNRESTORABLE, url=url, error=error)
         counts = self._frontier.counts()
         if failed >= HOPELESS and counts.done + counts.leased == self._done_at_open:
             self._is_hopeless = True
-            self._reports.log(messages.HOPELESS, count=failed, reason=RESTORE_FAILED)
-            self._engine.close_spider(self._spider, RESTORE_FAILED)
+            self._reports.log(messages.HOPELESS, count=failed, reason=_RESTORE_FAILED)
+            self._engine.close_spider(self._spider, _RESTORE_FAILED)

@@ -11,19 +11,59 @@ from typing import TYPE_CHECKING
 
 from ..engine.engine import Engine
 from ..frontier import Entry, Frontier, Lease
-from .descendants import Descendants
 
 if TYPE_CHECKING:
     from scrapy import Request
 
 
-class InProgress:
-    """The requests that were handed out and are not known to be done, and their leases.
+class Descendants:
+    """Which requests in memory only are not done, and which leases wait for them.
 
-    :param engine: knows which ones are in progress.
-    :param frontier: told of each lease whose request has left the engine.
-    :ivar descendants: which of them have led to requests that live in memory only.
+    A request that cannot be serialized is gone with the process.  It comes back only if its parent
+    is crawled again: that is therefore held, unfinished, until all such children are done, each of
+    them after its own ones.
+
+    :ivar orphans: those that no page and no ``start()`` will bring again.
     """
+
+    def __init__(self, frontier: Frontier) -> None:
+        self._frontier = frontier
+        self._parents: dict[Entry, Lease] = {}
+        #: Lease -> how many of its children are not done.
+        self._waiting: dict[Lease, int] = {}
+        self.orphans: set[Entry] = set()
+
+    def add(self, child: Entry, parent: Lease) -> None:
+        """A request in memory only was accepted, which *parent* has led to."""
+        self._parents[child] = parent
+        self._waiting[parent] = self._waiting.get(parent, 0) + 1
+
+    def finish(self, lease: Lease) -> None:
+        """Finish *lease*, or hold it until its children are done; then those that waited for it."""
+        if lease in self._waiting:
+            self._frontier.hold(lease)
+            return
+        self._frontier.finish(lease)
+        self.discard(lease.entry)
+
+    def discard(self, child: Entry) -> None:
+        """A request in memory only is over, or was refused: nothing waits for it any more."""
+        self.orphans.discard(child)
+        parent = self._parents.pop(child, None)
+        while parent is not None:
+            self._waiting[parent] -= 1
+            if self._waiting[parent]:
+                return
+            del self._waiting[parent]
+            if not parent.held:
+                return
+            self._frontier.finish(parent)
+            self.orphans.discard(parent.entry)
+            parent = self._parents.pop(parent.entry, None)
+
+
+class InProgress:
+    """The requests that were handed out and are not known to be done, and their leases."""
 
     def __init__(self, engine: Engine, frontier: Frontier) -> None:
         self._engine = engine
@@ -76,7 +116,7 @@ class InProgress:
         """Finish the leases of those that are done; whether there were any."""
         leases = self._leases
         in_progress = self._engine.in_progress
-        # In the order in which they were handed out, so that equal crawls stay equal.
+        # In the order in which they were handed out: equal crawls stay equal.
         left = list(filterfalse(in_progress.__contains__, leases))
         self._others = len(in_progress) - len(leases) + len(left)
         for request in left:

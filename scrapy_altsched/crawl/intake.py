@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..engine.start_watch import StartWatch
@@ -15,7 +18,6 @@ from .every_run import EveryRun
 from .fed import has_fed_starts
 from .in_progress import InProgress
 from .setup import Setup
-from .skipped import SkippedStarts
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -23,6 +25,59 @@ if TYPE_CHECKING:
 #: Start requests after which a worker hears its server's answers, and skipped ones after which any
 #: crawl goes on with all else.
 START_TURNS = 100
+#: How many of the start requests that were skipped last are crawled again.
+_AGAIN = 100
+#: Seconds for which nothing but a waiting ``start()`` is left before they are.  The engine, which
+#: then asks for a request every 5 seconds, has this looked at.
+_PATIENCE = 1.0
+
+
+class SkippedStarts:
+    """The start requests that this run has skipped, as earlier runs accepted them.
+
+    A ``start()`` that goes on only when its first page is there would wait for ever then, and the
+    crawl with it.
+
+    :param now: the time in seconds, monotonic.
+    :ivar count: how many.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self.count = 0
+        self._last: deque[Request] = deque(maxlen=_AGAIN)
+        self._stuck_since: float | None = None
+        #: Whether the user was told that there are none to crawl again.
+        self._is_told = False
+
+    def note(self, request: Request) -> None:
+        """One was skipped."""
+        self.count += 1
+        self._last.append(request)
+        self._stuck_since = None
+
+    def is_awaited(self, *, is_stuck: bool) -> bool:
+        """Whether ``start()`` seems to wait for a page that was refused.
+
+        It is true once for each wait as long as there are any to crawl again, and once more.
+
+        :param is_stuck: whether ``start()`` waits, and nothing else is left to do.
+        """
+        if not is_stuck or (self._is_told and not self._last):
+            self._stuck_since = None
+        elif self._stuck_since is None:
+            self._stuck_since = self._now()
+        elif self._now() - self._stuck_since >= _PATIENCE:
+            self._stuck_since = math.inf
+            return True
+        return False
+
+    def take(self) -> list[Request]:
+        """Take out those that are to be crawled again, if there are any."""
+        taken = list(self._last)
+        self._last.clear()
+        self._is_told = not taken
+        return taken
 
 
 class Intake:
@@ -31,25 +86,6 @@ class Intake:
     :ivar start: the output of ``Spider.start()``.
     :ivar refused_starts: how many requests of ``start()`` were refused.
     """
-
-    __slots__ = (
-        "_add",
-        "_committer",
-        "_df",
-        "_engine",
-        "_entries",
-        "_every_run",
-        "_has_fed_starts",
-        "_identity",
-        "_in_progress",
-        "_is_durable",
-        "_reports",
-        "_skipped",
-        "_spider",
-        "_tally",
-        "refused_starts",
-        "start",
-    )
 
     def __init__(
         self,
@@ -60,18 +96,14 @@ class Intake:
         every_run: EveryRun,
         start: StartWatch,
     ) -> None:
-        self._add = frontier.add
-        self._is_durable = frontier.job.durable
-        self._in_progress = in_progress
-        self._committer = committer
-        self._every_run = every_run
+        self._add, self._is_durable = frontier.add, frontier.job.durable
+        self._in_progress, self._committer = in_progress, committer
+        self._every_run, self.start = every_run, start
         self._engine, self._spider = setup.engine, setup.spider
-        self._df, self._identity = setup.dupefilter, setup.identity
-        self._entries = setup.entries
+        self._df, self._identity, self._entries = setup.dupefilter, setup.identity, setup.entries
         self._reports, self._tally = setup.reports, setup.tally
         self._has_fed_starts = has_fed_starts(setup.spider)
         self._skipped = SkippedStarts(setup.clock.monotonic)
-        self.start = start
         self.refused_starts = 0
 
     def enqueue(self, request: Request) -> bool:
@@ -159,5 +191,4 @@ class Intake:
 
     def note_start_end(self) -> None:
         """``start()`` has ended: say how many of its requests were skipped, if any were."""
-        if self._skipped.count:
-            self._reports.log(messages.SKIPPED_STARTS, count=self._skipped.count)
+        self._reports.log(messages.SKIPPED_STARTS, count=self._skipped.count)

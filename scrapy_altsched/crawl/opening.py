@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,14 +28,12 @@ from ..settings import Config
 from ..stock.job import StockJob
 from ..stock.report import report_import
 from ..worker import PARAMETER, name_worker
-from .clock import CrawlClock
 from .fed import is_fed
 from .garbage import freeze
 from .messages import SERVER, UNREACHABLE
 from .reports import Reports
 from .session import Session
-from .setup import Setup
-from .tally import Tally
+from .setup import CrawlClock, Setup
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -81,7 +80,7 @@ def open_session(scheduler: Scheduler, own_filter: DupeFilter | None) -> Session
         warn_of_unsafe_plugins(settings, spider)
         if identity.is_refused is not None and type(df) is not BaseDupeFilter:
             reports.log_foreign_filter(df)
-    tally = Tally()
+    tally: defaultdict[str, int] = defaultdict(int)
     codec = _codec_of(config, spider, jobdir)
     setup = Setup(
         crawler=crawler,

@@ -29,9 +29,8 @@ class Pace:
     def __init__(self, interval: float, *, fixed: bool = False) -> None:
         self._interval = interval
         self._is_fixed = fixed
-        self._processor: deque[float] = deque(maxlen=_LOOK_BACK)
-        self._passed: deque[float] = deque(maxlen=_LOOK_BACK)
-        self._elsewhere: deque[float] = deque(maxlen=_LOOK_BACK)
+        costs = (deque[float](maxlen=_LOOK_BACK) for _ in range(3))
+        self._processor, self._passed, self._elsewhere = costs
 
     def note_commit(self, processor: float, passed: float) -> None:
         """A commit has written something.

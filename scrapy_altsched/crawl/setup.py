@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..engine.engine import Engine
-from ..frontier import Clock
+from ..engine.event_loop import call_later
+from ..frontier.clock import Call, Clock, SystemClock
 from ..requests.entries import Entries
 from ..requests.identity import PageIdentity
 from ..settings import Config
 from .reports import Reports
-from .tally import Tally
 
 if TYPE_CHECKING:
     from scrapy import Spider
     from scrapy.crawler import Crawler
     from scrapy.dupefilters import BaseDupeFilter
+
+
+class CrawlClock(SystemClock):
+    """The machine's clock, and the event loop or reactor that Scrapy runs on.
+
+    Without either, as in a script that asks a scheduler itself, nothing is ever called.
+    """
+
+    def call_at(self, when: float, call: Callable[[], object]) -> Call:
+        planned: Call = call_later(max(0.0, when - self.monotonic()), call)
+        return planned
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +39,8 @@ class Setup:
     :ivar jobdir: the job directory, absolute; ``None``: all is in memory.
     :ivar fingerprint_note: what makes the fingerprints.
     :ivar feed_files: the local files that the feeds of a job will write to.
+    :ivar tally: how often each stat is to be increased: ``stats.inc_value()`` takes 2.4
+        microseconds, several times what it counts.
     """
 
     crawler: Crawler
@@ -42,4 +55,4 @@ class Setup:
     feed_files: Sequence[Path]
     entries: Entries
     reports: Reports
-    tally: Tally
+    tally: MutableMapping[str, int]

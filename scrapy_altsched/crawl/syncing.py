@@ -53,10 +53,7 @@ class Syncer:
         :raises StoreError: forcing it failed.
         :raises FrontierFailedError: the thread has died.
         """
-        if self._running is None:
-            return None
-        found = self._thread.take(timeout)
-        if found is None:
+        if self._running is None or (found := self._thread.take(timeout)) is None:
             return None
         number, self._running = self._running, None
         if isinstance(found, StoreError):
@@ -79,13 +76,11 @@ class Syncer:
         :raises StoreError: it takes longer.
         """
         self._asked = 0
-        if self._running is None:
-            return
         try:
-            done = self.collect(timeout)
+            is_over = self._running is None or self.collect(timeout) is not None
         except (StoreError, FrontierFailedError):
             return
-        if done is None:
+        if not is_over:
             raise StoreError("The disk has not finished a sync. Check the disk.")
 
     def finish(self, number: int) -> None:

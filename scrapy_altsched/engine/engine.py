@@ -1,8 +1,7 @@
 """The only module that uses Scrapy's private attributes.
 
-These exist in every Scrapy from 2.13 to 2.19: ``engine._slot`` with ``inprogress``, ``nextcall``,
-``close_if_idle`` and ``close``, and ``engine._start``.  They are checked when a crawl opens, so
-that a Scrapy without them fails then, with a clear error.
+Those that a crawl cannot do without exist in every Scrapy from 2.13 to 2.19.  They are checked when
+it opens: a Scrapy without them fails then, with a clear error.
 
 A crawler without an open spider, as in some projects' tests, has none of them: a request handed out
 then counts as done when the next one is asked for.
@@ -12,7 +11,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import math
 import re
 import sys
 from collections.abc import AsyncIterator, Callable, Set
@@ -45,9 +43,17 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: What is needed of Scrapy's engine.
+_NEEDED = (
+    "_start",
+    "_slot.inprogress",
+    "_slot.nextcall",
+    "_slot.close_if_idle",
+    "_slot.close",
+    "scraper.enqueue_scrape",
+)
 #: The host of a simple URL: urllib takes twenty times as long.
 _match_host = re.compile(r"https?://([a-z0-9._-]+)(?::[0-9]*)?(?:[/?#]|$)").match
-
 #: Seconds between two looks at whether the engine runs.
 _SOON = 0.01
 #: What a plain request is made of.
@@ -96,17 +102,8 @@ class ActiveDownloads:
         self._engine = engine
 
     def active(self, slot: str, /) -> int:
-        """How many requests are in *slot*."""
         found = self._engine.downloader.slots.get(slot)
         return 0 if found is None else len(found.active)
-
-
-def _without_spider() -> Any:
-    """Stands in for the engine's slot when no spider is open."""
-    next_call = SimpleNamespace(schedule=bool)
-    return SimpleNamespace(
-        inprogress=frozenset(), nextcall=next_call, close_if_idle=True, close=bool
-    )
 
 
 class Engine:
@@ -118,16 +115,16 @@ class Engine:
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
         self._engine: Any = _find(crawler)
-        self._slot: Any = getattr(self._engine, "_slot", None)
         #: Whether download slots are hosts, as in Scrapy's own downloader.
         self._by_host: bool | None = None
         if isinstance(self._engine, ExecutionEngine):
-            _require(self._engine, "_start", "engine")
-            for name in ("inprogress", "nextcall", "close_if_idle", "close"):
-                _require(self._slot, name, "engine._slot")
-            _require(getattr(self._engine, "scraper", None), "enqueue_scrape", "engine.scraper")
-        elif not hasattr(self._slot, "nextcall"):
-            self._slot = _without_spider()
+            _check(self._engine)
+        self._slot: Any = getattr(self._engine, "_slot", None)
+        if not hasattr(self._slot, "nextcall"):  # no spider is open
+            next_call = SimpleNamespace(schedule=bool)
+            self._slot = SimpleNamespace(
+                inprogress=frozenset(), nextcall=next_call, close_if_idle=True, close=bool
+            )
 
     @property
     def in_progress(self) -> Set[Request]:
@@ -171,27 +168,17 @@ class Engine:
         return is_replaced or not self._slot.close_if_idle
 
     def watch_start(
-        self,
-        on_end: Callable[[], object],
-        is_held: Callable[[], bool] = bool,
-        turns: float = math.inf,
+        self, on_end: Callable[[], object], is_held: Callable[[], bool], turns: float
     ) -> StartWatch:
-        """Wrap ``Spider.start()``, to see what it yields to the engine.
-
-        The parameters are those of :class:`StartWatch`.
-        """
+        """Wrap ``Spider.start()``; the parameters are those of :class:`StartWatch`."""
         start = getattr(self._engine, "_start", None)
         watch = StartWatch(start if hasattr(start, "__anext__") else None, on_end, is_held, turns)
         if not watch.exhausted:
             self._engine._start = watch
         return watch
 
-    def start_again(
-        self, on_end: Callable[[], object], is_held: Callable[[], bool] = bool
-    ) -> StartWatch:
-        """Run ``Spider.start()`` once more, while all else goes on.
-
-        Its items are not scraped once more.
+    def start_again(self, on_end: Callable[[], object], is_held: Callable[[], bool]) -> StartWatch:
+        """Run ``Spider.start()`` once more, while all else goes on; without its items.
 
         :param on_end: called when it has ended, but never from within this call.
         """
@@ -216,15 +203,12 @@ class Engine:
                     # A list of a million is not to keep all else waiting.
                     await sleep(0)
             except Exception:
-                logger.error(
+                logger.exception(
                     "Error while reading start items and requests once more",
-                    exc_info=True,
                     extra={"spider": spider},
                 )
             finally:
-                if not watch.ended:
-                    watch.ended = True
-                    on_end()
+                watch.end()
 
         deferred_from_coro(bring())
         return watch
@@ -285,19 +269,21 @@ class Engine:
 
     @property
     def is_started(self) -> bool:
-        """Whether the engine was started, so that ``engine_stopped`` will be sent, last of all."""
+        """Whether the engine was started: ``engine_stopped`` will be sent then, last of all."""
         return getattr(self._engine, "start_time", None) is not None
 
     def call_when_stopped(self, call: Callable[[], object]) -> None:
         """Call *call* when the engine has stopped, before ``crawl()`` returns."""
+        self._call_once(call, signals.engine_stopped)
+
+    def _call_once(self, call: Callable[[], object], signal: object) -> None:
         manager = self._crawler.signals
 
-        def stopped() -> None:
-            manager.disconnect(stopped, signals.engine_stopped)
+        def once() -> None:
+            manager.disconnect(once, signal)
             call()
 
-        # Nothing else refers to the scheduler by then.
-        manager.connect(stopped, signals.engine_stopped, weak=False)
+        manager.connect(once, signal, weak=False)
 
     def close_spider(self, spider: Spider, reason: str) -> None:
         """Close the spider cleanly; returns before it is closed.
@@ -305,32 +291,28 @@ class Engine:
         One that is being opened sends nothing, and is closed as soon as the engine runs: only then
         are all extensions open, and only an engine that runs can be stopped.
         """
-        if self._engine.running:
-            self._begin_closing(spider, reason)
-        else:
-            self._engine.pause()
-            self._call_when_running(lambda: self._begin_closing(spider, reason))
 
-    def _begin_closing(self, spider: Spider, reason: str) -> None:
-        if hasattr(self._engine, "close_spider_async"):  # new in Scrapy 2.14
-            deferred_from_coro(self._engine.close_spider_async(reason=reason))
-        else:
-            self._engine.close_spider(spider, reason=reason)
+        def begin() -> None:
+            if hasattr(self._engine, "close_spider_async"):  # new in Scrapy 2.14
+                deferred_from_coro(self._engine.close_spider_async(reason=reason))
+            else:
+                self._engine.close_spider(spider, reason=reason)
+
+        if not self._engine.running:
+            self._engine.pause()
+        self._call_when_running(begin)
 
     def _call_when_running(self, call: Callable[[], object]) -> None:
+        def look_again() -> None:
+            self._call_when_running(call)
+
         if self._engine.running:
             call()
         elif not self.is_started:
-            manager = self._crawler.signals
-
-            def started() -> None:
-                manager.disconnect(started, signals.engine_started)
-                call_later(0, lambda: self._call_when_running(call))
-
-            manager.connect(started, signals.engine_started, weak=False)
+            self._call_once(lambda: call_later(0, look_again), signals.engine_started)
         elif self._engine.spider is not None:
             # The signal is sent just before the engine runs, and its handlers may take their time.
-            call_later(_SOON, lambda: self._call_when_running(call))
+            call_later(_SOON, look_again)
 
 
 def ignored_responses(crawler: Crawler) -> Callable[[Response], bool]:
@@ -376,8 +358,7 @@ def place_spider_state(crawler: Crawler, jobdir: str, place: str | None = None) 
 
 
 def _spider_states(crawler: Crawler) -> list[SpiderState]:
-    extensions = getattr(crawler, "extensions", None)
-    found = getattr(extensions, "middlewares", ())
+    found = getattr(getattr(crawler, "extensions", None), "middlewares", ())
     return [extension for extension in found if isinstance(extension, SpiderState)]
 
 
@@ -416,10 +397,13 @@ def _find(crawler: Crawler) -> Any:
         return None
 
 
-def _require(owner: object, name: str, path: str) -> None:
-    if not hasattr(owner, name):
-        raise UnsupportedScrapyError(
-            f"Scrapy {scrapy.__version__} has no {path}.{name}, which scrapy_altsched needs to know"
-            " when a request is done. Install a Scrapy that this version of scrapy_altsched"
-            " supports (see its README), or upgrade scrapy_altsched."
-        )
+def _check(engine: ExecutionEngine) -> None:
+    for path in _NEEDED:
+        try:
+            attrgetter(path)(engine)
+        except AttributeError:
+            raise UnsupportedScrapyError(
+                f"Scrapy {scrapy.__version__} has no engine.{path}, which scrapy_altsched needs to"
+                " know when a request is done. Install a Scrapy that this version of"
+                " scrapy_altsched supports (see its README), or upgrade scrapy_altsched."
+            ) from None

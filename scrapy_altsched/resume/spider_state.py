@@ -48,6 +48,7 @@ class SpiderStateCheckpoint:
     :param jobdir: the directory that Scrapy's extension keeps its file in.
     :param now: the time in seconds, monotonic.
     :param place: another path to that directory.
+    :ivar state: for the commits of a crawl.
     """
 
     def __init__(
@@ -62,8 +63,7 @@ class SpiderStateCheckpoint:
         self._path = Path(place or jobdir, "spider.state")
         self._spider = spider
         self._now = now
-        self._warned = False
-        self._warned_of_size = False
+        self._warned = self._warned_of_size = False
         self._notes: dict[str, bytes] = {}
         self._due_at = 0.0
         #: Seconds that the last save has taken so far.
@@ -71,13 +71,8 @@ class SpiderStateCheckpoint:
         #: When the notes were handed out for a commit, if that has not written them yet.
         self._handed_out_at: float | None = None
         #: The file's checksum, and its time when that was computed.
-        self._checksum = _NO_FILE.decode()
-        self._time = _NO_FILE
-
-    @property
-    def state(self) -> ResumeState:
-        """For the commits of a crawl."""
-        return ResumeState(
+        self._checksum = self._time = _NO_FILE
+        self.state = ResumeState(
             capture=self.notes,
             restore=lambda note: self.restore(note(STATE), note(FILE)),
             outlives_job=True,
@@ -146,13 +141,12 @@ class SpiderStateCheckpoint:
         else:
             if self._notes.get(STATE) != pickled:
                 self._handed_out_at = began
-                self._notes = {STATE: pickled}
-            self._notes = {**self._notes, FILE: self._describe_file()}
+            self._notes = {STATE: pickled, FILE: self._describe_file()}
         self._cost = self._now() - began
         self._put_off()
 
     def _put_off(self) -> None:
-        """Put off the next save so that saving keeps to its share of the time."""
+        """Put off the next save: saving a large state keeps to its share of the time."""
         size = len(self._notes.get(STATE, b""))
         if size <= _SMALL:
             return
@@ -165,11 +159,7 @@ class SpiderStateCheckpoint:
                 " crawl. So it is saved every %(pause).0f s and when the crawl ends, and not with"
                 " each commit: after a kill the spider gets a state that is up to that much older"
                 " than the queue. Keep less in it.",
-                {
-                    "size": size / 1e6,
-                    "cost": self._cost,
-                    "pause": pause,
-                },
+                {"size": size / 1e6, "cost": self._cost, "pause": pause},
                 extra={"spider": self._spider},
             )
 
@@ -178,11 +168,12 @@ class SpiderStateCheckpoint:
         time = self._describe_time()
         if time != self._time:
             try:
-                self._checksum = blake2b(self._path.read_bytes(), digest_size=16).hexdigest()
+                content = self._path.read_bytes()
             except OSError:
                 return _NO_FILE
+            self._checksum = blake2b(content, digest_size=16).hexdigest().encode()
             self._time = time
-        return self._checksum.encode()
+        return self._checksum
 
     def _describe_time(self) -> bytes:
         """The file's modification time (ns) and size (bytes): what earlier versions noted of it."""
