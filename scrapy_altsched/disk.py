@@ -30,7 +30,7 @@ def force(descriptor: int) -> None:
 
 
 def force_name(path: Path) -> None:
-    """Force the name of an absolute path, and those of its directories, to the disk; blocks.
+    """Force the name of an absolute path, and those of its directories, to the disk.
 
     :raises OSError: they may not be there.
     """
@@ -53,10 +53,9 @@ def identify(status: os.stat_result) -> tuple[int, int]:
 
 
 def write_again(path: Path, start: int) -> None:
-    """Write the end of a file again as it is, and force it to the disk.
+    """Write a file again as it is from *start* on, which a process may have failed to force.
 
-    :param start: position from which on another process may have failed to force it.
-    :raises OSError: it may not be there.
+    :raises OSError: it may not be on the disk.
     """
     with path.open("r+b", buffering=0) as file:
         file.seek(start)

@@ -1,8 +1,4 @@
-"""When to commit, and what to do when it fails.
-
-Whatever changes the frontier calls :meth:`Committer.commit_if_due`; a timer calls it too, since a
-full or paused engine may not call the scheduler for a long time.
-"""
+"""When to commit, and what to do when it fails."""
 
 from __future__ import annotations
 
@@ -46,12 +42,8 @@ class Committer:
     """Commits a frontier when it is time to.
 
     Finished requests and notes become durable only here, and together: the frontier learns which
-    requests are done, other components flush their data, the notes are taken, and one batch stores
-    it all, before any other code of the crawl runs.
-
-    :param states: what is to be stored with the endings of requests, captured after other
-        components have flushed their data.
-    :param settle: called before each commit: tells the frontier which requests are done.
+    requests are done (*settle*), other components flush their data, the notes are captured, and one
+    batch stores it all, before any other code of the crawl runs.
     """
 
     def __init__(
@@ -60,15 +52,13 @@ class Committer:
         self._crawler, self._spider, self._engine = setup.crawler, setup.spider, setup.engine
         self._reports, self._config = setup.reports, setup.config
         config = setup.config
-        self._frontier = frontier
-        self._states = states
-        self._settle = settle
+        self._frontier, self._states, self._settle = frontier, states, settle
         self._clock, self._now = setup.clock, setup.clock.monotonic
         self._pace = Pace(config.commit_interval, fixed=config.keeps_interval)
-        #: The timer's next call, unless it is stopped.
+        #: The next call of the timer, as a full or paused engine may not call for a long time.
         self._next: Call | None = None
         self._due_at = self._now() + self._pace.pause
-        self._committing = False
+        self._committing = self._closing = False
         #: Number of the last commit that is stored.
         self._number = 0
         #: When a commit was handed over that is stored elsewhere, and not there yet.
@@ -76,7 +66,6 @@ class Committer:
         #: Whether the last commit failed, or RocksDB had no room for it: only time matters then.
         self._must_wait = False
         self.outage = Outage(setup, frontier)
-        self._closing = False
         #: Whether the thread that syncs has died.
         self._has_failed = False
         self._syncer = Syncer(frontier.sync) if config.sync else None
@@ -103,10 +92,7 @@ class Committer:
             self._call_after(self._config.commit_interval)
 
     def commit_if_due(self, *, urgent: bool = False) -> None:
-        """Commit if it is time to, enough has changed, or the change is *urgent*.
-
-        After a commit that failed, or that RocksDB had no room for, only the time matters.
-        """
+        """Commit if it is time to, enough has changed, or the change is *urgent*."""
         if self._syncer is not None:
             self._collect(self._syncer)
         frontier = self._frontier
@@ -189,10 +175,7 @@ class Committer:
             self._syncer.ask(self._number)
 
     def commit_all(self) -> bool:
-        """Commit everything that can be committed now; whether nothing is left.
-
-        :raises ForkedError: called in a forked child process.
-        """
+        """Commit everything that can be committed now; whether nothing is left."""
         while self._frontier.has_changes(self._states.capture()):
             before = self._number
             self.commit()
@@ -272,20 +255,17 @@ class Committer:
             self._commit_rest()
         if self._syncer is not None:
             try:
-                self._force_last(self._syncer)
+                try:
+                    self._syncer.finish(self._number)
+                except StoreError:
+                    if self._syncer.is_running:
+                        raise
+                    self._recover()
+                    self._syncer.finish(self._number)
             except FrontierFailedError as error:
                 self._note_unsynced(error)
                 raise
             self._announce(self._number)
-
-    def _force_last(self, syncer: Syncer) -> None:
-        try:
-            syncer.finish(self._number)
-        except StoreError:
-            if syncer.is_running:
-                raise
-            self._recover()
-            syncer.finish(self._number)
 
     def _commit_rest(self) -> None:
         while not self._commit(wait=True):

@@ -1,13 +1,13 @@
 """Requests that every run has to make, before all others: a login, a cookie, a token.
 
-A resumed run skips the start requests that earlier runs made, and begins with what they left
-pending.  If that needs a session, which ended with the process, every page of it would only say
-"please log in".  A request with the meta key :data:`EVERY_RUN` is neither skipped nor treated as a
-duplicate, and nothing else is handed out until it is done; the same holds for its children with the
-key, such as the form of a login page, its redirects and its retries.
+A resumed run skips the start requests that earlier runs made.  If what they left pending needs a
+session, which ended with the process, every page of it would only say "please log in".  A request
+with the meta key :data:`EVERY_RUN` is neither skipped nor treated as a duplicate, and nothing else
+is handed out until it is done; the same holds for its children with the key, such as the form of a
+login page, its redirects and its retries.
 
-Such requests live in memory only: the next run makes its own.  How many ``start()`` yielded is
-noted in the job, since a resumed run waits for as many: Scrapy asks for pending requests first.
+Such requests live in memory only.  How many ``start()`` yielded is noted in the job, since a
+resumed run waits for as many: Scrapy asks for pending requests first.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from .setup import Setup
 if TYPE_CHECKING:
     from scrapy import Request
 
-#: Name of the note that says how many of them ``start()`` yielded.
 _NOTE = "every_run"
 
 
@@ -46,7 +45,6 @@ class EveryRun:
 
     @property
     def pending(self) -> int:
-        """How many of them wait to be handed out."""
         return len(self._waiting)
 
     def restore(self, note: ReadNote) -> None:
@@ -67,7 +65,6 @@ class EveryRun:
         self._waiting.append(request)
 
     def next(self) -> Request | None:
-        """The next of them, if one is waiting."""
         if not self._waiting:
             return None
         request = self._waiting.popleft()

@@ -1,8 +1,7 @@
 """Pages that were given up: Scrapy goes on without them, and their requests are done.
 
-A page counts once, and for good from the commit on that says that its request is done.  What its
-errback does makes no page of it; a response with a status that the spider has asked for
-(``handle_httpstatus_list``) is a page.
+A page counts once, and for good from the commit of its end on.  What its errback does makes no page
+of it; a response with a status that the spider has asked for (``handle_httpstatus_list``) is one.
 """
 
 from __future__ import annotations

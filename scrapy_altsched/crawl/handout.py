@@ -29,7 +29,6 @@ HOPELESS = 100
 class Handout:
     """Hands out requests.
 
-    :param update_stats: brings the stats up to date.
     :ivar is_isolating: whether the frontier has just leased, alone, a request that may have killed
         the process.
     """
@@ -55,7 +54,6 @@ class Handout:
         self._intake, self._dead_letters, self._update_stats = intake, dead_letters, update_stats
         self._engine, self._spider, self._entries = setup.engine, setup.spider, setup.entries
         self._reports, self._tally = setup.reports, setup.tally
-        self._gate = setup.engine.active_downloads()
         #: Whether the spider is being closed because none of its requests can be restored.
         self._is_hopeless = False
         self.is_isolating = False
@@ -77,7 +75,7 @@ class Handout:
                 return first
             if self._every_run.holds_others():
                 return None
-        lease_next, gate, outage = self._lease, self._gate, committer.outage
+        lease_next, gate, outage = self._lease, self._engine, committer.outage
         while not self._is_hopeless:
             lease = lease_next(gate)
             if isinstance(lease, Waiting):

@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 class Descendants:
     """Which requests in memory only are not done, and which leases wait for them.
 
-    A request that cannot be serialized is gone with the process.  It comes back only if its parent
-    is crawled again: that is therefore held, unfinished, until all such children are done, each of
-    them after its own ones.
+    Such a request comes back after a death only if its parent is crawled again: that is held,
+    unfinished, until all such children are done, each of them after its own ones.
 
     :ivar orphans: those that no page and no ``start()`` will bring again.
     """
@@ -34,7 +33,6 @@ class Descendants:
         self.orphans: set[Entry] = set()
 
     def add(self, child: Entry, parent: Lease) -> None:
-        """A request in memory only was accepted, which *parent* has led to."""
         self._parents[child] = parent
         self._waiting[parent] = self._waiting.get(parent, 0) + 1
 
@@ -76,17 +74,13 @@ class InProgress:
         self._others = 0
 
     def add(self, request: Request, lease: Lease) -> None:
-        """Note that *request* is handed out."""
         if request in self._leases:
             self._more_leases.setdefault(request, []).append(lease)
         else:
             self._leases[request] = lease
 
     def note_memory_only(self, entry: Entry) -> None:
-        """Note that a request is accepted that lives in memory only, and what brings it again.
-
-        What every run makes by itself is not leased, and brings it again without being held.
-        """
+        """Note that a request lives in memory only, and what brings it again."""
         self._finish = self.descendants.finish
         parent = self._engine.find_parent()
         if parent is None:
@@ -96,19 +90,17 @@ class InProgress:
             self.descendants.add(entry, self._leases[parent])
 
     def lease_of(self, request: Request) -> Lease | None:
-        """The lease of a request that was handed out; ``None``: it was not."""
         return self._leases.get(request)
 
     def is_any_left(self) -> bool:
-        """Whether any of them is still in progress."""
         return not self._leases.keys().isdisjoint(self._engine.in_progress)
 
     def has_changed(self) -> bool:
         """Whether the number of requests in progress shows that some of them are done.
 
-        The engine asks for several requests in a row.  To check each one that it has takes longer
-        than all the rest.  As long as their number is the same, none has left, or others have
-        replaced those that have; these are found as soon as it matters.
+        To check each takes longer than all the rest of handing out a request.  As long as their
+        number is the same, none has left, or others have replaced those that have; these are found
+        as soon as it matters.
         """
         return len(self._engine.in_progress) - len(self._leases) != self._others
 

@@ -22,8 +22,8 @@ from .setup import Setup
 if TYPE_CHECKING:
     from scrapy import Request
 
-#: Start requests after which a worker hears its server's answers, and skipped ones after which any
-#: crawl goes on with all else.
+#: Start requests after which a worker hears its server's answers, and any crawl that skips them
+#: goes on with all else.
 START_TURNS = 100
 #: How many of the start requests that were skipped last are crawled again.
 _AGAIN = 100
@@ -35,11 +35,7 @@ _PATIENCE = 1.0
 class SkippedStarts:
     """The start requests that this run has skipped, as earlier runs accepted them.
 
-    A ``start()`` that goes on only when its first page is there would wait for ever then, and the
-    crawl with it.
-
-    :param now: the time in seconds, monotonic.
-    :ivar count: how many.
+    A ``start()`` that goes on only when its first page is there would wait for ever then.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
@@ -51,7 +47,6 @@ class SkippedStarts:
         self._is_told = False
 
     def note(self, request: Request) -> None:
-        """One was skipped."""
         self.count += 1
         self._last.append(request)
         self._stuck_since = None
@@ -60,8 +55,6 @@ class SkippedStarts:
         """Whether ``start()`` seems to wait for a page that was refused.
 
         It is true once for each wait as long as there are any to crawl again, and once more.
-
-        :param is_stuck: whether ``start()`` waits, and nothing else is left to do.
         """
         if not is_stuck or (self._is_told and not self._last):
             self._stuck_since = None
@@ -73,7 +66,7 @@ class SkippedStarts:
         return False
 
     def take(self) -> list[Request]:
-        """Take out those that are to be crawled again, if there are any."""
+        """Those that are to be crawled again: the last ones that were not taken yet."""
         taken = list(self._last)
         self._last.clear()
         self._is_told = not taken
@@ -81,11 +74,7 @@ class SkippedStarts:
 
 
 class Intake:
-    """Accepts requests, or refuses them.
-
-    :ivar start: the output of ``Spider.start()``.
-    :ivar refused_starts: how many requests of ``start()`` were refused.
-    """
+    """Accepts requests, or refuses them; *refused_starts*: how many of ``start()``."""
 
     def __init__(
         self,
@@ -157,7 +146,6 @@ class Intake:
         return True
 
     def note_refusal(self, request: Request, verdict: Verdict, from_start: bool) -> None:
-        """Count and log a request that was seen, or skipped since an earlier run started it."""
         self.refused_starts += from_start
         if verdict is Verdict.SEEN:
             self._df.log(request, self._spider)
@@ -169,10 +157,7 @@ class Intake:
             self.start.needs_turn = True
 
     def free_start(self, *, is_idle: bool) -> None:
-        """Crawl start requests that were skipped if ``start()`` may wait for them for ever.
-
-        :param is_idle: whether nothing but ``start()`` can go on.
-        """
+        """Crawl start requests that were skipped if nothing but a waiting ``start()`` can go on."""
         if not self._skipped.is_awaited(is_stuck=is_idle and self.start.is_waiting):
             return
         requests = self._skipped.take()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,13 +66,8 @@ def open_session(scheduler: Scheduler, own_filter: DupeFilter | None) -> Session
     if not hasattr(spider, PARAMETER):
         setattr(spider, PARAMETER, name_worker(config.shared_worker, jobdir))
     shared = config.shared_options(spider.name)
-    reports = Reports(
-        spider,
-        scheduler.stats,
-        jobdir,
-        shared=None if shared is None else shared.key,
-        logs_reason=scheduler.logunser,
-    )
+    key = None if shared is None else shared.key
+    reports = Reports(spider, scheduler.stats, jobdir, key, logs_reason=scheduler.logunser)
     df = scheduler.df
     identity, fingerprint_note = _identify(scheduler, own_filter, config.rules_of(spider))
     keeps_items = jobdir is not None or shared is not None
@@ -121,7 +117,6 @@ def open_session(scheduler: Scheduler, own_filter: DupeFilter | None) -> Session
 def _identify(
     scheduler: Scheduler, own_filter: DupeFilter | None, rules: Rules
 ) -> tuple[PageIdentity, bytes]:
-    """What decides which page a request is, and the note about how fingerprints are made."""
     if own_filter is not None:
         own_filter.use_rules(rules)
         return own_filter.identity, own_filter.fingerprint_note
@@ -145,10 +140,6 @@ def _codec_of(config: Config, spider: Spider, jobdir: str | None) -> Codec | Non
     return None if jobdir is None else PickleCodec(spider)
 
 
-def _check_feeds(setup: Setup) -> None:
-    check_files(setup.feed_files, setup.crawler.settings, setup.spider)
-
-
 def _open_shared(
     setup: Setup, options: Options, shared: SharedOptions, on_event: OnEvent
 ) -> Frontier:
@@ -159,7 +150,7 @@ def _open_shared(
         fingerprints=setup.fingerprint_note,
         are_sha1=setup.identity.are_sha1,
         jobdir=setup.jobdir,
-        check=lambda: _check_feeds(setup),
+        check=partial(check_files, setup.feed_files, setup.crawler.settings, setup.spider),
         wake=thread_caller(),
         fail=lambda error: setup.reports.log(UNREACHABLE, error=error),
         warn=lambda warning: setup.reports.log(SERVER, warning=warning),
@@ -187,7 +178,7 @@ def _open_job(setup: Setup, options: Options, jobdir: str, on_event: OnEvent) ->
         options,
         locate=setup.entries.locate,
         source=stock,
-        check=lambda: _check_feeds(setup),
+        check=partial(check_files, setup.feed_files, setup.crawler.settings, setup.spider),
         on_event=on_event,
     )
     try:

@@ -57,7 +57,6 @@ class Outcome(enum.Enum):
 
     @property
     def is_finished(self) -> bool:
-        """Whether the job counts as finished."""
         return self in (Outcome.FINISHED, Outcome.DEAD_LETTERS)
 
 
@@ -70,11 +69,7 @@ CODES = {
 
 
 def judge(counts: Counts, unrestorable: int, *, complete: bool) -> Outcome:
-    """The outcome of a job with these counts.
-
-    :param unrestorable: how many of the dead letters could not be restored.
-    :param complete: whether the crawl ended by itself, and no request is missing.
-    """
+    """The outcome of a job; *complete*: the crawl ended by itself, and no request is missing."""
     if not complete or counts.pending or counts.leased:
         return Outcome.UNFINISHED
     if unrestorable or (counts.dead and not counts.done):
@@ -87,8 +82,7 @@ class DeadLetters:
 
     :param stored: those of earlier runs.
     :param url_of: the URL of a stored request, if it can be read.
-    :ivar unrestorable: how many could not be restored.
-    :ivar failed_here: how many of these in this run.
+    :ivar unrestorable: how many could not be restored; *failed_here*: of these, in this run.
     """
 
     def __init__(
@@ -102,7 +96,6 @@ class DeadLetters:
         self.failed_here = 0
 
     def note(self, fingerprint: bytes, payload: bytes, why: DeadLetter) -> None:
-        """A request is a dead letter."""
         failed = why.cause is Cause.UNRESTORABLE
         self.unrestorable += failed
         self.failed_here += failed
@@ -128,10 +121,7 @@ class ExitCode:
         self._set(CODES[outcome])
 
     def fail(self) -> None:
-        """Make it exit with 1, as Scrapy 2.13 does not do where a crawl could not be opened.
-
-        A code that was set before stays.
-        """
+        """Make it exit with 1, unless a code was set: Scrapy 2.13 does not if no crawl opens."""
         if not self._code:
             self._set(_FAILED)
 
@@ -170,9 +160,6 @@ def close_failed(engine: Engine, spider: Spider, error: AltschedError) -> None:
 
 
 def close_unfinished(engine: Engine, spider: Spider, reason: str) -> None:
-    """Close the spider, which returns before it is, and have its process started again.
-
-    It exits with the code of a job that is not finished, whatever the settings say.
-    """
+    """Close the spider, with the exit code of an unfinished job, whatever the settings say."""
     exit_code.set(Outcome.UNFINISHED)
     engine.close_spider(spider, reason)

@@ -51,10 +51,8 @@ class _Values(dict[str, Any]):
 class Reports:
     """The log lines and stats of one crawl.
 
-    :param jobdir: the job directory, or ``None``.
     :param shared: the name of the shared crawl that this is a worker of, or ``None``.
-    :param logs_reason: whether the first unserializable request is logged with its traceback
-        (``SCHEDULER_DEBUG``).
+    :param logs_reason: whether the first unserializable request is logged with its traceback.
     :ivar unrecorded_leases: requests that were handed out while that could not be recorded.
     """
 
@@ -63,12 +61,11 @@ class Reports:
         spider: Spider,
         stats: StatsCollector,
         jobdir: str | None,
+        shared: str | None,
         *,
-        shared: str | None = None,
         logs_reason: bool,
     ) -> None:
-        self._spider = spider
-        self._stats = stats
+        self._spider, self._stats = spider, stats
         self._set, self._increase = stats.set_value, stats.inc_value
         self._jobdir = jobdir
         self._is_shared = is_shared = shared is not None
@@ -128,10 +125,7 @@ class Reports:
             logger.log(level, text, values, exc_info=exc_info, extra={"spider": self._spider})
 
     def log_event(self, event: Event, name: str = "") -> None:
-        """Log and count what the frontier did by itself.
-
-        :param name: of the request that it is about.
-        """
+        """Log and count what the frontier did by itself, with the request of this *name*."""
         message = messages.EVENTS[type(event)]
         if isinstance(event, Stalled) and not event.why:
             message = messages.GOES_ON
@@ -147,7 +141,6 @@ class Reports:
         self.log(message, name=name, copied=copied, **values)
 
     def log_opening(self, job: JobInfo, counts: Counts) -> None:
-        """A job is resumed, or begins."""
         if job.rolled_back:
             self._stats.set_value("altsched/rolled_back", job.rolled_back)
         if counts.pending:
@@ -227,7 +220,6 @@ class Reports:
         self._log_damage(counts, damage)
 
     def _log_damage(self, counts: Counts, damage: str | None) -> None:
-        """Warn if requests of the job are missing, or may be."""
         if self._is_shared:
             instead = f"Look at it with: {self._known['check']}."
         elif damage is None:
@@ -243,7 +235,6 @@ class Reports:
             self.log(messages.MISSING, damage=damage, instead=instead)
 
     def log_unsaved(self, changes: int, error: AltschedError) -> None:
-        """The crawl ended and its last changes could not be saved."""
         self._stats.set_value("altsched/unsaved", changes)
         is_lost = isinstance(error, JobdirLostError)
         then = f"Repair the job with: {self._known['repair']}"

@@ -1,8 +1,4 @@
-"""One open crawl: its frontier, and all that works with it.
-
-A session is created when the spider opens and is gone when it has closed: nothing is ever half
-open.  What the frontier does by itself is passed to :meth:`Session.on_event`.
-"""
+"""One open crawl: its frontier, and all that works with it."""
 
 from __future__ import annotations
 
@@ -55,11 +51,9 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """A crawl that is open.
+    """A crawl that is open, from the opening of its spider to the end: it is never half open.
 
     :param open_frontier: opens its frontier, given a handler of events.
-    :ivar intake: accepts requests.
-    :ivar handout: hands them out.
     :ivar feeds: the feeds of the job; ``None``: all is in memory.
     :raises AltschedError: it cannot be opened; everything is closed again.
     """
@@ -141,12 +135,7 @@ class Session:
             exit_code.set(Outcome.UNFINISHED)
 
     def close(self, reason: str) -> None:
-        """Commit everything, log the state of the job in one line, and close.
-
-        :raises ForkedError: called in a forked child process.
-        """
         frontier = self.frontier
-        frontier.check_owner()
         try:
             self._close(reason)
         except AltschedError as error:
@@ -218,7 +207,6 @@ class Session:
 
     @property
     def pending(self) -> int:
-        """How many requests wait to be handed out."""
         self._update_stats()
         return self.frontier.pending + self._every_run.pending
 
@@ -231,7 +219,6 @@ class Session:
         return memory_only if in_memory else counts.pending - memory_only
 
     def checkpoint(self, *, force: bool) -> bool:
-        """See :meth:`.Scheduler.checkpoint`."""
         is_saved = self._committer.commit_all()
         if force and is_saved:
             is_saved = self._committer.force()
@@ -241,11 +228,9 @@ class Session:
 
     @property
     def position(self) -> int | None:
-        """A number that stands for all that was accepted so far; ``None``: none of it survives."""
         return self.frontier.position if self._is_durable else None
 
     def is_durable(self, position: int) -> bool:
-        """Whether all that was accepted up to *position* survives; also asked after the end."""
         return self._is_durable and self._committer.is_durable(position)
 
     # Callbacks of the frontier and the committer
@@ -308,7 +293,6 @@ class Session:
         return self.frontier.pressure.is_full and not self.frontier.is_over
 
     def _settle(self) -> None:
-        """Bring the frontier and the stats up to date."""
         self._in_progress.reap()
         self._update_stats()
 
@@ -338,7 +322,6 @@ class Session:
             raise DontCloseSpider
 
     def _note_response(self, request: Request) -> None:
-        """A response was received: callbacks and pipelines come next."""
         lease = self._in_progress.lease_of(request)
         if lease is not None:
             if self._in_progress.has_changed():

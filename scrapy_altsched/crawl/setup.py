@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 
 
 class CrawlClock(SystemClock):
-    """The machine's clock, and the event loop or reactor that Scrapy runs on.
-
-    Without either, as in a script that asks a scheduler itself, nothing is ever called.
-    """
+    """The machine's clock; without event loop or reactor, as in a script, nothing is called."""
 
     def call_at(self, when: float, call: Callable[[], object]) -> Call:
         planned: Call = call_later(max(0.0, when - self.monotonic()), call)

@@ -39,17 +39,15 @@ class Syncer:
         return time.monotonic() - began
 
     def ask(self, number: int) -> None:
-        """Ask for commit *number* and all before it to be forced to the disk."""
         self._asked = number
         if self._running is None:
             self._running = number
             self._thread.give(None)
 
     def collect(self, timeout: float = 0.0) -> int | None:
-        """The number of a commit that has reached the disk since the last call.
+        """The number of a commit that has reached the disk since the last call, if any.
 
         :param timeout: seconds to wait for it.
-        :return: ``None``: there is none yet.
         :raises StoreError: forcing it failed.
         :raises FrontierFailedError: the thread has died.
         """
@@ -67,14 +65,10 @@ class Syncer:
 
     @property
     def is_running(self) -> bool:
-        """Whether a sync has not been collected."""
         return self._running is not None
 
     def discard(self, timeout: float) -> None:
-        """Wait for a sync that is running; whatever it did, it counts for nothing.
-
-        :raises StoreError: it takes longer.
-        """
+        """Wait for a sync that is running, whatever it does; raises StoreError if that takes longer."""
         self._asked = 0
         try:
             is_over = self._running is None or self.collect(timeout) is not None
@@ -84,11 +78,7 @@ class Syncer:
             raise StoreError("The disk has not finished a sync. Check the disk.")
 
     def finish(self, number: int) -> None:
-        """Have commit *number* forced to the disk, and wait for that.
-
-        :raises StoreError: forcing it failed, or took longer.
-        :raises FrontierFailedError: the thread has died.
-        """
+        """Have commit *number* forced to the disk, and wait for that; raises as :meth:`collect`."""
         self.ask(number)
         while (done := self.collect(_WITHIN)) != number:
             if done is None:

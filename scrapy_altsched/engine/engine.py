@@ -1,10 +1,8 @@
 """The only module that uses Scrapy's private attributes.
 
-Those that a crawl cannot do without exist in every Scrapy from 2.13 to 2.19.  They are checked when
-it opens: a Scrapy without them fails then, with a clear error.
-
-A crawler without an open spider, as in some projects' tests, has none of them: a request handed out
-then counts as done when the next one is asked for.
+Those that a crawl cannot do without exist in every Scrapy from 2.13 to 2.19, and are checked when
+it opens.  A crawler without an open spider, as in some projects' tests, has none of them: a request
+handed out then counts as done when the next one is asked for.
 """
 
 from __future__ import annotations
@@ -14,6 +12,7 @@ import logging
 import re
 import sys
 from collections.abc import AsyncIterator, Callable, Set
+from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
 from types import FrameType, SimpleNamespace
@@ -82,28 +81,11 @@ def _name_of(part: str) -> str:
 
 
 def reader_of(*parts: str) -> Callable[[Request], tuple[Any, ...]]:
-    """A function: plain request -> two or more of its parts, ``None`` or empty if missing.
-
-    Only for requests of Scrapy's own class: a subclass may override the properties.
-    """
+    """A function: request of Scrapy's own class -> two or more parts, empty if missing."""
     return cast("Callable[[Request], tuple[Any, ...]]", attrgetter(*map(_name_of, parts)))
 
 
 _place_of = reader_of("meta", "url")
-
-
-class ActiveDownloads:
-    """Slot -> number of requests in it, read from the downloader at the time of the call.
-
-    Like Scrapy's own queue (scrapy/pqueues.py); to count by signals is off at one call in seven.
-    """
-
-    def __init__(self, engine: Any) -> None:
-        self._engine = engine
-
-    def active(self, slot: str, /) -> int:
-        found = self._engine.downloader.slots.get(slot)
-        return 0 if found is None else len(found.active)
 
 
 class Engine:
@@ -128,19 +110,14 @@ class Engine:
 
     @property
     def in_progress(self) -> Set[Request]:
-        """The requests that were handed out and are not done.
-
-        One is done when all output of its callback was scheduled and its items went through the
-        pipelines.
-        """
+        """Those whose output was not all scheduled yet, or whose items are in pipelines."""
         requests: Set[Request] = self._slot.inprogress
         return requests
 
     def find_parent(self) -> Request | None:
         """The request in progress whose callback, errback or download has led to this call.
 
-        Scrapy does not pass it on, but its frames have it.  To look for it takes some ten
-        microseconds: only where a request is in memory only.
+        Scrapy does not pass it on, but its frames have it: to look takes some ten microseconds.
 
         :return: ``None``: it was called from elsewhere, as by an extension.
         """
@@ -158,7 +135,7 @@ class Engine:
 
     @property
     def interactive(self) -> bool:
-        """Whether this only looks at some pages and is no crawl to resume, whatever JOBDIR says.
+        """Whether this is no crawl to resume, whatever JOBDIR says.
 
         ``scrapy shell`` does not close when it is idle; ``parse``, ``fetch``, ``view`` and
         ``check`` replace the spider's ``start()`` with their own.
@@ -178,10 +155,7 @@ class Engine:
         return watch
 
     def start_again(self, on_end: Callable[[], object], is_held: Callable[[], bool]) -> StartWatch:
-        """Run ``Spider.start()`` once more, while all else goes on; without its items.
-
-        :param on_end: called when it has ended, but never from within this call.
-        """
+        """Run ``Spider.start()`` once more, while all else goes on; without its items."""
         engine, spider = self._engine, self._engine.spider
 
         async def run() -> AsyncIterator[Any]:
@@ -214,7 +188,6 @@ class Engine:
         return watch
 
     def slot_key(self, request: Request) -> str:
-        """The name of the download slot that *request* will use."""
         if self._by_host is None:
             downloader = self._engine.downloader
             is_scrapys_own = type(downloader).get_slot_key is Downloader.get_slot_key
@@ -231,15 +204,17 @@ class Engine:
         key: str = self._engine.downloader.get_slot_key(request)
         return key
 
-    def active_downloads(self) -> ActiveDownloads:
-        return ActiveDownloads(self._engine)
+    def active(self, slot: str, /) -> int:
+        """How many requests are in a download slot: signals are wrong at one call in seven."""
+        found = self._engine.downloader.slots.get(slot)
+        return 0 if found is None else len(found.active)
 
     def wake(self) -> None:
         """Make the engine ask for the next request soon."""
         self._slot.nextcall.schedule()
 
     def watch_results(self, note: Callable[[Request, Response | Failure], object]) -> None:
-        """Call *note* with each request that was downloaded and what came of it, before the spider.
+        """Call *note* with each request that the downloader is done with, before the spider's part.
 
         Not with those that a middleware has replaced, as for a retry.
         """
@@ -321,11 +296,10 @@ def ignored_responses(crawler: Crawler) -> Callable[[Response], bool]:
     spider = _spider_for(check, crawler.spider)
 
     def is_ignored(response: Response) -> bool:
-        try:
+        with suppress(HttpError):
             check(response, *spider)
-        except HttpError:
-            return True
-        return False
+            return False
+        return True
 
     return is_ignored
 
@@ -339,8 +313,7 @@ def _spider_for(method: Callable[..., Any], spider: Any) -> list[Any]:
 def keep_spider_state(crawler: Crawler) -> None:
     """Keep Scrapy's SpiderState from writing its file if no job in JOBDIR is this crawl's.
 
-    The file would look newer than what was committed, or be truncated: the extension opens it for
-    writing before it notices that there is no state.
+    The file would look newer than what was committed, or be truncated.
     """
     for extension in _spider_states(crawler):
         crawler.signals.disconnect(extension.spider_closed, signals.spider_closed)
@@ -349,8 +322,7 @@ def keep_spider_state(crawler: Crawler) -> None:
 def place_spider_state(crawler: Crawler, jobdir: str, place: str | None = None) -> None:
     """Let Scrapy's SpiderState find its file even if the working directory changes.
 
-    :param jobdir: the absolute path of JOBDIR.
-    :param place: a path to that directory that stays right if it is moved, too.
+    :param place: a path to *jobdir*, which is absolute, that stays right if it is moved, too.
     """
     for extension in _spider_states(crawler):
         if extension.jobdir and str(Path(extension.jobdir).absolute()) == jobdir:
@@ -363,10 +335,7 @@ def _spider_states(crawler: Crawler) -> list[SpiderState]:
 
 
 def prepare_crawler(spider_class: type[Spider], settings: Settings) -> Crawler:
-    """A crawler that is not run, with its addons, fingerprinter and every setting in place.
-
-    Scrapy does this at the beginning of ``Crawler.crawl()``, and offers no other way to do it.
-    """
+    """A crawler that is not run, with its addons, fingerprinter and every setting in place."""
     crawler = Crawler(spider_class, settings, init_reactor=True)
     crawler._apply_settings()
     return crawler

@@ -29,9 +29,8 @@ async def sleep(seconds: float) -> None:
 
 
 def call_later(delay: float, call: Callable[[], object]) -> Any:
-    """Schedule *call* on the event loop or reactor that Scrapy runs on, if there is one.
+    """Schedule *call* on Scrapy's event loop or reactor, if there is one, in *delay* seconds.
 
-    :param delay: seconds.
     :return: its ``cancel()`` may be called at any time.
     """
     if _scrapy_asyncio is not None:

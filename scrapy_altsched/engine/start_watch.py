@@ -16,15 +16,11 @@ _HELD_FOR = 0.1
 
 
 class StartWatch:
-    """``Spider.start()``'s output on its way to the engine: what it yields, and how it ends.
-
-    A start request is recognized by identity, never by ``meta["is_start_request"]``, which retries
-    and redirects inherit.
+    """An iterator over what ``Spider.start()`` yields, and how it ends.
 
     :param on_end: called when nothing more will come.
     :param is_held: whether the next one has to wait, for want of memory.
-    :param turns: after how many all else gets a turn: while the engine has enough to do, Scrapy
-        takes one after the other.
+    :param turns: after how many all else gets a turn, which Scrapy's engine does not give.
     :ivar needs_turn: whether all else gets a turn before the next one.
     :ivar is_waiting: whether ``start()`` was asked for the next one and has not yielded it.
     :ivar last: what it yielded last; ``None`` from :meth:`take` on.
@@ -39,11 +35,8 @@ class StartWatch:
         is_held: Callable[[], bool],
         turns: float = math.inf,
     ) -> None:
-        self._source = source
-        self._on_end = on_end
-        self._is_held = is_held
-        self._turns = turns
-        self._since_turn = 0
+        self._source, self._on_end, self._is_held = source, on_end, is_held
+        self._turns, self._since_turn = turns, 0
         self.needs_turn = self.is_waiting = False
         self.last: object = None
         self.exhausted = self.ended = source is None
@@ -55,8 +48,7 @@ class StartWatch:
         assert self._source is not None
         self._since_turn += 1
         if self.needs_turn or self._since_turn >= self._turns:
-            self.needs_turn = False
-            self._since_turn = 0
+            self.needs_turn, self._since_turn = False, 0
             await sleep(0)
         while self._is_held():
             await sleep(_HELD_FOR)
@@ -81,7 +73,10 @@ class StartWatch:
             self._on_end()
 
     def take(self, request: Request) -> bool:
-        """Whether *request* is what ``start()`` yielded last; true once for each request."""
+        """Whether *request* is what ``start()`` yielded last; true once for each request.
+
+        Its ``meta["is_start_request"]`` does not tell: retries and redirects inherit that.
+        """
         if request is not self.last:
             return False
         self.last = None

@@ -1,11 +1,9 @@
 """``spider.state``, checkpointed with the frontier.
 
-Scrapy's SpiderState extension (scrapy/extensions/spiderstate.py) reads the file ``spider.state``
-when a spider opens and writes it after the scheduler has closed.  A crawl that dies never writes
-it; then the state of the last commit is written to that file, where the extension finds it.
-
-A large state takes long to pickle and to write, and nothing else runs meanwhile.  So it is saved
-less often, and may be older than the queue after a crash.
+Scrapy's SpiderState extension reads the file ``spider.state`` when a spider opens, and writes it
+after the scheduler has closed.  A crawl that dies never writes it; then the state of the last
+commit is written there, where the extension finds it.  A large state takes long to save, and
+nothing else runs meanwhile: it is saved less often, and may be older than the queue after a crash.
 """
 
 from __future__ import annotations
@@ -46,9 +44,7 @@ class SpiderStateCheckpoint:
     """The state of one spider's crawl.
 
     :param jobdir: the directory that Scrapy's extension keeps its file in.
-    :param now: the time in seconds, monotonic.
     :param place: another path to that directory.
-    :ivar state: for the commits of a crawl.
     """
 
     def __init__(
@@ -101,10 +97,7 @@ class SpiderStateCheckpoint:
             ) from error
 
     def notes(self) -> dict[str, bytes]:
-        """What a commit is to store, if the spider has a state that can be pickled.
-
-        It is the current state, or that of the last time a save was due.
-        """
+        """The current state, or that of the last time a save was due, if it can be pickled."""
         if self._now() >= self._due_at:
             self._save()
         if self._handed_out_at is not None:
@@ -112,14 +105,12 @@ class SpiderStateCheckpoint:
         return self._notes
 
     def note_commit(self) -> None:
-        """A commit has just written the notes that were handed out last."""
         if self._handed_out_at is not None:
             self._cost += self._now() - self._handed_out_at
             self._handed_out_at = None
             self._put_off()
 
     def flush_soon(self) -> None:
-        """Make the next notes hold the state of that time, however long that takes."""
         self._due_at = 0.0
 
     def _save(self) -> None:

@@ -28,10 +28,7 @@ class ResumeState:
 
 
 class ResumeStates:
-    """The states of one run.
-
-    :param resumed: whether earlier runs ended before the job was finished.
-    """
+    """The states of one run; *resumed*: earlier ones ended before the job was finished."""
 
     def __init__(self, read: ReadNote, *, resumed: bool) -> None:
         self._read = read
@@ -45,7 +42,6 @@ class ResumeStates:
         self._states.append(state)
 
     def capture(self) -> dict[str, bytes]:
-        """The notes for the next commit."""
         return {name: note for it in self._states for name, note in it.capture().items()}
 
     def note_commit(self) -> None:
