@@ -112,10 +112,9 @@ class Scheduler(BaseScheduler):
             exit_code.fail()
             keep_spider_state(self.crawler)
             raise
-        self._enqueue, self._next = session.intake.enqueue, session.handout.next_request
-        job = session.frontier.job
+        self._enqueue, self._next = session.traffic.enqueue, session.traffic.next_request
+        job, self.feeds = session.frontier.job, session.feeds
         self.resumed = job.resumed
-        self.feeds = session.feeds
         if job.path is not None:
             self.dqdir = str(job.path)
             self.dqs = _Queue(lambda: self._count_queue(in_memory=False), self.next_request)

@@ -16,28 +16,46 @@ if TYPE_CHECKING:
     from scrapy import Request
 
 
-class Descendants:
-    """Which requests in memory only are not done, and which leases wait for them.
+class InProgress:
+    """The requests that were handed out and are not known to be done, and their leases.
 
-    Such a request comes back after a death only if its parent is crawled again: that is held,
-    unfinished, until all such children are done, each of them after its own ones.
+    A request that lives in memory only comes back after a death only if its parent is crawled
+    again: that is held, unfinished, until all such children are done, each after its own ones.
 
-    :ivar orphans: those that no page and no ``start()`` will bring again.
+    :ivar orphans: requests in memory only that no page and no ``start()`` will bring again.
     """
 
-    def __init__(self, frontier: Frontier) -> None:
-        self._frontier = frontier
+    def __init__(self, engine: Engine, frontier: Frontier) -> None:
+        self._engine, self._frontier = engine, frontier
+        self._finish = frontier.finish
+        self._leases: dict[Request, Lease] = {}
+        #: Further leases of a request, if the same object was scheduled more than once.
+        self._more_leases: dict[Request, list[Lease]] = {}
+        #: Requests that were in the engine and not handed out, at the last look.
+        self._others = 0
+        self.orphans: set[Entry] = set()
         self._parents: dict[Entry, Lease] = {}
         #: Lease -> how many of its children are not done.
         self._waiting: dict[Lease, int] = {}
-        self.orphans: set[Entry] = set()
 
-    def add(self, child: Entry, parent: Lease) -> None:
-        self._parents[child] = parent
-        self._waiting[parent] = self._waiting.get(parent, 0) + 1
+    def add(self, request: Request, lease: Lease) -> None:
+        if request in self._leases:
+            self._more_leases.setdefault(request, []).append(lease)
+        else:
+            self._leases[request] = lease
 
-    def finish(self, lease: Lease) -> None:
-        """Finish *lease*, or hold it until its children are done; then those that waited for it."""
+    def note_memory_only(self, entry: Entry) -> None:
+        """Note that a request lives in memory only, and what brings it again."""
+        self._finish = self._finish_or_hold
+        parent = self._engine.find_parent()
+        if parent is None:
+            if not entry.from_start:
+                self.orphans.add(entry)
+        elif parent in self._leases:
+            self._parents[entry] = lease = self._leases[parent]
+            self._waiting[lease] = self._waiting.get(lease, 0) + 1
+
+    def _finish_or_hold(self, lease: Lease) -> None:
         if lease in self._waiting:
             self._frontier.hold(lease)
             return
@@ -58,36 +76,6 @@ class Descendants:
             self._frontier.finish(parent)
             self.orphans.discard(parent.entry)
             parent = self._parents.pop(parent.entry, None)
-
-
-class InProgress:
-    """The requests that were handed out and are not known to be done, and their leases."""
-
-    def __init__(self, engine: Engine, frontier: Frontier) -> None:
-        self._engine = engine
-        self.descendants = Descendants(frontier)
-        self._finish = frontier.finish
-        self._leases: dict[Request, Lease] = {}
-        #: Further leases of a request, if the same object was scheduled more than once.
-        self._more_leases: dict[Request, list[Lease]] = {}
-        #: Requests that were in the engine and not handed out, at the last look.
-        self._others = 0
-
-    def add(self, request: Request, lease: Lease) -> None:
-        if request in self._leases:
-            self._more_leases.setdefault(request, []).append(lease)
-        else:
-            self._leases[request] = lease
-
-    def note_memory_only(self, entry: Entry) -> None:
-        """Note that a request lives in memory only, and what brings it again."""
-        self._finish = self.descendants.finish
-        parent = self._engine.find_parent()
-        if parent is None:
-            if not entry.from_start:
-                self.descendants.orphans.add(entry)
-        elif parent in self._leases:
-            self.descendants.add(entry, self._leases[parent])
 
     def lease_of(self, request: Request) -> Lease | None:
         return self._leases.get(request)

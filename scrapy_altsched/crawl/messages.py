@@ -12,17 +12,7 @@ import logging
 from functools import partial
 from typing import NamedTuple
 
-from ..frontier.events import (
-    AlreadyFinished,
-    DeadLettered,
-    FrontierLost,
-    Isolated,
-    IsolationEnded,
-    LeaseLost,
-    MemoryFull,
-    ServerRolledBack,
-    Stalled,
-)
+from ..frontier import events
 from .outcome import Outcome
 
 
@@ -44,51 +34,50 @@ _error = partial(Message, logging.ERROR)
 
 #: Kind of an event of the frontier -> what is said of it; its fields are values of the text.
 EVENTS = {
-    DeadLettered: _warning(
+    events.DeadLettered: _warning(
         "The request %(name)s is now a dead letter and is not crawled: %(why)s."
     ),
-    Isolated: _info(
+    events.Isolated: _info(
         "The request %(name)s is crawled alone, since the process died %(when)s. All others"
         " wait until it is done."
     ),
-    IsolationEnded: _warning("The request %(name)s is no longer crawled alone: %(why)s."),
-    LeaseLost: _info("", "altsched/shared/leases_lost"),
-    ServerRolledBack: _warning(
+    events.IsolationEnded: _warning("The request %(name)s is no longer crawled alone: %(why)s."),
+    events.LeaseLost: _info("", "altsched/shared/leases_lost"),
+    events.ServerRolledBack: _warning(
         "The server of the shared crawl %(key)r has lost its latest changes, as after a"
         " restart%(copied)s. Pages in flight go back, and are crawled again; start() runs once"
         " more."
     ),
-    FrontierLost: _error(
+    events.FrontierLost: _error(
         "%(job)s is no longer on the server, or is another one: the spider is closed"
         " (frontier_lost). %(remedy)s"
     ),
-    MemoryFull: _warning(
+    events.MemoryFull: _warning(
         "The server of the shared crawl has no memory for new requests: %(waiting)d"
         " %(waiting|change)s and those that follow wait here, and are sent again every few seconds;"
         " what is stored is crawled meanwhile. Raise the server's maxmemory (redis-cli CONFIG SET"
         " maxmemory ...), or delete what is not needed, such as a shared crawl: scrapy altsched"
         " drop KEY"
     ),
-    Stalled: _error(
+    events.Stalled: _error(
         "This worker has made no progress for %(seconds).0f s: %(why)s. Look at the crawl"
         " with: %(check)s",
         "altsched/shared/stalled",
     ),
-    AlreadyFinished: _info(
+    events.AlreadyFinished: _info(
         "%(job)s had finished before this worker came to it. To crawl everything again, run:"
         " scrapy altsched restart %(quoted_key)s"
     ),
 }
-#: After :class:`Stalled`, when it goes on.
+#: After ``Stalled``, when it goes on.
 GOES_ON = _info("This worker makes progress again, after %(seconds).0f s")
 
 # At the opening
 
 RESUMES = _info("Resuming crawl (%(queuesize)d requests scheduled)")  # in Scrapy's words
 LOST_IN_MEMORY = _warning(
-    "%(count)d %(count|request)s that could not be serialized ended with an earlier run of"
-    " this job. The pages and start requests that led to them are crawled again, to"
-    " find them.",
+    "%(count)d %(count|request)s that could not be serialized ended with an earlier run of this"
+    " job. The pages and start requests that led to them are crawled again, to find them.",
     "altsched/lost_in_memory",
 )
 WAS_FINISHED = _info(
@@ -97,19 +86,17 @@ WAS_FINISHED = _info(
     " again, delete that directory or set another JOBDIR."
 )
 DIED_FINISHED = _warning(
-    "The last run finished the job in %(jobdir)s, but its process died before it exited."
-    " This run only completes it: nothing is crawled again, and feeds are appended to, not"
-    " overwritten. To crawl the start requests again, run the same command once more after"
-    " this."
+    "The last run finished the job in %(jobdir)s, but its process died before it exited. This run"
+    " only completes it: nothing is crawled again, and feeds are appended to, not overwritten. To"
+    " crawl the start requests again, run the same command once more after this."
 )
 SUSPICION = _info(
     "Earlier runs of this job died, and %(count)d %(count|request)s may be the reason: %(how)s.",
     "altsched/suspects",
 )
 FOREIGN_FILTER = _warning(
-    "DUPEFILTER_CLASS is %(name)s: what it has seen and what this scheduler has stored are"
-    " not saved atomically, so after a crash requests may be missing or crawled twice."
-    " %(instead)s"
+    "DUPEFILTER_CLASS is %(name)s: what it has seen and what this scheduler has stored are not"
+    " saved atomically, so after a crash requests may be missing or crawled twice. %(instead)s"
 )
 
 # While it is open
@@ -144,10 +131,9 @@ START_WAITS = _warning(
     " with dont_filter=True, or with meta={'altsched_every_run': True}."
 )
 OVERDUE = _warning(
-    "Of the requests that every run has to make (meta key altsched_every_run),"
-    " after three times DOWNLOAD_TIMEOUT, %(in_flight)d are still in flight and"
-    " %(to_come)d did not come from start(). All others are crawled now, without waiting"
-    " for these any longer."
+    "Of the requests that every run has to make (meta key altsched_every_run), after three times"
+    " DOWNLOAD_TIMEOUT, %(in_flight)d are still in flight and %(to_come)d did not come from"
+    " start(). All others are crawled now, without waiting for these any longer."
 )
 CLOSES = _error("The spider is closed (%(reason)s): %(error)s")
 FAILING = _error(

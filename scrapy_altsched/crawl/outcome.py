@@ -30,8 +30,6 @@ logger = logging.getLogger(__name__)
 
 #: How many dead letters are shown by their URLs.
 _EXAMPLES = 3
-#: 1 and 2 are Scrapy's own: for failures, and for usage errors.
-_FAILED = 1
 #: Why the spider is closed when the frontier has failed.
 _FRONTIER_FAILED = "frontier_failed"
 
@@ -60,6 +58,7 @@ class Outcome(enum.Enum):
         return self in (Outcome.FINISHED, Outcome.DEAD_LETTERS)
 
 
+#: 1 and 2 are Scrapy's own: for failures, and for usage errors.
 CODES = {
     Outcome.FINISHED: 0,
     Outcome.DEAD_LETTERS: 3,
@@ -113,8 +112,7 @@ class ExitCode:
     """The exit code of this process, once it is set."""
 
     def __init__(self) -> None:
-        self._code = 0
-        self._pid = 0
+        self._code = self._pid = 0
 
     def set(self, outcome: Outcome) -> None:
         """Make the process exit with the code of *outcome*, if it is a Scrapy crawl command."""
@@ -123,7 +121,7 @@ class ExitCode:
     def fail(self) -> None:
         """Make it exit with 1, unless a code was set: Scrapy 2.13 does not if no crawl opens."""
         if not self._code:
-            self._set(_FAILED)
+            self._set(1)
 
     def _set(self, code: int) -> None:
         command = CommandLine.current()

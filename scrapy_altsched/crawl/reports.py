@@ -97,6 +97,7 @@ class Reports:
             "check": f"scrapy altsched check {place}",
             # Of a shared crawl, that is what this worker keeps on its own.
             "repair": f"scrapy altsched check {quote(jobdir or '')} --repair",
+            "copied": _COPIED if jobdir is not None else "",
             "requeue": f"scrapy altsched requeue {place}",
             "resume": resume_command(jobdir),
             #: When the crawl is gone from the server.
@@ -132,13 +133,10 @@ class Reports:
         values = {field.name: getattr(event, field.name) for field in fields(event)}
         if isinstance(event, Isolated):
             times = inflect(event.deaths, "once", f"{event.deaths} times")
-            values["when"] = (
-                f"{times} while it alone was in flight"
-                if event.deaths
-                else "more than once while it was one of those in flight"
-            )
-        copied = _COPIED if self._jobdir is not None else ""
-        self.log(message, name=name, copied=copied, **values)
+            values["when"] = f"{times} while it alone was in flight"
+            if not event.deaths:
+                values["when"] = "more than once while it was one of those in flight"
+        self.log(message, name=name, **values)
 
     def log_opening(self, job: JobInfo, counts: Counts) -> None:
         if job.rolled_back:
@@ -164,24 +162,19 @@ class Reports:
     def log_foreign_filter(self, dupefilter: BaseDupeFilter) -> None:
         """Another package's dupefilter keeps its own record of what was seen."""
         is_splash = any(parent.__name__ == _SPLASH_FILTER for parent in type(dupefilter).__mro__)
-        self.log(
-            messages.FOREIGN_FILTER,
-            name=global_object_name(type(dupefilter)),
-            instead=_SPLASH if is_splash else "Use 'scrapy_altsched.DupeFilter' to lose none.",
-        )
+        instead = _SPLASH if is_splash else "Use 'scrapy_altsched.DupeFilter' to lose none."
+        name = global_object_name(type(dupefilter))
+        self.log(messages.FOREIGN_FILTER, name=name, instead=instead)
 
     def log_unserializable(self, request: Request, error: AltschedError) -> None:
         """A request lives in memory only.  The first one is logged."""
         self._stats.inc_value("scheduler/unserializable")
         if not self._reported_unserializable:
             self._reported_unserializable = True
-            self.log(
-                messages.UNSERIALIZABLE,
-                logger=_scrapy_logger,
-                exc_info=error if self._logs_reason else None,
-                request=request,
-                reason=error,
-            )
+            values: dict[str, Any] = {"request": request, "reason": error}
+            if self._logs_reason:
+                values["exc_info"] = error
+            self.log(messages.UNSERIALIZABLE, logger=_scrapy_logger, **values)
 
     def log_end(
         self,
@@ -199,7 +192,7 @@ class Reports:
         :param orphans: how many requests end with the process that nothing brings again.
         :param damage: what a repair of the store could not keep.
         """
-        set_counts(self._stats, counts)
+        self.set_counts(counts)
         if self._jobdir is None and not self._is_shared:
             return
         self._stats.set_value("altsched/outcome", outcome.value)
@@ -236,18 +229,15 @@ class Reports:
 
     def log_unsaved(self, changes: int, error: AltschedError) -> None:
         self._stats.set_value("altsched/unsaved", changes)
-        is_lost = isinstance(error, JobdirLostError)
-        then = f"Repair the job with: {self._known['repair']}"
-        self.log(
-            messages.UNSAVED_LOST if is_lost else messages.UNSAVED,
-            error=error,
-            then=then if isinstance(error, StoreDamagedError) else self._known["resume"],
-            changes=changes,
-        )
+        message, then = messages.UNSAVED, self._known["resume"]
+        if isinstance(error, JobdirLostError):
+            message = messages.UNSAVED_LOST
+        elif isinstance(error, StoreDamagedError):
+            then = f"Repair the job with: {self._known['repair']}"
+        self.log(message, error=error, then=then, changes=changes)
 
-
-def set_counts(stats: StatsCollector, counts: Counts) -> None:
-    """Set the stats of the job, over all its runs.  What is in flight counts as pending."""
-    stats.set_value("altsched/pending", counts.pending + counts.leased)
-    stats.set_value("altsched/done", counts.done)
-    stats.set_value("altsched/dead", counts.dead)
+    def set_counts(self, counts: Counts) -> None:
+        """Set the stats of the job, over all its runs.  What is in flight counts as pending."""
+        self._stats.set_value("altsched/pending", counts.pending + counts.leased)
+        self._stats.set_value("altsched/done", counts.done)
+        self._stats.set_value("altsched/dead", counts.dead)

@@ -14,21 +14,7 @@ from scrapy.signals import request_dropped, response_received, spider_idle
 from ..engine.engine import keep_spider_state, place_spider_state
 from ..errors import AltschedError, CodecError, JobdirLostError
 from ..feeds import JobFeeds
-from ..frontier import Entry, Event, Frontier, OnEvent
-from ..frontier.events import (
-    Committed,
-    DeadLettered,
-    FrontierFailed,
-    FrontierLost,
-    Isolated,
-    IsolationEnded,
-    LeasesReady,
-    LeaseUnrecorded,
-    Refused,
-    SeenInvalidated,
-    ServerRolledBack,
-    Unreadable,
-)
+from ..frontier import Entry, Event, Frontier, OnEvent, events
 from ..frontier.store.records import ORPHANS
 from ..inflection import inflect
 from ..maintenance.requeue import dead_requests
@@ -40,11 +26,10 @@ from .committer import Committer
 from .every_run import EveryRun
 from .fed import is_fed
 from .given_up import GivenUp
-from .handout import Handout
 from .in_progress import InProgress
-from .intake import START_TURNS, Intake
 from .outcome import DeadLetters, Outcome, close_failed, close_unfinished, exit_code, judge
 from .setup import Setup
+from .traffic import START_TURNS, Traffic
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -97,9 +82,16 @@ class Session:
         self._every_run = EveryRun(setup, start)
         self._states = ResumeStates(frontier.note, resumed=job.resumed)
         self._committer = Committer(setup, frontier, self._states, self._settle)
-        common = setup, frontier, self._in_progress, self._committer, self._every_run
-        self.intake = Intake(*common, start)
-        self.handout = Handout(*common, self.intake, self._dead_letters, self._update_stats)
+        self.traffic = Traffic(
+            setup,
+            frontier,
+            start,
+            self._every_run,
+            self._in_progress,
+            self._committer,
+            self._dead_letters,
+            self._update_stats,
+        )
 
     def _begin_durable(self, setup: Setup, frontier: Frontier) -> None:
         job, jobdir, crawler, spider = frontier.job, setup.jobdir, self._crawler, self._spider
@@ -112,17 +104,12 @@ class Session:
             stored, ours = frontier.note(NOTE), setup.fingerprint_note
             warn_of_other_fingerprints(stored, ours, jobdir, spider, crawler.settings)
         self._reports.log_opening(job, self._at_open)
-        self.feeds = JobFeeds(
-            crawler,
-            spider,
-            frontier.note,
-            jobdir=None if jobdir is None else Path(jobdir),
-            resumed=job.resumed,
-            sync=self._config.sync,
-        )
+        read, resumed, sync = frontier.note, job.resumed, self._config.sync
+        path = None if jobdir is None else Path(jobdir)
+        self.feeds = JobFeeds(crawler, spider, read, jobdir=path, resumed=resumed, sync=sync)
         self.feeds.open(setup.feed_files)
         if jobdir is not None:
-            orphans = self._in_progress.descendants.orphans
+            orphans = self._in_progress.orphans
             for part in (self._every_run, self._given_up):
                 self._states.add(ResumeState(capture=part.capture, restore=part.restore))
             for capture in (
@@ -156,8 +143,8 @@ class Session:
                 self._engine.call_when_stopped(frontier.end)
 
     def _close(self, reason: str) -> None:
-        frontier, start = self.frontier, self.intake.start
-        damage, unrestorable = frontier.job.damage, self._dead_letters.unrestorable
+        frontier, dead_letters = self.frontier, self._dead_letters
+        damage = frontier.job.damage
         try:
             self._states.note_closing()
             if self.feeds is not None:
@@ -165,9 +152,9 @@ class Session:
                 self.feeds.files.force()
             self._committer.finish()
             counts = frontier.counts()
-            is_complete = reason == "finished" and start.exhausted and damage is None
-            complete = is_complete and not counts.unaccounted
-            self._outcome = outcome = judge(counts, unrestorable, complete=complete)
+            complete = reason == "finished" and self.traffic.start.exhausted
+            complete = complete and not counts.unaccounted and damage is None
+            self._outcome = outcome = judge(counts, dead_letters.unrestorable, complete=complete)
             # What handlers of spider_closed do still belongs to this run.
             hold = self._engine.is_started
             frontier.close(finished=outcome.is_finished, hold=hold)
@@ -180,12 +167,11 @@ class Session:
             frontier.abandon()
             unrecorded = self._reports.unrecorded_leases
             self._reports.log(messages.UNRECORDED_LEASES, count=unrecorded)
-        orphans = len(self._in_progress.descendants.orphans)
-        self._reports.log_end(
-            reason, counts, outcome, self._dead_letters, orphans=orphans, damage=damage
-        )
+        orphans = len(self._in_progress.orphans)
+        ends = reason, counts, outcome, dead_letters
+        self._reports.log_end(*ends, orphans=orphans, damage=damage)
         had_nothing = not self._at_open.pending and counts.accepted == self._at_open.accepted
-        refused = self.intake.refused_starts
+        refused = self.traffic.refused_starts
         # Otherwise other workers may have had everything.
         is_own = self._is_durable and frontier.job.exclusive
         if is_own and refused and had_nothing and outcome is not Outcome.BLOCKED:
@@ -238,56 +224,58 @@ class Session:
     def on_event(self, event: Event) -> None:
         """Handle an event that the frontier raises on its own."""
         match event:
-            case Committed():
+            case events.Committed():
                 self._committer.note_committed(event.number)
-            case Refused():
+            case events.Refused():
                 self._note_refusal(event)
-            case Unreadable():
+            case events.Unreadable():
                 self._committer.note_failure(event.error, reading=True)
-            case LeasesReady():
+            case events.LeasesReady():
                 self._engine.wake()
-            case LeaseUnrecorded():
+            case events.LeaseUnrecorded():
                 self._reports.unrecorded_leases += 1
-            case SeenInvalidated():
+            case events.SeenInvalidated():
                 self._identity.recent.clear()
-            case FrontierFailed():
+            case events.FrontierFailed():
                 close_failed(self._engine, self._spider, event.error)
-            case DeadLettered() | Isolated() | IsolationEnded():
+            case events.DeadLettered() | events.Isolated() | events.IsolationEnded():
                 self._note_suspect(event)
             case _:
                 self._reports.log_event(event)
-                if isinstance(event, ServerRolledBack):
+                if isinstance(event, events.ServerRolledBack):
                     # Start requests come again: the server may have lost them.
                     self._must_start_again = True
-                    if self.intake.start.ended:
+                    if self.traffic.start.ended:
                         self._run_start_again()
-                elif isinstance(event, FrontierLost):
+                elif isinstance(event, events.FrontierLost):
                     close_unfinished(self._engine, self._spider, "frontier_lost")
 
-    def _note_refusal(self, event: Refused) -> None:
+    def _note_refusal(self, event: events.Refused) -> None:
         entry, request = event.entry, event.entry.request
         self._entries.note_refusal(entry)
-        self._in_progress.descendants.discard(entry)
-        self.intake.note_refusal(request, event.verdict, entry.from_start)
+        self._in_progress.discard(entry)
+        self.traffic.note_refusal(request, event.verdict, entry.from_start)
         self._update_stats()
         self._crawler.signals.send_catch_log(request_dropped, request=request, spider=self._spider)
 
-    def _note_suspect(self, event: DeadLettered | Isolated | IsolationEnded) -> None:
+    def _note_suspect(
+        self, event: events.DeadLettered | events.Isolated | events.IsolationEnded
+    ) -> None:
         entry = event.entry
         name = f"with fingerprint {entry.fingerprint.hex()}"
         if entry.payload is not None:
             with suppress(CodecError):
                 name = self._entries.decode(entry.payload).url
-        if isinstance(event, DeadLettered):
-            self._in_progress.descendants.discard(entry)
+        if isinstance(event, events.DeadLettered):
+            self._in_progress.discard(entry)
             self._dead_letters.note(entry.fingerprint, entry.payload or b"", event.why)
-        elif isinstance(event, Isolated):
-            self.handout.is_isolating = True
+        elif isinstance(event, events.Isolated):
+            self.traffic.is_isolating = True
         self._reports.log_event(event, name)
 
     def _run_start_again(self) -> None:
         self._must_start_again = False
-        self.intake.start = self._engine.start_again(self._note_end_of_start, self._is_full)
+        self.traffic.start = self._engine.start_again(self._note_end_of_start, self._is_full)
 
     def _is_full(self) -> bool:
         return self.frontier.pressure.is_full and not self.frontier.is_over
@@ -310,14 +298,14 @@ class Session:
             self._run_start_again()
             return
         self.frontier.note_start_end()
-        self.intake.note_start_end()
+        self.traffic.note_start_end()
         self._engine.wake()
 
     def _stay_open(self) -> None:
         """Keep an idle spider open as long as something may still be saved, or read again."""
         # A spider that is fed decides by itself how long it waits.
         is_over = is_fed(self._spider) or self.frontier.is_over
-        is_over = is_over and self.intake.start.ended and not self._committer.outage.is_on
+        is_over = is_over and self.traffic.start.ended and not self._committer.outage.is_on
         if self.pending or not is_over:
             raise DontCloseSpider
 

@@ -68,7 +68,10 @@ class Syncer:
         return self._running is not None
 
     def discard(self, timeout: float) -> None:
-        """Wait for a sync that is running, whatever it does; raises StoreError if that takes longer."""
+        """Wait for a sync that is running; whatever it did, it counts for nothing.
+
+        :raises StoreError: it takes longer.
+        """
         self._asked = 0
         try:
             is_over = self._running is None or self.collect(timeout) is not None

@@ -1,4 +1,4 @@
-"""From requests to the frontier: every link of a crawl passes here."""
+"""Every request of a crawl: accepted or refused on its way in, and handed out on its way out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..engine.start_watch import StartWatch
-from ..frontier import Frontier, Verdict
+from ..errors import CodecError
+from ..frontier import Frontier, Lease, Reason, Verdict, Waiting
+from ..frontier.dead_letter import Cause, DeadLetter
 from ..inflection import inflect
 from ..requests.entries import RequestEntry
 from ..requests.meta_keys import EVERY_RUN
@@ -17,6 +19,7 @@ from .committer import Committer
 from .every_run import EveryRun
 from .fed import has_fed_starts
 from .in_progress import InProgress
+from .outcome import DeadLetters
 from .setup import Setup
 
 if TYPE_CHECKING:
@@ -30,6 +33,11 @@ _AGAIN = 100
 #: Seconds for which nothing but a waiting ``start()`` is left before they are.  The engine, which
 #: then asks for a request every 5 seconds, has this looked at.
 _PATIENCE = 1.0
+#: Requests handed out between updates of the stats: each stat costs as much as a look-up.
+_UPDATE_STATS_EVERY = 64
+#: Reason for closing a spider if no request can be restored, and after how many.
+_RESTORE_FAILED = "restore_failed"
+HOPELESS = 100
 
 
 class SkippedStarts:
@@ -73,27 +81,41 @@ class SkippedStarts:
         return taken
 
 
-class Intake:
-    """Accepts requests, or refuses them; *refused_starts*: how many of ``start()``."""
+class Traffic:
+    """Accepts requests, or refuses them, and hands them out.
 
+    :ivar start: the output of ``Spider.start()``; *refused_starts*: how many of it were refused.
+    :ivar is_isolating: whether the frontier has just leased, alone, a request that may have killed
+        the process.
+    """
+
+    # At most 29 attributes: CPython 3.11 reads those of larger objects slowly.
     def __init__(
         self,
         setup: Setup,
         frontier: Frontier,
+        start: StartWatch,
+        every_run: EveryRun,
         in_progress: InProgress,
         committer: Committer,
-        every_run: EveryRun,
-        start: StartWatch,
+        dead_letters: DeadLetters,
+        update_stats: Callable[[], None],
     ) -> None:
-        self._add, self._is_durable = frontier.add, frontier.job.durable
+        self._frontier, self._is_durable = frontier, frontier.job.durable
+        self._add, self._lease = frontier.add, frontier.lease
+        self.start, self._every_run = start, every_run
         self._in_progress, self._committer = in_progress, committer
-        self._every_run, self.start = every_run, start
+        self._dead_letters, self._update_stats = dead_letters, update_stats
         self._engine, self._spider = setup.engine, setup.spider
         self._df, self._identity, self._entries = setup.dupefilter, setup.identity, setup.entries
         self._reports, self._tally = setup.reports, setup.tally
         self._has_fed_starts = has_fed_starts(setup.spider)
         self._skipped = SkippedStarts(setup.clock.monotonic)
         self.refused_starts = 0
+        self._done_at_open = frontier.counts().done
+        #: Whether the spider is being closed because none of its requests can be restored.
+        self._is_hopeless = False
+        self.is_isolating = False
 
     def enqueue(self, request: Request) -> bool:
         """Accept *request*, unless it is a duplicate; whether it was accepted."""
@@ -115,15 +137,8 @@ class Intake:
             self._df.log(request, self._spider)
             return False
         fingerprint = identity.of(request, page)
-        verdict = self._add(
-            RequestEntry(
-                fingerprint,
-                request,
-                unique,
-                from_start and not self._has_fed_starts,
-                self._entries,
-            )
-        )
+        skips = from_start and not self._has_fed_starts
+        verdict = self._add(RequestEntry(fingerprint, request, unique, skips, self._entries))
         if page is not None and unique and verdict is not Verdict.STARTED:
             identity.remember(page)
         if verdict is Verdict.UNDECIDED:
@@ -156,7 +171,7 @@ class Intake:
             # To skip hundreds of thousands must not keep pages and signals waiting.
             self.start.needs_turn = True
 
-    def free_start(self, *, is_idle: bool) -> None:
+    def _free_start(self, *, is_idle: bool) -> None:
         """Crawl start requests that were skipped if nothing but a waiting ``start()`` can go on."""
         if not self._skipped.is_awaited(is_stuck=is_idle and self.start.is_waiting):
             return
@@ -177,3 +192,71 @@ class Intake:
     def note_start_end(self) -> None:
         """``start()`` has ended: say how many of its requests were skipped, if any were."""
         self._reports.log(messages.SKIPPED_STARTS, count=self._skipped.count)
+
+    def next_request(self) -> Request | None:
+        """The next request, or ``None``: nothing is pending, or nothing is ready yet."""
+        in_progress, committer = self._in_progress, self._committer
+        if in_progress.has_changed():
+            in_progress.reap()
+            if self._tally.get("scheduler/dequeued", 0) >= _UPDATE_STATS_EVERY:
+                self._update_stats()
+        if self._is_durable:
+            committer.commit_if_due()
+        if self._every_run.matters:
+            first = self._every_run.next()
+            if first is not None:
+                self._tally["scheduler/dequeued/memory"] += 1
+                self._tally["scheduler/dequeued"] += 1
+                return first
+            if self._every_run.holds_others():
+                return None
+        lease_next, gate, outage = self._lease, self._engine, committer.outage
+        while not self._is_hopeless:
+            lease = lease_next(gate)
+            if isinstance(lease, Waiting):
+                if lease.reason is Reason.UNREACHABLE or not in_progress.reap():
+                    break
+                continue
+            if self.is_isolating:
+                # If it kills the process, nothing else should have to be crawled again.
+                self.is_isolating = False
+                committer.commit_all()
+            if outage.unreadable:
+                outage.unreadable = False
+            request = self._take(lease)
+            if request is not None:
+                return request
+        self._update_stats()
+        if self.refused_starts and self._is_durable and not self.start.ended:
+            pending = self._frontier.pending + self._every_run.pending
+            self._free_start(is_idle=not self._engine.in_progress and not pending)
+        return None
+
+    def _take(self, lease: Lease) -> Request | None:
+        """The request of *lease*; ``None``: it cannot be restored, and is a dead letter now."""
+        try:
+            request = self._entries.restore(lease.entry)
+        except CodecError as error:
+            self._give_up(lease, error)
+            return None
+        self._in_progress.add(request, lease)
+        return request
+
+    def _give_up(self, lease: Lease, error: CodecError) -> None:
+        """Make a dead letter of a request that cannot be restored.
+
+        If none of many can, the spider's code has changed: the rest is kept until that is fixed.
+        """
+        entry, payload = lease.entry, lease.entry.payload or b""
+        why = DeadLetter(str(error), Cause.UNRESTORABLE)
+        self._frontier.dead_letter(lease, why)
+        self._dead_letters.note(entry.fingerprint, payload, why)
+        failed = self._dead_letters.failed_here
+        if failed == 1:
+            url = self._entries.url_of(payload) or "an unknown URL"
+            self._reports.log(messages.UNRESTORABLE, url=url, error=error)
+        counts = self._frontier.counts()
+        if failed >= HOPELESS and counts.done + counts.leased == self._done_at_open:
+            self._is_hopeless = True
+            self._reports.log(messages.HOPELESS, count=failed, reason=_RESTORE_FAILED)
+            self._engine.close_spider(self._spider, _RESTORE_FAILED)
