@@ -12,8 +12,6 @@ import errno
 import os
 from pathlib import Path
 
-#: What the system says of files that cannot be forced to a disk, such as pipes.
-_HAS_NO_DISK = (errno.EINVAL, errno.ENOTSUP)
 _CHUNK = 1024 * 1024  # bytes
 
 
@@ -25,7 +23,7 @@ def force(descriptor: int) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in _HAS_NO_DISK:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # as of pipes
             raise
 
 

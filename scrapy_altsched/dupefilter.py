@@ -83,19 +83,16 @@ class DupeFilter(BaseDupeFilter):
         #: What makes the fingerprints, for the job's note about it.
         self.fingerprint_note = describe(self.fingerprinter, rules)
         is_ours = type(self).fingerprint is DupeFilter.fingerprint
-        is_plain = is_ours and self.is_exact and not rules
+        #: Whether look-up and mark may be one atomic step with the rest of an add.
+        is_exact = type(self).request_seen is DupeFilter.request_seen
+        is_plain = is_ours and is_exact and not rules and makes_scrapys_own(self.fingerprinter)
         #: Which page a request is, for a scheduler that shares its frontier.
         self.identity = PageIdentity(
             self.fingerprint,
-            RecentURLs(page_of if is_plain and makes_scrapys_own(self.fingerprinter) else no_page),
-            None if self.is_exact else self.request_seen,
+            RecentURLs(page_of if is_plain else no_page),
+            None if is_exact else self.request_seen,
             are_sha1=is_ours and are_sha1(self.fingerprint_note),
         )
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether the look-up and the mark may be one atomic step with the rest of an add."""
-        return type(self).request_seen is DupeFilter.request_seen
 
     def share(self, frontier: Frontier, tally: MutableMapping[str, int]) -> None:
         """Use a scheduler's frontier, and its tally of stats; called before :meth:`open`."""

@@ -10,11 +10,11 @@ from scrapy.core.scheduler import BaseScheduler
 from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.misc import build_from_crawler, load_object
 
-from .crawl.fed import FedSpider
 from .crawl.garbage import thaw
 from .crawl.opening import open_session
 from .crawl.outcome import Outcome, exit_code
 from .crawl.session import Session
+from .crawl.setup import FedSpider
 from .dupefilter import DupeFilter
 from .engine.engine import keep_spider_state
 from .errors import AltschedError, FrontierFailedError

@@ -188,14 +188,13 @@ class Committer:
             self._crawler.stats.inc_value("altsched/commit/stalled")
             self._must_wait = True
             self._due_at = self._now() + _STALLED_FOR
-            return False
         except ForkedError:
             raise
         except AltschedError as error:
             self.note_failure(error)
-            return False
         finally:
             self._committing = False
+        return False
 
     def _commit(self, *, wait: bool = False) -> bool:
         frontier = self._frontier

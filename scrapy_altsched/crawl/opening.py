@@ -29,12 +29,11 @@ from ..settings import Config
 from ..stock.job import StockJob
 from ..stock.report import report_import
 from ..worker import PARAMETER, name_worker
-from .fed import is_fed
 from .garbage import freeze
 from .messages import SERVER, UNREACHABLE
 from .reports import Reports
 from .session import Session
-from .setup import CrawlClock, Setup
+from .setup import CrawlClock, Setup, is_fed
 
 if TYPE_CHECKING:
     from scrapy import Spider

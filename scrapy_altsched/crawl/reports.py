@@ -32,8 +32,11 @@ _scrapy_logger = logging.getLogger("scrapy.core.scheduler")
 _COPIED = (
     ", or another worker was started with a copy of this one's JOBDIR (give each one of its own)"
 )
+_SUSPECTS = (
+    "one after the other, beside the rest",
+    "alone, when nothing else is pending or in a pause of the crawl, every 10 minutes",
+)
 #: Since scrapy-splash 0.10 its filter is deprecated, and its fingerprinter does the same.
-_SPLASH_FILTER = "SplashAwareDupeFilter"
 _SPLASH = (
     "To lose none, set REQUEST_FINGERPRINTER_CLASS = 'scrapy_splash.SplashRequestFingerprinter' and"
     " DUPEFILTER_CLASS = 'scrapy_altsched.DupeFilter'."
@@ -144,15 +147,9 @@ class Reports:
         if counts.pending:
             self.log(messages.RESUMES, logger=_scrapy_logger, queuesize=counts.pending)
         self.log(messages.LOST_IN_MEMORY, count=job.lost_in_memory)
-        how = []
-        if job.suspects:
-            how.append(f"{job.suspects} will be crawled one after the other, beside the rest")
-        if job.blamed:
-            how.append(
-                f"{job.blamed} will be crawled alone, when nothing else is pending or in a pause of"
-                " the crawl, every 10 minutes"
-            )
-        self.log(messages.SUSPICION, count=job.suspects + job.blamed, how="; ".join(how))
+        how = zip((job.suspects, job.blamed), _SUSPECTS, strict=True)
+        hows = "; ".join(f"{count} will be crawled {it}" for count, it in how if count)
+        self.log(messages.SUSPICION, count=job.suspects + job.blamed, how=hows)
         if job.run > 1 and not job.resumed and not self._is_shared:
             self.log(messages.WAS_FINISHED)
         if job.died_finished:
@@ -161,8 +158,10 @@ class Reports:
 
     def log_foreign_filter(self, dupefilter: BaseDupeFilter) -> None:
         """Another package's dupefilter keeps its own record of what was seen."""
-        is_splash = any(parent.__name__ == _SPLASH_FILTER for parent in type(dupefilter).__mro__)
-        instead = _SPLASH if is_splash else "Use 'scrapy_altsched.DupeFilter' to lose none."
+        kinds = {parent.__name__ for parent in type(dupefilter).__mro__}
+        instead = "Use 'scrapy_altsched.DupeFilter' to lose none."
+        if "SplashAwareDupeFilter" in kinds:
+            instead = _SPLASH
         name = global_object_name(type(dupefilter))
         self.log(messages.FOREIGN_FILTER, name=name, instead=instead)
 

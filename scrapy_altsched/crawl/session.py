@@ -24,11 +24,10 @@ from ..resume.state import ResumeState, ResumeStates
 from . import messages
 from .committer import Committer
 from .every_run import EveryRun
-from .fed import is_fed
 from .given_up import GivenUp
 from .in_progress import InProgress
 from .outcome import DeadLetters, Outcome, close_failed, close_unfinished, exit_code, judge
-from .setup import Setup
+from .setup import Setup, is_fed
 from .traffic import START_TURNS, Traffic
 
 if TYPE_CHECKING:
@@ -82,16 +81,8 @@ class Session:
         self._every_run = EveryRun(setup, start)
         self._states = ResumeStates(frontier.note, resumed=job.resumed)
         self._committer = Committer(setup, frontier, self._states, self._settle)
-        self.traffic = Traffic(
-            setup,
-            frontier,
-            start,
-            self._every_run,
-            self._in_progress,
-            self._committer,
-            self._dead_letters,
-            self._update_stats,
-        )
+        parts = start, self._every_run, self._in_progress, self._committer, self._dead_letters
+        self.traffic = Traffic(setup, frontier, *parts, self._update_stats)
 
     def _begin_durable(self, setup: Setup, frontier: Frontier) -> None:
         job, jobdir, crawler, spider = frontier.job, setup.jobdir, self._crawler, self._spider
@@ -130,16 +121,13 @@ class Session:
                 keep_spider_state(self._crawler)
             self._reports.log_unsaved(frontier.pressure.unsaved, error)
         finally:
-            is_started = self._engine.is_started
             if self.feeds is not None:
                 self.feeds.close()
-                if is_started:  # feeds close after the scheduler
-                    self._engine.call_when_stopped(self.feeds.release)
-                else:
-                    self.feeds.release()
+                # Scrapy's feeds close after the scheduler.
+                self._engine.call_when_stopped(self.feeds.release)
             if self._config.exit_code and self._is_durable:
                 exit_code.set(self._outcome)
-            if is_started:
+            if self._engine.is_started:
                 self._engine.call_when_stopped(frontier.end)
 
     def _close(self, reason: str) -> None:
@@ -199,10 +187,8 @@ class Session:
     def count_queue(self, *, in_memory: bool) -> int:
         """How many of the pending requests are in memory only, or else are stored."""
         counts = self.frontier.counts()
-        if not self._is_durable:
-            return counts.pending
-        memory_only = min(counts.memory_only, counts.pending)
-        return memory_only if in_memory else counts.pending - memory_only
+        stored = max(0, counts.pending - counts.memory_only) if self._is_durable else 0
+        return counts.pending - stored if in_memory else stored
 
     def checkpoint(self, *, force: bool) -> bool:
         is_saved = self._committer.commit_all()

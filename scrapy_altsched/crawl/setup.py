@@ -1,11 +1,15 @@
-"""What the parts of an open crawl are created from."""
+"""What the parts of an open crawl are created from, its clock, and whether its spider is fed."""
 
 from __future__ import annotations
 
+import sys
+from abc import abstractmethod
 from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from scrapy import Spider
 
 from ..engine.engine import Engine
 from ..engine.event_loop import call_later
@@ -16,9 +20,10 @@ from ..settings import Config
 from .reports import Reports
 
 if TYPE_CHECKING:
-    from scrapy import Spider
     from scrapy.crawler import Crawler
     from scrapy.dupefilters import BaseDupeFilter
+
+    from ..scheduler import Scheduler
 
 
 class CrawlClock(SystemClock):
@@ -53,3 +58,26 @@ class Setup:
     entries: Entries
     reports: Reports
     tally: MutableMapping[str, int]
+
+
+class FedSpider(Spider):
+    """A spider that takes requests from a queue, and decides how long it waits for more."""
+
+    @abstractmethod
+    def open_queue(self, scheduler: Scheduler) -> None:
+        """Connect to the queue: called before *scheduler* opens, when all settings are known.
+
+        :raises AltschedError: it cannot be used.
+        """
+
+
+def is_fed(spider: Spider) -> bool:
+    """Whether a spider takes requests from a queue, and decides how long it waits for more."""
+    return isinstance(spider, FedSpider) or has_fed_starts(spider)
+
+
+def has_fed_starts(spider: Spider) -> bool:
+    """Whether ``start()`` brings what others have put into a queue: equal ones are not the same."""
+    # A spider of scrapy-redis has imported it.
+    scrapy_redis: Any = sys.modules.get("scrapy_redis.spiders")
+    return scrapy_redis is not None and isinstance(spider, scrapy_redis.RedisMixin)

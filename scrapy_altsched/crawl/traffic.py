@@ -17,10 +17,9 @@ from ..requests.meta_keys import EVERY_RUN
 from . import messages
 from .committer import Committer
 from .every_run import EveryRun
-from .fed import has_fed_starts
 from .in_progress import InProgress
 from .outcome import DeadLetters
-from .setup import Setup
+from .setup import Setup, has_fed_starts
 
 if TYPE_CHECKING:
     from scrapy import Request

@@ -43,34 +43,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 #: What is needed of Scrapy's engine.
-_NEEDED = (
-    "_start",
-    "_slot.inprogress",
-    "_slot.nextcall",
-    "_slot.close_if_idle",
-    "_slot.close",
-    "scraper.enqueue_scrape",
-)
+_NEEDED = ["_start", "_slot.inprogress", "_slot.nextcall", "_slot.close_if_idle", "_slot.close"]
+_NEEDED += ["scraper.enqueue_scrape"]
 #: The host of a simple URL: urllib takes twenty times as long.
 _match_host = re.compile(r"https?://([a-z0-9._-]+)(?::[0-9]*)?(?:[/?#]|$)").match
 #: Seconds between two looks at whether the engine runs.
 _SOON = 0.01
 #: What a plain request is made of.
-REQUEST_PARTS = (
-    "url",
-    "method",
-    "headers",
-    "body",
-    "cookies",
-    "meta",
-    "encoding",
-    "priority",
-    "dont_filter",
-    "flags",
-    "cb_kwargs",
-    "callback",
-    "errback",
-)
+REQUEST_PARTS = ["url", "method", "headers", "body", "cookies", "meta", "encoding", "priority"]
+REQUEST_PARTS += ["dont_filter", "flags", "cb_kwargs", "callback", "errback"]
 
 
 def _name_of(part: str) -> str:
@@ -103,10 +84,8 @@ class Engine:
             _check(self._engine)
         self._slot: Any = getattr(self._engine, "_slot", None)
         if not hasattr(self._slot, "nextcall"):  # no spider is open
-            next_call = SimpleNamespace(schedule=bool)
-            self._slot = SimpleNamespace(
-                inprogress=frozenset(), nextcall=next_call, close_if_idle=True, close=bool
-            )
+            self._slot = SimpleNamespace(inprogress=frozenset(), close_if_idle=True, close=bool)
+            self._slot.nextcall = SimpleNamespace(schedule=bool)
 
     @property
     def in_progress(self) -> Set[Request]:
@@ -177,10 +156,8 @@ class Engine:
                     # A list of a million is not to keep all else waiting.
                     await sleep(0)
             except Exception:
-                logger.exception(
-                    "Error while reading start items and requests once more",
-                    extra={"spider": spider},
-                )
+                text = "Error while reading start items and requests once more"
+                logger.exception(text, extra={"spider": spider})
             finally:
                 watch.end()
 
@@ -248,8 +225,11 @@ class Engine:
         return getattr(self._engine, "start_time", None) is not None
 
     def call_when_stopped(self, call: Callable[[], object]) -> None:
-        """Call *call* when the engine has stopped, before ``crawl()`` returns."""
-        self._call_once(call, signals.engine_stopped)
+        """Call *call* before ``crawl()`` returns: now, if the engine was never started."""
+        if self.is_started:
+            self._call_once(call, signals.engine_stopped)
+        else:
+            call()
 
     def _call_once(self, call: Callable[[], object], signal: object) -> None:
         manager = self._crawler.signals
