@@ -35,7 +35,6 @@ __all__ = [
     "ScrapyRedisFingerprinter",
     "current_scheduler",
 ]
-
 _MODULES = {
     "Addon": "addon",
     "AltschedError": "errors",

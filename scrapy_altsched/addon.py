@@ -18,19 +18,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: What the addon sets.
-SETTINGS = {
+_SETTINGS = {
     "SCHEDULER": "scrapy_altsched.Scheduler",
     "DUPEFILTER_CLASS": "scrapy_altsched.DupeFilter",
 }
-#: What it sets in ``FEED_STORAGES``.
-FEED_STORAGES = {
-    "": "scrapy_altsched.feeds.FileStorage",
-    "file": "scrapy_altsched.feeds.FileStorage",
-}
-
+_FEED_STORAGES = dict.fromkeys(("", "file"), "scrapy_altsched.feeds.FileStorage")
 _ADDON = SETTINGS_PRIORITIES["addon"]
-_COMMAND = SETTINGS_PRIORITIES["command"]
 
 
 class Addon:
@@ -44,14 +37,14 @@ class Addon:
         return "<scrapy_altsched.Addon>"
 
     def update_settings(self, settings: BaseSettings) -> None:
-        """Change *settings*, as Scrapy asks every addon to.
+        """Scrapy's interface of addons.
 
         :raises JobdirError: JOBDIR cannot be created.  Scrapy's own extensions would fail on
             it before the scheduler opens, with an error that names no setting.
         """
-        for name, path in SETTINGS.items():
+        for name, path in _SETTINGS.items():
             priority = settings.getpriority(name) or 0
-            if priority == _COMMAND:
+            if priority == SETTINGS_PRIORITIES["command"]:
                 # `scrapy shell` sets its own filter.  It still gets our scheduler, which leaves
                 # JOBDIR alone there; with the scheduler of Scrapy 2.19, a shell with JOBDIR hangs.
                 continue
@@ -59,7 +52,7 @@ class Addon:
                 self._report_override(name, settings[name], path)
             settings.set(name, path, priority="addon")
         storages = settings["FEED_STORAGES"]
-        for scheme, path in FEED_STORAGES.items():
+        for scheme, path in _FEED_STORAGES.items():
             if (storages.getpriority(scheme) or 0) > _ADDON:
                 self._report_override(f"FEED_STORAGES[{scheme!r}]", storages[scheme], path)
             storages.set(scheme, path, priority="addon")

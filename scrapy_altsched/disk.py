@@ -1,11 +1,9 @@
 """What survives the death of the machine: files that are whole, under names that are on the disk.
 
 What was written is in the operating system's memory until it is forced to the disk, and so is the
-name of a new file, which is in its directory: https://man7.org/linux/man-pages/man2/fsync.2.html.
-
-A sync that failed must never be tried again and then believed: the operating system may have
-forgotten what it could not write ("Can Applications Recover from fsync Failures?", USENIX ATC
-2020).  So what failed here has to be written again, or is not safe.
+name of a new file: https://man7.org/linux/man-pages/man2/fsync.2.html.  After a sync that failed,
+the operating system may have forgotten what it could not write ("Can Applications Recover from
+fsync Failures?", USENIX ATC 2020): it has to be written again, or is not safe.
 """
 
 from __future__ import annotations
@@ -14,8 +12,6 @@ import errno
 import os
 from pathlib import Path
 
-#: What the system says of files that cannot be forced to a disk, such as pipes.
-_HAS_NO_DISK = (errno.EINVAL, errno.ENOTSUP)
 _CHUNK = 1024 * 1024  # bytes
 
 
@@ -27,14 +23,13 @@ def force(descriptor: int) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in _HAS_NO_DISK:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # as of pipes
             raise
 
 
 def force_name(path: Path) -> None:
-    """Force the name of a file, and those of the directories that it is in, to the disk; blocks.
+    """Force the name of an absolute path, and those of its directories, to the disk.
 
-    :param path: absolute.
     :raises OSError: they may not be there.
     """
     for directory in path.parents:
@@ -56,10 +51,9 @@ def identify(status: os.stat_result) -> tuple[int, int]:
 
 
 def write_again(path: Path, start: int) -> None:
-    """Write the end of a file again as it is, and force it to the disk.
+    """Write a file again as it is from *start* on, which a process may have failed to force.
 
-    :param start: position from which on another process may have failed to force it.
-    :raises OSError: it may not be there.
+    :raises OSError: it may not be on the disk.
     """
     with path.open("r+b", buffering=0) as file:
         file.seek(start)
@@ -70,10 +64,7 @@ def write_again(path: Path, start: int) -> None:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a small file so that a crash leaves the old content or the new one.
-
-    :raises OSError: the old content may be there, or the new one.
-    """
+    """Write a small file: a crash, or an OSError, leaves the old content or the new one."""
     partial = path.with_name(path.name + ".partial")
     with partial.open("wb") as file:
         file.write(content)

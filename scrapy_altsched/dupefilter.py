@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 logger = logging.getLogger(__name__)
-#: For messages that Scrapy logs as well, so that filters on the logger's name still match.
+#: For messages that Scrapy logs as well: filters on the logger's name still match.
 _scrapy_logger = logging.getLogger("scrapy.dupefilters")
 
 #: Seconds until a failed commit is retried, and reported if it fails again.
@@ -68,74 +68,63 @@ class DupeFilter(BaseDupeFilter):
         self._tally: MutableMapping[str, int] | None = None
         self.use_rules(Rules())
         self._is_owner = False
-        self._interval = 0.0
-        self._due_at = 0.0
+        self._interval = self._due_at = 0.0
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        settings = crawler.settings
-        return cls(
-            settings["JOBDIR"] or None,
-            settings.getbool("DUPEFILTER_DEBUG"),
-            fingerprinter=crawler.request_fingerprinter,
-            crawler=crawler,
-        )
+        path, debug = crawler.settings["JOBDIR"], crawler.settings.getbool("DUPEFILTER_DEBUG")
+        made_by = crawler.request_fingerprinter
+        return cls(path or None, debug, fingerprinter=made_by, crawler=crawler)
 
     def use_rules(self, rules: Rules) -> None:
         """Let *rules* decide which URLs mean the same page."""
-        stats = self._crawler.stats if self._crawler is not None else None
+        stats = getattr(self._crawler, "stats", None)
         self._make = apply_rules(self.fingerprinter, rules, stats).fingerprint
         #: What makes the fingerprints, for the job's note about it.
         self.fingerprint_note = describe(self.fingerprinter, rules)
         is_ours = type(self).fingerprint is DupeFilter.fingerprint
-        is_by_url = (
-            is_ours and self.is_exact and not rules and makes_scrapys_own(self.fingerprinter)
-        )
+        #: Whether look-up and mark may be one atomic step with the rest of an add.
+        is_exact = type(self).request_seen is DupeFilter.request_seen
+        is_plain = is_ours and is_exact and not rules and makes_scrapys_own(self.fingerprinter)
         #: Which page a request is, for a scheduler that shares its frontier.
         self.identity = PageIdentity(
             self.fingerprint,
-            RecentURLs(page_of if is_by_url else no_page),
-            None if self.is_exact else self.request_seen,
+            RecentURLs(page_of if is_plain else no_page),
+            None if is_exact else self.request_seen,
             are_sha1=is_ours and are_sha1(self.fingerprint_note),
         )
 
-    @property
-    def is_exact(self) -> bool:
-        """Whether the look-up and the mark may be one atomic step with the rest of an add."""
-        return type(self).request_seen is DupeFilter.request_seen
-
     def share(self, frontier: Frontier, tally: MutableMapping[str, int]) -> None:
-        """Use a scheduler's frontier; the scheduler calls it before :meth:`open`.
-
-        :param tally: name of a stat -> by how much to increase it.
-        """
-        self._frontier = frontier
-        self._tally = tally
+        """Use a scheduler's frontier, and its tally of stats; called before :meth:`open`."""
+        self._frontier, self._tally = frontier, tally
 
     def open(self) -> Deferred[None] | None:
         """Open a frontier for its seen set, unless a scheduler shares its own.
 
         :raises JobdirError: the job directory cannot be used.
         """
-        if self._frontier is not None:
-            return None
-        spider = self._crawler.spider if self._crawler is not None else None
-        owner = spider.name if spider is not None else "dupefilter"
-        path = self._path
+        if self._frontier is None:
+            self._open()
+        return None
+
+    def _open(self) -> Frontier:
+        crawler, path = self._crawler, self._path
+        spider = None if crawler is None else crawler.spider
         try:
-            if self._crawler is not None:
-                config = Config.from_settings(self._crawler.settings, disk=None)
+            if crawler is not None:
+                config = Config.from_settings(crawler.settings, disk=None)
                 self._interval = config.commit_interval
                 self.use_rules(config.rules_of(spider))
-                if Engine(self._crawler).interactive:
+                if Engine(crawler).interactive:
                     path = None
             components = Components(scheduler=self._scheduler_name())
-            self._frontier = open_frontier(path, owner, Options(components=components))
+            owner = "dupefilter" if spider is None else spider.name
+            self._frontier = frontier = open_frontier(path, owner, Options(components=components))
         except AltschedError as error:
             logger.critical("%s", error, extra={"spider": spider})
             raise
         self._is_owner = True
-        if path is not None and self._crawler is not None:
+        if path is not None and crawler is not None:
             logger.warning(
                 "JOBDIR is set, and SCHEDULER is %(scheduler)s, not 'scrapy_altsched.Scheduler':"
                 " requests that it loses when the process dies remain marked as seen. Set"
@@ -144,29 +133,26 @@ class DupeFilter(BaseDupeFilter):
                 {"scheduler": components.scheduler},
                 extra={"spider": spider},
             )
-        if path is not None and self._frontier.job.run > 1:
-            stored = self._frontier.note(NOTE)
-            settings = None if self._crawler is None else self._crawler.settings
+        if path is not None and frontier.job.run > 1:
+            stored, settings = frontier.note(NOTE), None if crawler is None else crawler.settings
             warn_of_other_fingerprints(stored, self.fingerprint_note, path, spider, settings)
-        if self._frontier.pending:
+        if frontier.pending:
+            requests = inflect(frontier.pending, "request")
             logger.warning(
                 "%(count)d pending %(requests)s in JOBDIR %(jobdir)s will not be crawled: set"
                 " SCHEDULER = 'scrapy_altsched.Scheduler' to crawl them.",
-                {
-                    "count": self._frontier.pending,
-                    "requests": inflect(self._frontier.pending, "request"),
-                    "jobdir": path,
-                },
+                {"count": frontier.pending, "requests": requests, "jobdir": path},
                 extra={"spider": spider},
             )
-        return None
+        return frontier
 
     def _scheduler_name(self) -> str:
-        """The class that keeps the queue."""
-        scheduler = current_scheduler(self._crawler) if self._crawler is not None else None
-        if scheduler is not None:
-            return global_object_name(type(scheduler))
-        return str(self._crawler.settings["SCHEDULER"]) if self._crawler is not None else "unknown"
+        if self._crawler is None:
+            return "unknown"
+        scheduler = current_scheduler(self._crawler)
+        if scheduler is None:
+            return str(self._crawler.settings["SCHEDULER"])
+        return global_object_name(type(scheduler))
 
     def fingerprint(self, request: Request) -> bytes:
         """The fingerprint of *request*, of at most 255 bytes."""
@@ -177,12 +163,10 @@ class DupeFilter(BaseDupeFilter):
 
         :raises StoreError: the store could not be read.
         """
-        if self._frontier is None:
-            self.open()
-        assert self._frontier is not None
-        seen = self._frontier.mark_seen(self.fingerprint(request))
+        frontier = self._frontier or self._open()
+        seen = frontier.mark_seen(self.fingerprint(request))
         if self._is_owner and SYSTEM_CLOCK.monotonic() >= self._due_at:
-            self._due_at = SYSTEM_CLOCK.monotonic() + self._commit(self._frontier)
+            self._due_at = SYSTEM_CLOCK.monotonic() + self._commit(frontier)
         return seen
 
     def forget(self, request: Request) -> bool:
@@ -192,13 +176,11 @@ class DupeFilter(BaseDupeFilter):
 
         :raises StoreError: the store could not be read or written.
         """
-        if self._frontier is None:
-            self.open()
-        assert self._frontier is not None
+        frontier = self._frontier or self._open()
         self.identity.recent.clear()
-        was_seen = self._frontier.forget(self.fingerprint(request))
+        was_seen = frontier.forget(self.fingerprint(request))
         if was_seen and self._is_owner:
-            self._commit(self._frontier)
+            self._commit(frontier)
         return was_seen
 
     def _commit(self, frontier: Frontier) -> float:
@@ -218,7 +200,6 @@ class DupeFilter(BaseDupeFilter):
         return self._interval if complete else 0.0
 
     def close(self, reason: str) -> Deferred[None] | None:  # noqa: ARG002  (Scrapy's interface)
-        """Close the frontier, if it is the filter's own."""
         if self._is_owner and self._frontier is not None:
             self._frontier.close()
         self._frontier = None
@@ -228,19 +209,17 @@ class DupeFilter(BaseDupeFilter):
     def log(self, request: Request, spider: Spider) -> None:
         """Log and count that *request* was refused, in Scrapy's words."""
         if self.debug:
-            _scrapy_logger.debug(
-                "Filtered duplicate request: %(request)s (referer: %(referer)s)",
-                {"request": request, "referer": referer_str(request)},
-                extra={"spider": spider},
-            )
+            message = "Filtered duplicate request: %(request)s (referer: %(referer)s)"
+            values = {"request": request, "referer": referer_str(request)}
+            _scrapy_logger.debug(message, values, extra={"spider": spider})
         elif self.logdupes:
+            self.logdupes = False
             _scrapy_logger.debug(
                 "Filtered duplicate request: %(request)s - no more duplicates will be shown"
                 " (see DUPEFILTER_DEBUG to show all duplicates)",
                 {"request": request},
                 extra={"spider": spider},
             )
-            self.logdupes = False
         if self._tally is not None:
             self._tally["dupefilter/filtered"] += 1
         else:

@@ -10,12 +10,11 @@ from scrapy.core.scheduler import BaseScheduler
 from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.misc import build_from_crawler, load_object
 
-from .crawl.exit_code import exit_code
-from .crawl.fed import FedSpider
 from .crawl.garbage import thaw
 from .crawl.opening import open_session
-from .crawl.outcome import Outcome
+from .crawl.outcome import Outcome, exit_code
 from .crawl.session import Session
+from .crawl.setup import FedSpider
 from .dupefilter import DupeFilter
 from .engine.engine import keep_spider_state
 from .errors import AltschedError, FrontierFailedError
@@ -32,11 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Queue:
-    """Stands in for a queue of Scrapy's scheduler, for other code that looks at it.
-
-    :param length: returns the number of its requests.
-    :param pop: returns the scheduler's next request.
-    """
+    """Stands in for a queue of Scrapy's scheduler, for other code that looks at it."""
 
     def __init__(self, length: Callable[[], int], pop: Callable[[], Request | None]) -> None:
         self._length = length
@@ -81,20 +76,15 @@ class Scheduler(BaseScheduler):
         pqclass: type | None = None,
         crawler: Crawler | None = None,
     ) -> None:
-        self.df = dupefilter
-        self.jobdir = jobdir
-        self.dqclass = dqclass
-        self.mqclass = mqclass
-        self.pqclass = pqclass
-        self.logunser = logunser
+        self.df, self.jobdir, self.logunser = dupefilter, jobdir, logunser
+        self.dqclass, self.mqclass, self.pqclass = dqclass, mqclass, pqclass
         self.stats: StatsCollector = stats  # type: ignore[assignment]
         self.crawler: Crawler = crawler  # type: ignore[assignment]
+        #: The session that is open, or that has ended.
         self._session: Session | None = None
-        #: The session that has ended.
         self._ended: Session | None = None
         self._enqueue: Callable[[Request], bool] = self._refuse
         self._next: Callable[[], Request | None] = self._hand_out_none
-        #: Stand-ins for the queues of Scrapy's scheduler.
         self.mqs = _Queue(lambda: self._count_queue(in_memory=True), self.next_request)
         self.dqs: _Queue | None = None
         self.dqdir: str | None = None
@@ -102,8 +92,6 @@ class Scheduler(BaseScheduler):
         self.resumed = False
         #: The feeds of the job in JOBDIR; kept after the scheduler has closed, as they close later.
         self.feeds: JobFeeds | None = None
-
-    # Opening and closing
 
     def open(self, spider: Spider) -> Deferred[None] | None:
         """Open the frontier, resuming the job in JOBDIR if there is one.
@@ -124,17 +112,15 @@ class Scheduler(BaseScheduler):
             exit_code.fail()
             keep_spider_state(self.crawler)
             raise
-        self._enqueue, self._next = session.intake.enqueue, session.handout.next_request
-        job = session.frontier.job
+        self._enqueue, self._next = session.traffic.enqueue, session.traffic.next_request
+        job, self.feeds = session.frontier.job, session.feeds
         self.resumed = job.resumed
-        self.feeds = session.feeds
-        self.dqdir = str(job.path) if job.path is not None else None
         if job.path is not None:
+            self.dqdir = str(job.path)
             self.dqs = _Queue(lambda: self._count_queue(in_memory=False), self.next_request)
         return self.df.open()
 
     def close(self, reason: str) -> Deferred[None] | None:
-        """Commit everything, log the state of the job in one line, and close."""
         session = self._session
         if session is not None:
             session.frontier.check_owner()
@@ -149,17 +135,11 @@ class Scheduler(BaseScheduler):
                 self.dqs.close()
         return self.df.close(reason)
 
-    # While it is open
-
     def enqueue_request(self, request: Request) -> bool:
-        """Accept *request*, unless it is a duplicate; whether it was accepted.
-
-        Nothing is any more once the scheduler has closed: an asynchronous ``start()`` goes on.
-        """
+        """Accept *request*, unless it is a duplicate or the scheduler has closed."""
         return self._enqueue(request)
 
     def next_request(self) -> Request | None:
-        """The next request, or ``None``: nothing is pending, or nothing is ready yet."""
         return self._next()
 
     def _refuse(self, _: Request) -> bool:
@@ -185,11 +165,10 @@ class Scheduler(BaseScheduler):
     def checkpoint(self, *, force: bool = False) -> bool:
         """Commit now; whether everything that was accepted survives the process's death.
 
-        :param force: whether to force the commit to the disk, too, and wait for that.
-
         For feeders: acknowledge what you fed after this is true, or on ``frontier_committed``.
         Requests that cannot be serialized never survive it and do not count.
 
+        :param force: whether to force the commit to the disk, too, and wait for that.
         :raises ForkedError: called in a forked child process.
         """
         return self._session is not None and self._session.checkpoint(force=force)
@@ -203,10 +182,7 @@ class Scheduler(BaseScheduler):
         return None if self._session is None else self._session.position
 
     def is_durable(self, position: int) -> bool:
-        """Whether all requests that were accepted up to *position* survive the process's death.
-
-        May be asked after the scheduler has closed, too.
-        """
+        """Whether all that was accepted up to *position* survives; also asked after the end."""
         session = self._session or self._ended
         return session is not None and session.is_durable(position)
 

@@ -1,8 +1,4 @@
-"""Signals around a commit.
-
-Connect handlers as for Scrapy's own signals (``crawler.signals.connect``); they must be
-synchronous.
-"""
+"""Signals around a commit, for synchronous handlers: connect them as for Scrapy's own signals."""
 
 from __future__ import annotations
 

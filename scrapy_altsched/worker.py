@@ -18,8 +18,7 @@ def name_worker(given: str | None, jobdir: str | os.PathLike[str] | None) -> str
     """A name for this process's crawl that can be a part of a file's name.
 
     :param given: the setting ``ALTSCHED_SHARED_WORKER``; ``None``: host and job directory decide.
-    :param jobdir: the job directory.  Without one nothing is resumed, and the process id tells the
-        workers of a host apart.
+    :param jobdir: without one nothing is resumed, and the process id tells workers apart.
     """
     if given is not None:
         return given

@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 from scrapy.commands import ScrapyCommand
 from scrapy.exceptions import UsageError
 
-from ..crawl.exit_code import exit_code  # noqa: F401  (to be registered before all else)
+from ..crawl.outcome import exit_code  # noqa: F401  (to be registered before all else)
 from ..errors import AltschedError
 from .project import Project
 

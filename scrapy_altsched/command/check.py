@@ -17,10 +17,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from scrapy.exceptions import UsageError
 
-from ..crawl.exit_code import CODES
-from ..crawl.given_up import NOTE as GIVEN_UP
 from ..crawl.given_up import count_given_up
-from ..crawl.outcome import DeadLetters, Outcome, judge
+from ..crawl.outcome import CODES, DeadLetters, Outcome, judge
 from ..errors import JobdirError, StoreDamagedError
 from ..frontier.shared.record import crawl_of
 from ..frontier.store.jobdir import (
@@ -212,7 +210,7 @@ def _describe(table: Table, view: View) -> None:
     runs = f"{counters.run:,} {inflect(counters.run, 'run')}"
     table.add_row("state", f"{state}, {runs}, at commit {view.stored_commit():,}")
     table.add_row("requests", _count_requests(counters, pending))
-    given_up = count_given_up(view.note(GIVEN_UP)).total()
+    given_up = count_given_up(view.note).total()
     if given_up:
         table.add_row("given up", f"{given_up:,} {inflect(given_up, 'page')}, which count as done")
 

@@ -1,8 +1,4 @@
-"""When to commit, and what to do when it fails.
-
-Whatever changes the frontier calls :meth:`Committer.commit_if_due`; a timer calls it too, since a
-full or paused engine may not call the scheduler for a long time.
-"""
+"""When to commit, and what to do when it fails."""
 
 from __future__ import annotations
 
@@ -10,33 +6,29 @@ import inspect
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from twisted.python.failure import Failure
 
-from ..engine.engine import Engine
 from ..errors import (
     AltschedError,
     CommitPostponedError,
     ForkedError,
     FrontierFailedError,
+    JobdirLostError,
+    StoreDamagedError,
     StoreError,
     StoreStalledError,
 )
-from ..frontier import Clock, Frontier
-from ..settings import Config
+from ..frontier import Frontier
+from ..frontier.clock import Call
+from ..resume.state import ResumeStates
 from ..signals import frontier_committed, frontier_committing
-from .clock import Timer
-from .failure import close_failed
-from .outage import Outage
+from . import messages
+from .outcome import close_failed
 from .pace import Pace
-from .reports import set_counts
+from .setup import Setup
 from .syncing import Syncer
-
-if TYPE_CHECKING:
-    from scrapy import Spider
-    from scrapy.crawler import Crawler
 
 logger = logging.getLogger(__name__)
 
@@ -44,55 +36,102 @@ logger = logging.getLogger(__name__)
 _RETRY_AFTER = 1.0
 #: Seconds after which a commit that RocksDB had no room for is retried.
 _STALLED_FOR = 0.1
+#: Seconds between two log lines about commits that keep failing.
+_LOG_EVERY = 60.0
+
+
+class Outage:
+    """Whether the store of a crawl fails, since when, and what is said of it.
+
+    :ivar unreadable: whether a read failed, and none has succeeded since: a commit alone ends no
+        outage then.
+    :ivar must_reopen: whether the store is to be reopened before the next commit.
+    """
+
+    def __init__(self, setup: Setup, frontier: Frontier) -> None:
+        self._stats, self._reports = setup.crawler.stats, setup.reports
+        self._frontier = frontier
+        self._now, self._timeout = setup.clock.monotonic, setup.config.commit_timeout
+        self._since: float | None = None
+        self._log_at = 0.0
+        self._was_logged = False
+        #: Whether the store was found damaged, and whether it was reopened since.
+        self._met_damage = self._reopened_damaged = False
+        self.unreadable = self.must_reopen = False
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the last commit or read failed."""
+        return self._since is not None
+
+    def note_failure(self, error: AltschedError, *, reading: bool) -> str | None:
+        """A read or write failed; why the spider is to be closed, if going on is of no use."""
+        now = self._now()
+        self._stats.inc_value("altsched/commit/failed")
+        self.unreadable |= reading
+        if self._since is None:
+            self._since = now
+        if isinstance(error, JobdirLostError):
+            return "jobdir_lost"
+        if isinstance(error, StoreDamagedError) and self._reopened_damaged:
+            return "store_damaged"
+        if now - self._since >= self._timeout:
+            return "commit_failed"
+        if now >= self._log_at:
+            self._log_at = now + _LOG_EVERY
+            self._was_logged = True
+            changes, timeout = self._frontier.pressure.unsaved, self._timeout
+            self._reports.log(messages.FAILING, error=error, changes=changes, timeout=timeout)
+        if isinstance(error, StoreError):
+            # RocksDB itself resumes writing only after ENOSPC, and if much space is free.
+            self.must_reopen = True
+            self._met_damage |= isinstance(error, StoreDamagedError)
+        return None
+
+    def note_reopened(self) -> None:
+        """The store was reopened: what is still damaged then is damaged on the disk."""
+        self.must_reopen = False
+        self._reopened_damaged = self._met_damage
+
+    def note_success(self) -> bool:
+        """A commit succeeded; whether that has ended the outage."""
+        if self._since is None or self.unreadable:
+            return False
+        if self._was_logged:
+            self._was_logged = False
+            self._reports.log(messages.SAVED_AGAIN, seconds=self._now() - self._since)
+        self._since = None
+        return True
 
 
 class Committer:
     """Commits a frontier when it is time to.
 
     Finished requests and notes become durable only here, and together: the frontier learns which
-    requests are done, other components flush their data, the notes are taken, and one batch stores
-    it all, before any other code of the crawl runs.
-
-    :param clock: when it is time.
-    :param settle: called before each commit: tells the frontier which requests are done.
-    :param committed: called after each commit that has written the notes.
-    :param notes: returns what is to be stored with the endings of requests, called after other
-        components have flushed their data.
+    requests are done (*settle*), other components flush their data, the notes are captured, and one
+    batch stores it all, before any other code of the crawl runs.
     """
 
     def __init__(
-        self,
-        crawler: Crawler,
-        spider: Spider,
-        frontier: Frontier,
-        engine: Engine,
-        config: Config,
-        clock: Clock,
-        settle: Callable[[], None],
-        notes: Callable[[], Mapping[str, bytes]],
-        committed: Callable[[], None],
+        self, setup: Setup, frontier: Frontier, states: ResumeStates, settle: Callable[[], None]
     ) -> None:
-        self._crawler = crawler
-        self._spider = spider
-        self._frontier = frontier
-        self._engine = engine
-        self._config = config
-        self._settle = settle
-        self._notes = notes
-        self._committed = committed
-        self._now = clock.monotonic
+        self._crawler, self._spider, self._engine = setup.crawler, setup.spider, setup.engine
+        self._reports, self._config = setup.reports, setup.config
+        config = setup.config
+        self._frontier, self._states, self._settle = frontier, states, settle
+        self._clock, self._now = setup.clock, setup.clock.monotonic
         self._pace = Pace(config.commit_interval, fixed=config.keeps_interval)
-        self._timer = Timer(clock, config.commit_interval, self.commit_if_due)
+        #: The next call of the timer, as a full or paused engine may not call for a long time.
+        self._next: Call | None = None
         self._due_at = self._now() + self._pace.pause
-        self._committing = False
+        self._committing = self._closing = False
         #: Number of the last commit that is stored.
         self._number = 0
         #: When a commit was handed over that is stored elsewhere, and not there yet.
         self._sent_at: float | None = None
         #: Whether the last commit failed, or RocksDB had no room for it: only time matters then.
         self._must_wait = False
-        self.outage = Outage(crawler, spider, frontier, clock.monotonic, config.commit_timeout)
-        self._closing = False
+        self.outage = Outage(setup, frontier)
         #: Whether the thread that syncs has died.
         self._has_failed = False
         self._syncer = Syncer(frontier.sync) if config.sync else None
@@ -103,14 +142,23 @@ class Committer:
 
     def start(self) -> None:
         """Start the timer; from now on the stats show the job's progress."""
-        set_counts(self._crawler.stats, self._frontier.counts())
-        self._timer.start()
+        self._reports.set_counts(self._frontier.counts())
+        self._call_after(self._config.commit_interval)
+
+    def _call_after(self, seconds: float) -> None:
+        self._next = self._clock.call_at(self._now() + seconds, self._on_time)
+
+    def _on_time(self) -> None:
+        due = self._next
+        try:
+            self.commit_if_due()
+        except Exception:  # without the next call, nothing would be committed in time any more
+            logger.exception("Error in a timed call of scrapy_altsched")
+        if due is not None and self._next is due:
+            self._call_after(self._config.commit_interval)
 
     def commit_if_due(self, *, urgent: bool = False) -> None:
-        """Commit if it is time to, enough has changed, or the change is *urgent*.
-
-        After a commit that failed, or that RocksDB had no room for, only the time matters.
-        """
+        """Commit if it is time to, enough has changed, or the change is *urgent*."""
         if self._syncer is not None:
             self._collect(self._syncer)
         frontier = self._frontier
@@ -140,14 +188,13 @@ class Committer:
             self._crawler.stats.inc_value("altsched/commit/stalled")
             self._must_wait = True
             self._due_at = self._now() + _STALLED_FOR
-            return False
         except ForkedError:
             raise
         except AltschedError as error:
             self.note_failure(error)
-            return False
         finally:
             self._committing = False
+        return False
 
     def _commit(self, *, wait: bool = False) -> bool:
         frontier = self._frontier
@@ -158,13 +205,13 @@ class Committer:
         before, is_done = self._number, True
         began, busy = self._now(), time.thread_time()
         self._settle()
-        has_changes = frontier.has_changes() or frontier.has_changes(self._notes())
+        has_changes = frontier.has_changes() or frontier.has_changes(self._states.capture())
         if has_changes:
             self._prepare_others()
             # Only after the others have written: a note may say how far they got.
-            is_done = frontier.commit(self._notes(), wait=wait)
+            is_done = frontier.commit(self._states.capture(), wait=wait)
             if is_done:
-                self._committed()
+                self._states.note_commit()
             # What is stored elsewhere is on its way, and a further commit would do no more.
             is_done |= not frontier.job.stored_here
         if self.outage.note_success():
@@ -178,9 +225,10 @@ class Committer:
             self._pace.note_commit(time.thread_time() - busy, self._now() - began)
         pause = self._pace.pause if is_done else 0
         self._due_at = self._now() + pause
-        if has_changes:
+        if has_changes and self._next is not None:
             # The scheduler may not be called again for long, and there may be more by then.
-            self._timer.flush_soon(pause)
+            self._next.cancel()
+            self._call_after(pause)
         return is_done
 
     def _recover(self) -> None:
@@ -192,11 +240,8 @@ class Committer:
             self._syncer.ask(self._number)
 
     def commit_all(self) -> bool:
-        """Commit everything that can be committed now; whether nothing is left.
-
-        :raises ForkedError: called in a forked child process.
-        """
-        while self._frontier.has_changes(self._notes()):
+        """Commit everything that can be committed now; whether nothing is left."""
+        while self._frontier.has_changes(self._states.capture()):
             before = self._number
             self.commit()
             if self._number == before:
@@ -211,11 +256,8 @@ class Committer:
             else:
                 self._syncer.finish(self._number)
                 self._announce(self._number)
-        except StoreError as error:
-            self.note_failure(error)
-            return False
-        except FrontierFailedError as error:
-            self._fail(error)
+        except (StoreError, FrontierFailedError) as error:
+            self._note_unsynced(error)
             return False
         return True
 
@@ -230,15 +272,14 @@ class Committer:
 
     def is_durable(self, position: int) -> bool:
         """Whether all that was added up to *position* survives what the settings ask for."""
-        if not self._frontier.is_durable(position):
-            return False
         # What is on a server is synced there.
         is_synced = self._syncer is None or self._synced_position >= position
-        return is_synced or not self._frontier.job.stored_here
+        is_synced |= not self._frontier.job.stored_here
+        return is_synced and self._frontier.is_durable(position)
 
     def _report_commit(self) -> None:
         self._crawler.stats.inc_value("altsched/commit/count")
-        set_counts(self._crawler.stats, self._frontier.counts())
+        self._reports.set_counts(self._frontier.counts())
         if self._syncer is None:
             self._announce(self._number)
         else:
@@ -249,18 +290,17 @@ class Committer:
     def _collect(self, syncer: Syncer) -> None:
         try:
             number = syncer.collect()
-        except StoreError as error:
-            self.note_failure(error)
-            return
-        except FrontierFailedError as error:
-            self._fail(error)
+        except (StoreError, FrontierFailedError) as error:
+            self._note_unsynced(error)
             return
         if number is not None:
             self._pace.note_elsewhere(syncer.took)
             self._announce(number)
 
-    def _fail(self, error: FrontierFailedError) -> None:
-        if not self._has_failed:
+    def _note_unsynced(self, error: StoreError | FrontierFailedError) -> None:
+        if isinstance(error, StoreError):
+            self.note_failure(error)
+        elif not self._has_failed:
             self._has_failed = self._closing = True
             close_failed(self._engine, self._spider, error)
 
@@ -269,8 +309,7 @@ class Committer:
 
         :raises AltschedError: it could not be committed.
         """
-        self._timer.stop()
-        self._closing = True
+        self._end()
         if self._committing:
             raise CommitPostponedError("The crawl was closed from inside a commit.")
         try:
@@ -281,20 +320,17 @@ class Committer:
             self._commit_rest()
         if self._syncer is not None:
             try:
-                self._force_last(self._syncer)
+                try:
+                    self._syncer.finish(self._number)
+                except StoreError:
+                    if self._syncer.is_running:
+                        raise
+                    self._recover()
+                    self._syncer.finish(self._number)
             except FrontierFailedError as error:
-                self._fail(error)
+                self._note_unsynced(error)
                 raise
             self._announce(self._number)
-
-    def _force_last(self, syncer: Syncer) -> None:
-        try:
-            syncer.finish(self._number)
-        except StoreError:
-            if syncer.is_running:
-                raise
-            self._recover()
-            syncer.finish(self._number)
 
     def _commit_rest(self) -> None:
         while not self._commit(wait=True):
@@ -302,10 +338,15 @@ class Committer:
 
     def stop(self) -> None:
         """Free everything; may be called at any time."""
-        self._timer.stop()
-        self._closing = True
+        self._end()
         if self._syncer is not None:
             self._syncer.stop()
+
+    def _end(self) -> None:
+        self._closing = True
+        planned, self._next = self._next, None
+        if planned is not None:
+            planned.cancel()
 
     def note_failure(self, error: AltschedError, *, reading: bool = False) -> None:
         """A read or write of the store failed: the crawl continues in memory, for a while."""
@@ -314,11 +355,7 @@ class Committer:
         reason = self.outage.note_failure(error, reading=reading)
         if reason is not None and not self._closing:
             self._closing = True
-            logger.error(
-                "The spider is closed (%(reason)s): %(error)s",
-                {"reason": reason, "error": error},
-                extra={"spider": self._spider},
-            )
+            self._reports.log(messages.CLOSES, reason=reason, error=error)
             self._engine.close_spider(self._spider, reason)
 
     def _prepare_others(self) -> None:
@@ -328,19 +365,21 @@ class Committer:
             frontier_committing, spider=self._spider, dont_log=Exception
         )
         for receiver, result in results:
+            problem = None
             if isinstance(result, Failure):
                 if isinstance(result.value, CommitPostponedError):
                     raise result.value
-                raise CommitPostponedError(
-                    f"The commit was postponed: {receiver}, a handler of frontier_committing,"
-                    f" raised {result.getErrorMessage()}."
-                )
-            if inspect.isawaitable(result) or hasattr(result, "addCallback"):
+                problem = f"raised {result.getErrorMessage()}."
+            elif inspect.isawaitable(result) or hasattr(result, "addCallback"):
                 if inspect.iscoroutine(result):
                     result.close()
+                problem = (
+                    "is asynchronous. Make it a plain function that returns when it has written."
+                )
+            if problem is not None:
                 raise CommitPostponedError(
-                    f"The commit was postponed: {receiver}, a handler of frontier_committing, is"
-                    " asynchronous. Make it a plain function that returns when it has written."
+                    f"The commit was postponed: {receiver}, a handler of frontier_committing,"
+                    f" {problem}"
                 )
 
     def _announce(self, number: int) -> None:

@@ -1,80 +1,63 @@
 """Requests that every run has to make, before all others: a login, a cookie, a token.
 
-A resumed run skips the start requests that earlier runs made, and begins with what they left
-pending.  If that needs a session, which ended with the process, every page of it would only say
-"please log in".  A request with the meta key :data:`EVERY_RUN` is neither skipped nor treated as a
-duplicate, and nothing else is handed out until it is done; the same holds for its children with the
-key, such as the form of a login page, its redirects and its retries.
+A resumed run skips the start requests that earlier runs made.  If what they left pending needs a
+session, which ended with the process, every page of it would only say "please log in".  A request
+with the meta key :data:`EVERY_RUN` is neither skipped nor treated as a duplicate, and nothing else
+is handed out until it is done; the same holds for its children with the key, such as the form of a
+login page, its redirects and its retries.
 
-Such requests live in memory only: the next run makes its own.  How many ``start()`` yielded is
-noted in the job, so that a resumed run waits for as many: Scrapy asks for pending requests first.
+Such requests live in memory only.  How many ``start()`` yielded is noted in the job, since a
+resumed run waits for as many: Scrapy asks for pending requests first.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..engine.engine import Engine
 from ..engine.start_watch import StartWatch
+from ..resume.state import ReadNote
+from .messages import OVERDUE
+from .setup import Setup
 
 if TYPE_CHECKING:
     from scrapy import Request
 
-#: Name of the note that says how many of them ``start()`` yielded.
-NOTE = "every_run"
+_NOTE = "every_run"
 
 
 class EveryRun:
     """The requests of this run that every run has to make, and whether others must wait.
 
-    :param expected: how many of them ``start()`` yielded in the run before.
-    :param patience: seconds for which others wait, at most.
-    :param on_timeout: called once if they have waited for so long, with the number of requests that
-        are not done, and of those that ``start()`` has not yielded.
-    :param now: the time in seconds, monotonic.
+    :ivar matters: whether :meth:`next` has to be called before the frontier: not in most crawls.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        start: StartWatch,
-        expected: int,
-        patience: float,
-        on_timeout: Callable[[int, int], None],
-        now: Callable[[], float],
-    ) -> None:
-        self._engine = engine
+    def __init__(self, setup: Setup, start: StartWatch) -> None:
+        self._engine, self._reports = setup.engine, setup.reports
         self._start = start
-        self._expected = expected
-        self._yielded = 0
-        self._patience = patience
-        self._on_timeout = on_timeout
-        self._now = now
-        self._until = now() + patience
+        #: How many of them ``start()`` yielded in the run before, and in this one.
+        self._expected = self._yielded = 0
+        self._now, self._patience = setup.clock.monotonic, setup.config.patience
+        self._until = self._now() + self._patience
         self._waiting: deque[Request] = deque()
         self._in_flight: set[Request] = set()
-        self._is_overdue = False
-        #: Whether :meth:`next` has to be called before the frontier: not in most crawls.
-        self.matters = expected > 0
+        self._is_overdue = self.matters = False
 
     @property
     def pending(self) -> int:
-        """How many of them wait to be handed out."""
         return len(self._waiting)
 
-    @property
-    def note(self) -> bytes:
+    def restore(self, note: ReadNote) -> None:
+        self._expected = int(note(_NOTE) or 0)
+        self.matters = self._expected > 0
+
+    def capture(self) -> dict[str, bytes]:
         """How many of them ``start()`` yields, as far as is known."""
-        is_known = self._start.exhausted
-        return str(self._yielded if is_known else max(self._yielded, self._expected)).encode()
+        expected = 0 if self._start.exhausted else self._expected
+        return {_NOTE: str(max(self._yielded, expected)).encode()}
 
     def add(self, request: Request, *, from_start: bool) -> None:
-        """Add a request.
-
-        :param from_start: whether ``start()`` itself yielded it.
-        """
+        """Add a request; *from_start*: ``start()`` itself yielded it."""
         self._yielded += from_start
         if not self.matters:
             self.matters = True
@@ -82,7 +65,6 @@ class EveryRun:
         self._waiting.append(request)
 
     def next(self) -> Request | None:
-        """The next of them, if one is waiting."""
         if not self._waiting:
             return None
         request = self._waiting.popleft()
@@ -95,10 +77,8 @@ class EveryRun:
         self._in_flight.intersection_update(self._engine.in_progress)
         to_come = 0 if self._start.ended else max(0, self._expected - self._yielded)
         if not self._in_flight and not to_come:
-            self.matters = False
-            self._is_overdue = False
-            return False
-        if self._now() >= self._until and not self._is_overdue:
+            self.matters = self._is_overdue = False
+        elif self._now() >= self._until and not self._is_overdue:
             self._is_overdue = True
-            self._on_timeout(len(self._in_flight), to_come)
-        return not self._is_overdue
+            self._reports.log(OVERDUE, in_flight=len(self._in_flight), to_come=to_come)
+        return self.matters and not self._is_overdue

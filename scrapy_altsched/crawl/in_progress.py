@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from ..engine.engine import Engine
 from ..frontier import Entry, Frontier, Lease
-from .descendants import Descendants
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -20,55 +19,76 @@ if TYPE_CHECKING:
 class InProgress:
     """The requests that were handed out and are not known to be done, and their leases.
 
-    :param engine: knows which ones are in progress.
-    :param frontier: told of each lease whose request has left the engine.
-    :ivar descendants: which of them have led to requests that live in memory only.
+    A request that lives in memory only comes back after a death only if its parent is crawled
+    again: that is held, unfinished, until all such children are done, each after its own ones.
+
+    :ivar orphans: requests in memory only that no page and no ``start()`` will bring again.
     """
 
     def __init__(self, engine: Engine, frontier: Frontier) -> None:
-        self._engine = engine
-        self.descendants = Descendants(frontier)
+        self._engine, self._frontier = engine, frontier
         self._finish = frontier.finish
         self._leases: dict[Request, Lease] = {}
         #: Further leases of a request, if the same object was scheduled more than once.
         self._more_leases: dict[Request, list[Lease]] = {}
         #: Requests that were in the engine and not handed out, at the last look.
         self._others = 0
+        self.orphans: set[Entry] = set()
+        self._parents: dict[Entry, Lease] = {}
+        #: Lease -> how many of its children are not done.
+        self._waiting: dict[Lease, int] = {}
 
     def add(self, request: Request, lease: Lease) -> None:
-        """Note that *request* is handed out."""
         if request in self._leases:
             self._more_leases.setdefault(request, []).append(lease)
         else:
             self._leases[request] = lease
 
     def note_memory_only(self, entry: Entry) -> None:
-        """Note that a request is accepted that lives in memory only, and what brings it again.
-
-        What every run makes by itself is not leased, and brings it again without being held.
-        """
-        self._finish = self.descendants.finish
+        """Note that a request lives in memory only, and what brings it again."""
+        self._finish = self._finish_or_hold
         parent = self._engine.find_parent()
         if parent is None:
             if not entry.from_start:
-                self.descendants.orphans.add(entry)
+                self.orphans.add(entry)
         elif parent in self._leases:
-            self.descendants.add(entry, self._leases[parent])
+            self._parents[entry] = lease = self._leases[parent]
+            self._waiting[lease] = self._waiting.get(lease, 0) + 1
+
+    def _finish_or_hold(self, lease: Lease) -> None:
+        if lease in self._waiting:
+            self._frontier.hold(lease)
+            return
+        self._frontier.finish(lease)
+        self.discard(lease.entry)
+
+    def discard(self, child: Entry) -> None:
+        """A request in memory only is over, or was refused: nothing waits for it any more."""
+        self.orphans.discard(child)
+        parent = self._parents.pop(child, None)
+        while parent is not None:
+            self._waiting[parent] -= 1
+            if self._waiting[parent]:
+                return
+            del self._waiting[parent]
+            if not parent.held:
+                return
+            self._frontier.finish(parent)
+            self.orphans.discard(parent.entry)
+            parent = self._parents.pop(parent.entry, None)
 
     def lease_of(self, request: Request) -> Lease | None:
-        """The lease of a request that was handed out; ``None``: it was not."""
         return self._leases.get(request)
 
     def is_any_left(self) -> bool:
-        """Whether any of them is still in progress."""
         return not self._leases.keys().isdisjoint(self._engine.in_progress)
 
     def has_changed(self) -> bool:
         """Whether the number of requests in progress shows that some of them are done.
 
-        The engine asks for several requests in a row.  To check each one that it has takes longer
-        than all the rest.  As long as their number is the same, none has left, or others have
-        replaced those that have; these are found as soon as it matters.
+        To check each takes longer than all the rest of handing out a request.  As long as their
+        number is the same, none has left, or others have replaced those that have; these are found
+        as soon as it matters.
         """
         return len(self._engine.in_progress) - len(self._leases) != self._others
 
@@ -76,7 +96,7 @@ class InProgress:
         """Finish the leases of those that are done; whether there were any."""
         leases = self._leases
         in_progress = self._engine.in_progress
-        # In the order in which they were handed out, so that equal crawls stay equal.
+        # In the order in which they were handed out: equal crawls stay equal.
         left = list(filterfalse(in_progress.__contains__, leases))
         self._others = len(in_progress) - len(leases) + len(left)
         for request in left:

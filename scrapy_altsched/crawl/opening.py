@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,14 +29,11 @@ from ..settings import Config
 from ..stock.job import StockJob
 from ..stock.report import report_import
 from ..worker import PARAMETER, name_worker
-from .clock import CrawlClock
-from .fed import is_fed
 from .garbage import freeze
 from .messages import SERVER, UNREACHABLE
 from .reports import Reports
 from .session import Session
-from .setup import Setup
-from .tally import Tally
+from .setup import CrawlClock, Setup, is_fed
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -66,13 +65,8 @@ def open_session(scheduler: Scheduler, own_filter: DupeFilter | None) -> Session
     if not hasattr(spider, PARAMETER):
         setattr(spider, PARAMETER, name_worker(config.shared_worker, jobdir))
     shared = config.shared_options(spider.name)
-    reports = Reports(
-        spider,
-        scheduler.stats,
-        jobdir,
-        shared=None if shared is None else shared.key,
-        logs_reason=scheduler.logunser,
-    )
+    key = None if shared is None else shared.key
+    reports = Reports(spider, scheduler.stats, jobdir, key, logs_reason=scheduler.logunser)
     df = scheduler.df
     identity, fingerprint_note = _identify(scheduler, own_filter, config.rules_of(spider))
     keeps_items = jobdir is not None or shared is not None
@@ -81,7 +75,7 @@ def open_session(scheduler: Scheduler, own_filter: DupeFilter | None) -> Session
         warn_of_unsafe_plugins(settings, spider)
         if identity.is_refused is not None and type(df) is not BaseDupeFilter:
             reports.log_foreign_filter(df)
-    tally = Tally()
+    tally: defaultdict[str, int] = defaultdict(int)
     codec = _codec_of(config, spider, jobdir)
     setup = Setup(
         crawler=crawler,
@@ -122,7 +116,6 @@ def open_session(scheduler: Scheduler, own_filter: DupeFilter | None) -> Session
 def _identify(
     scheduler: Scheduler, own_filter: DupeFilter | None, rules: Rules
 ) -> tuple[PageIdentity, bytes]:
-    """What decides which page a request is, and the note about how fingerprints are made."""
     if own_filter is not None:
         own_filter.use_rules(rules)
         return own_filter.identity, own_filter.fingerprint_note
@@ -146,10 +139,6 @@ def _codec_of(config: Config, spider: Spider, jobdir: str | None) -> Codec | Non
     return None if jobdir is None else PickleCodec(spider)
 
 
-def _check_feeds(setup: Setup) -> None:
-    check_files(setup.feed_files, setup.crawler.settings, setup.spider)
-
-
 def _open_shared(
     setup: Setup, options: Options, shared: SharedOptions, on_event: OnEvent
 ) -> Frontier:
@@ -160,7 +149,7 @@ def _open_shared(
         fingerprints=setup.fingerprint_note,
         are_sha1=setup.identity.are_sha1,
         jobdir=setup.jobdir,
-        check=lambda: _check_feeds(setup),
+        check=partial(check_files, setup.feed_files, setup.crawler.settings, setup.spider),
         wake=thread_caller(),
         fail=lambda error: setup.reports.log(UNREACHABLE, error=error),
         warn=lambda warning: setup.reports.log(SERVER, warning=warning),
@@ -188,7 +177,7 @@ def _open_job(setup: Setup, options: Options, jobdir: str, on_event: OnEvent) ->
         options,
         locate=setup.entries.locate,
         source=stock,
-        check=lambda: _check_feeds(setup),
+        check=partial(check_files, setup.feed_files, setup.crawler.settings, setup.spider),
         on_event=on_event,
     )
     try:

@@ -1,22 +1,37 @@
-"""How a job ends, and how its dead letters decide that."""
+"""How a job ends, how its dead letters decide that, and what the process's exit code says of it.
+
+Scrapy exits with 0 however a crawl ends, and has no hook for it: the code is set at Python's exit.
+"""
 
 from __future__ import annotations
 
+import atexit
 import enum
+import logging
+import os
+import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from os import _exit
 from typing import TYPE_CHECKING
 
+from ..command_line import CommandLine
 from ..frontier.dead_letter import Cause, DeadLetter
 
 if TYPE_CHECKING:
+    from scrapy import Spider
+
+    from ..engine.engine import Engine
+    from ..errors import AltschedError
     from ..frontier import Counts
     from ..maintenance.requeue import DeadRequest
 
-#: Reason for closing a spider if no request can be restored, and after how many.
-RESTORE_FAILED = "restore_failed"
-HOPELESS = 100
+logger = logging.getLogger(__name__)
+
 #: How many dead letters are shown by their URLs.
 _EXAMPLES = 3
+#: Why the spider is closed when the frontier has failed.
+_FRONTIER_FAILED = "frontier_failed"
 
 
 class Outcome(enum.Enum):
@@ -40,16 +55,20 @@ class Outcome(enum.Enum):
 
     @property
     def is_finished(self) -> bool:
-        """Whether the job counts as finished."""
         return self in (Outcome.FINISHED, Outcome.DEAD_LETTERS)
 
 
-def judge(counts: Counts, unrestorable: int, *, complete: bool) -> Outcome:
-    """The outcome of a job with these counts.
+#: 1 and 2 are Scrapy's own: for failures, and for usage errors.
+CODES = {
+    Outcome.FINISHED: 0,
+    Outcome.DEAD_LETTERS: 3,
+    Outcome.BLOCKED: 4,
+    Outcome.UNFINISHED: 4,
+}
 
-    :param unrestorable: how many of the dead letters could not be restored.
-    :param complete: whether the crawl ended by itself, and no request is missing.
-    """
+
+def judge(counts: Counts, unrestorable: int, *, complete: bool) -> Outcome:
+    """The outcome of a job; *complete*: the crawl ended by itself, and no request is missing."""
     if not complete or counts.left:
         return Outcome.UNFINISHED
     if unrestorable or (counts.dead and not counts.done):
@@ -62,33 +81,83 @@ class DeadLetters:
 
     :param stored: those of earlier runs.
     :param url_of: the URL of a stored request, if it can be read.
-    :ivar unrestorable: how many could not be restored.
-    :ivar failed_here: how many of these in this run.
+    :ivar unrestorable: how many could not be restored; *failed_here*: of these, in this run.
     """
 
     def __init__(
         self, stored: Iterable[DeadRequest], url_of: Callable[[bytes], str | None]
     ) -> None:
         self._url_of = url_of
-        self.unrestorable = 0
-        self.failed_here = 0
+        self.unrestorable = self.failed_here = 0
         self._examples: dict[bool, list[str]] = {True: [], False: []}
         for request in stored:
-            self._note(request.fingerprint, request.payload, request.why)
+            self.note(request.fingerprint, request.payload, request.why)
+        self.failed_here = 0
 
     def note(self, fingerprint: bytes, payload: bytes, why: DeadLetter) -> None:
-        """A request became a dead letter in this run."""
-        self.failed_here += self._note(fingerprint, payload, why)
-
-    def _note(self, fingerprint: bytes, payload: bytes, why: DeadLetter) -> bool:
         failed = why.cause is Cause.UNRESTORABLE
         self.unrestorable += failed
+        self.failed_here += failed
         examples = self._examples[failed]
         if len(examples) < _EXAMPLES:
             examples.append(f"{self._url_of(payload) or fingerprint.hex()}: {why}")
-        return failed
 
     @property
     def examples(self) -> str:
         """Some of those that could not be restored, or else of the others: URL and reason."""
         return "; ".join(self._examples[bool(self.unrestorable)])
+
+
+class ExitCode:
+    """The exit code of this process, once it is set."""
+
+    def __init__(self) -> None:
+        self._code = self._pid = 0
+
+    def set(self, outcome: Outcome) -> None:
+        """Make the process exit with the code of *outcome*, if it is a Scrapy crawl command."""
+        self._set(CODES[outcome])
+
+    def fail(self) -> None:
+        """Make it exit with 1, unless a code was set: Scrapy 2.13 does not if no crawl opens."""
+        if not self._code:
+            self._set(1)
+
+    def _set(self, code: int) -> None:
+        command = CommandLine.current()
+        if command is not None and command.scrapy_command in ("crawl", "runspider"):
+            self._code, self._pid = code, os.getpid()
+
+    def exit(self) -> None:
+        """End the process if its code is not Scrapy's: later exit handlers do not run."""
+        if not self._code or self._pid != os.getpid():
+            return
+        with suppress(Exception):
+            logging.shutdown()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):
+                stream.flush()
+        _exit(self._code)
+
+
+exit_code = ExitCode()
+# Registered early, it runs late: after the project's own handlers.
+atexit.register(exit_code.exit)
+
+
+def close_failed(engine: Engine, spider: Spider, error: AltschedError) -> None:
+    """Log *error* with the traceback of its cause, and close the spider; returns before it is."""
+    logger.critical(
+        "%(error)s The spider is closed (%(reason)s). Start it again with the same command; if that"
+        " happens once more, please report it with this traceback.",
+        {"error": error, "reason": _FRONTIER_FAILED},
+        exc_info=error.__cause__,
+        extra={"spider": spider},
+    )
+    close_unfinished(engine, spider, _FRONTIER_FAILED)
+
+
+def close_unfinished(engine: Engine, spider: Spider, reason: str) -> None:
+    """Close the spider, with the exit code of an unfinished job, whatever the settings say."""
+    exit_code.set(Outcome.UNFINISHED)
+    engine.close_spider(spider, reason)

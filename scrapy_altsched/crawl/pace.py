@@ -16,29 +16,22 @@ _LOOK_BACK = 5
 class Pace:
     """How long to wait after a commit, by what the last ones have cost.
 
-    The next commit may begin when the last ones have taken no more than 2 % of the time since.
-    Two costs count, and the higher one decides.  The processor time is averaged over the last
-    commits, since a commit that does more now and then has to be paid for as well.  Of the time
-    that passes until a commit is over (a handler that waits for a disk, a sync in a thread, an
-    answer of the server) the shortest counts: any of them may have had to wait for a processor.
+    The last ones are to have taken no more than 2 % of the time since.  The higher of two costs
+    decides: the average processor time, since a commit that does more now and then has to be paid
+    for; and the shortest time until one was over (a handler that waits for a disk, a sync in a
+    thread, an answer of the server), since any may have had to wait for a processor.
 
-    :param interval: seconds between two commits, at most.
-    :param fixed: whether that is kept to, whatever commits cost.
+    :param interval: seconds between two commits, at most; always, if *fixed*.
     """
 
     def __init__(self, interval: float, *, fixed: bool = False) -> None:
         self._interval = interval
         self._is_fixed = fixed
-        self._processor: deque[float] = deque(maxlen=_LOOK_BACK)
-        self._passed: deque[float] = deque(maxlen=_LOOK_BACK)
-        self._elsewhere: deque[float] = deque(maxlen=_LOOK_BACK)
+        costs = (deque[float](maxlen=_LOOK_BACK) for _ in range(3))
+        self._processor, self._passed, self._elsewhere = costs
 
     def note_commit(self, processor: float, passed: float) -> None:
-        """A commit has written something.
-
-        :param processor: seconds of processor time that it took.
-        :param passed: seconds for which it kept the crawl waiting.
-        """
+        """A commit took so many seconds of processor time, and *passed* seconds in all."""
         self._processor.append(processor)
         self._passed.append(passed)
 

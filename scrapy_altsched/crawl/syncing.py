@@ -39,24 +39,19 @@ class Syncer:
         return time.monotonic() - began
 
     def ask(self, number: int) -> None:
-        """Ask for commit *number* and all before it to be forced to the disk."""
         self._asked = number
         if self._running is None:
             self._running = number
             self._thread.give(None)
 
     def collect(self, timeout: float = 0.0) -> int | None:
-        """The number of a commit that has reached the disk since the last call.
+        """The number of a commit that has reached the disk since the last call, if any.
 
         :param timeout: seconds to wait for it.
-        :return: ``None``: there is none yet.
         :raises StoreError: forcing it failed.
         :raises FrontierFailedError: the thread has died.
         """
-        if self._running is None:
-            return None
-        found = self._thread.take(timeout)
-        if found is None:
+        if self._running is None or (found := self._thread.take(timeout)) is None:
             return None
         number, self._running = self._running, None
         if isinstance(found, StoreError):
@@ -70,7 +65,6 @@ class Syncer:
 
     @property
     def is_running(self) -> bool:
-        """Whether a sync has not been collected."""
         return self._running is not None
 
     def discard(self, timeout: float) -> None:
@@ -79,21 +73,15 @@ class Syncer:
         :raises StoreError: it takes longer.
         """
         self._asked = 0
-        if self._running is None:
-            return
         try:
-            done = self.collect(timeout)
+            is_over = self._running is None or self.collect(timeout) is not None
         except (StoreError, FrontierFailedError):
             return
-        if done is None:
+        if not is_over:
             raise StoreError("The disk has not finished a sync. Check the disk.")
 
     def finish(self, number: int) -> None:
-        """Have commit *number* forced to the disk, and wait for that.
-
-        :raises StoreError: forcing it failed, or took longer.
-        :raises FrontierFailedError: the thread has died.
-        """
+        """Have commit *number* forced to the disk, and wait for that; raises as :meth:`collect`."""
         self.ask(number)
         while (done := self.collect(_WITHIN)) != number:
             if done is None:

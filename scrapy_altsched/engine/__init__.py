@@ -1,8 +1,4 @@
-"""START HERE.  The one door to Scrapy's private parts and to its event loop.
-
-:mod:`.engine` reads what Scrapy does not publish, :mod:`.start_watch` follows ``Spider.start()``,
-:mod:`.event_loop` waits and calls later, whichever reactor runs.
-"""
+"""START HERE.  The one door to Scrapy's private parts, in :mod:`.engine`, and to its event loop."""
 
 from .engine import current_scheduler
 

@@ -1,21 +1,18 @@
 """The only module that uses Scrapy's private attributes.
 
-These exist in every Scrapy from 2.13 to 2.19: ``engine._slot`` with ``inprogress``, ``nextcall``,
-``close_if_idle`` and ``close``, and ``engine._start``.  They are checked when a crawl opens, so
-that a Scrapy without them fails then, with a clear error.
-
-A crawler without an open spider, as in some projects' tests, has none of them: a request handed out
-then counts as done when the next one is asked for.
+Those that a crawl cannot do without exist in every Scrapy from 2.13 to 2.19, and are checked when
+it opens.  A crawler without an open spider, as in some projects' tests, has none of them: a request
+handed out then counts as done when the next one is asked for.
 """
 
 from __future__ import annotations
 
 import inspect
 import logging
-import math
 import re
 import sys
 from collections.abc import AsyncIterator, Callable, Set
+from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
 from types import FrameType, SimpleNamespace
@@ -45,27 +42,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: What is needed of Scrapy's engine.
+_NEEDED = ["_start", "_slot.inprogress", "_slot.nextcall", "_slot.close_if_idle", "_slot.close"]
+_NEEDED += ["scraper.enqueue_scrape"]
 #: The host of a simple URL: urllib takes twenty times as long.
 _match_host = re.compile(r"https?://([a-z0-9._-]+)(?::[0-9]*)?(?:[/?#]|$)").match
-
 #: Seconds between two looks at whether the engine runs.
 _SOON = 0.01
 #: What a plain request is made of.
-REQUEST_PARTS = (
-    "url",
-    "method",
-    "headers",
-    "body",
-    "cookies",
-    "meta",
-    "encoding",
-    "priority",
-    "dont_filter",
-    "flags",
-    "cb_kwargs",
-    "callback",
-    "errback",
-)
+REQUEST_PARTS = ["url", "method", "headers", "body", "cookies", "meta", "encoding", "priority"]
+REQUEST_PARTS += ["dont_filter", "flags", "cb_kwargs", "callback", "errback"]
 
 
 def _name_of(part: str) -> str:
@@ -76,37 +62,11 @@ def _name_of(part: str) -> str:
 
 
 def reader_of(*parts: str) -> Callable[[Request], tuple[Any, ...]]:
-    """A function: plain request -> two or more of its parts, ``None`` or empty if missing.
-
-    Only for requests of Scrapy's own class: a subclass may override the properties.
-    """
+    """A function: request of Scrapy's own class -> two or more parts, empty if missing."""
     return cast("Callable[[Request], tuple[Any, ...]]", attrgetter(*map(_name_of, parts)))
 
 
 _place_of = reader_of("meta", "url")
-
-
-class ActiveDownloads:
-    """Slot -> number of requests in it, read from the downloader at the time of the call.
-
-    Like Scrapy's own queue (scrapy/pqueues.py); to count by signals is off at one call in seven.
-    """
-
-    def __init__(self, engine: Any) -> None:
-        self._engine = engine
-
-    def active(self, slot: str, /) -> int:
-        """How many requests are in *slot*."""
-        found = self._engine.downloader.slots.get(slot)
-        return 0 if found is None else len(found.active)
-
-
-def _without_spider() -> Any:
-    """Stands in for the engine's slot when no spider is open."""
-    next_call = SimpleNamespace(schedule=bool)
-    return SimpleNamespace(
-        inprogress=frozenset(), nextcall=next_call, close_if_idle=True, close=bool
-    )
 
 
 class Engine:
@@ -118,32 +78,25 @@ class Engine:
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
         self._engine: Any = _find(crawler)
-        self._slot: Any = getattr(self._engine, "_slot", None)
         #: Whether download slots are hosts, as in Scrapy's own downloader.
         self._by_host: bool | None = None
         if isinstance(self._engine, ExecutionEngine):
-            _require(self._engine, "_start", "engine")
-            for name in ("inprogress", "nextcall", "close_if_idle", "close"):
-                _require(self._slot, name, "engine._slot")
-            _require(getattr(self._engine, "scraper", None), "enqueue_scrape", "engine.scraper")
-        elif not hasattr(self._slot, "nextcall"):
-            self._slot = _without_spider()
+            _check(self._engine)
+        self._slot: Any = getattr(self._engine, "_slot", None)
+        if not hasattr(self._slot, "nextcall"):  # no spider is open
+            self._slot = SimpleNamespace(inprogress=frozenset(), close_if_idle=True, close=bool)
+            self._slot.nextcall = SimpleNamespace(schedule=bool)
 
     @property
     def in_progress(self) -> Set[Request]:
-        """The requests that were handed out and are not done.
-
-        One is done when all output of its callback was scheduled and its items went through the
-        pipelines.
-        """
+        """Those whose output was not all scheduled yet, or whose items are in pipelines."""
         requests: Set[Request] = self._slot.inprogress
         return requests
 
     def find_parent(self) -> Request | None:
         """The request in progress whose callback, errback or download has led to this call.
 
-        Scrapy does not pass it on, but its frames have it.  To look for it takes some ten
-        microseconds: only where a request is in memory only.
+        Scrapy does not pass it on, but its frames have it: to look takes some ten microseconds.
 
         :return: ``None``: it was called from elsewhere, as by an extension.
         """
@@ -161,7 +114,7 @@ class Engine:
 
     @property
     def interactive(self) -> bool:
-        """Whether this only looks at some pages and is no crawl to resume, whatever JOBDIR says.
+        """Whether this is no crawl to resume, whatever JOBDIR says.
 
         ``scrapy shell`` does not close when it is idle; ``parse``, ``fetch``, ``view`` and
         ``check`` replace the spider's ``start()`` with their own.
@@ -171,30 +124,17 @@ class Engine:
         return is_replaced or not self._slot.close_if_idle
 
     def watch_start(
-        self,
-        on_end: Callable[[], object],
-        is_held: Callable[[], bool] = bool,
-        turns: float = math.inf,
+        self, on_end: Callable[[], object], is_held: Callable[[], bool], turns: float
     ) -> StartWatch:
-        """Wrap ``Spider.start()``, to see what it yields to the engine.
-
-        The parameters are those of :class:`StartWatch`.
-        """
+        """Wrap ``Spider.start()``; the parameters are those of :class:`StartWatch`."""
         start = getattr(self._engine, "_start", None)
         watch = StartWatch(start if hasattr(start, "__anext__") else None, on_end, is_held, turns)
         if not watch.exhausted:
             self._engine._start = watch
         return watch
 
-    def start_again(
-        self, on_end: Callable[[], object], is_held: Callable[[], bool] = bool
-    ) -> StartWatch:
-        """Run ``Spider.start()`` once more, while all else goes on.
-
-        Its items are not scraped once more.
-
-        :param on_end: called when it has ended, but never from within this call.
-        """
+    def start_again(self, on_end: Callable[[], object], is_held: Callable[[], bool]) -> StartWatch:
+        """Run ``Spider.start()`` once more, while all else goes on; without its items."""
         engine, spider = self._engine, self._engine.spider
 
         async def run() -> AsyncIterator[Any]:
@@ -216,21 +156,15 @@ class Engine:
                     # A list of a million is not to keep all else waiting.
                     await sleep(0)
             except Exception:
-                logger.error(
-                    "Error while reading start items and requests once more",
-                    exc_info=True,
-                    extra={"spider": spider},
-                )
+                text = "Error while reading start items and requests once more"
+                logger.exception(text, extra={"spider": spider})
             finally:
-                if not watch.ended:
-                    watch.ended = True
-                    on_end()
+                watch.end()
 
         deferred_from_coro(bring())
         return watch
 
     def slot_key(self, request: Request) -> str:
-        """The name of the download slot that *request* will use."""
         if self._by_host is None:
             downloader = self._engine.downloader
             is_scrapys_own = type(downloader).get_slot_key is Downloader.get_slot_key
@@ -247,15 +181,17 @@ class Engine:
         key: str = self._engine.downloader.get_slot_key(request)
         return key
 
-    def active_downloads(self) -> ActiveDownloads:
-        return ActiveDownloads(self._engine)
+    def active(self, slot: str, /) -> int:
+        """How many requests are in a download slot: signals are wrong at one call in seven."""
+        found = self._engine.downloader.slots.get(slot)
+        return 0 if found is None else len(found.active)
 
     def wake(self) -> None:
         """Make the engine ask for the next request soon."""
         self._slot.nextcall.schedule()
 
     def watch_results(self, note: Callable[[Request, Response | Failure], object]) -> None:
-        """Call *note* with each request that was downloaded and what came of it, before the spider.
+        """Call *note* with each request that the downloader is done with, before the spider's part.
 
         Not with those that a middleware has replaced, as for a retry.
         """
@@ -285,19 +221,24 @@ class Engine:
 
     @property
     def is_started(self) -> bool:
-        """Whether the engine was started, so that ``engine_stopped`` will be sent, last of all."""
+        """Whether the engine was started: ``engine_stopped`` will be sent then, last of all."""
         return getattr(self._engine, "start_time", None) is not None
 
     def call_when_stopped(self, call: Callable[[], object]) -> None:
-        """Call *call* when the engine has stopped, before ``crawl()`` returns."""
-        manager = self._crawler.signals
-
-        def stopped() -> None:
-            manager.disconnect(stopped, signals.engine_stopped)
+        """Call *call* before ``crawl()`` returns: now, if the engine was never started."""
+        if self.is_started:
+            self._call_once(call, signals.engine_stopped)
+        else:
             call()
 
-        # Nothing else refers to the scheduler by then.
-        manager.connect(stopped, signals.engine_stopped, weak=False)
+    def _call_once(self, call: Callable[[], object], signal: object) -> None:
+        manager = self._crawler.signals
+
+        def once() -> None:
+            manager.disconnect(once, signal)
+            call()
+
+        manager.connect(once, signal, weak=False)
 
     def close_spider(self, spider: Spider, reason: str) -> None:
         """Close the spider cleanly; returns before it is closed.
@@ -305,32 +246,28 @@ class Engine:
         One that is being opened sends nothing, and is closed as soon as the engine runs: only then
         are all extensions open, and only an engine that runs can be stopped.
         """
-        if self._engine.running:
-            self._begin_closing(spider, reason)
-        else:
-            self._engine.pause()
-            self._call_when_running(lambda: self._begin_closing(spider, reason))
 
-    def _begin_closing(self, spider: Spider, reason: str) -> None:
-        if hasattr(self._engine, "close_spider_async"):  # new in Scrapy 2.14
-            deferred_from_coro(self._engine.close_spider_async(reason=reason))
-        else:
-            self._engine.close_spider(spider, reason=reason)
+        def begin() -> None:
+            if hasattr(self._engine, "close_spider_async"):  # new in Scrapy 2.14
+                deferred_from_coro(self._engine.close_spider_async(reason=reason))
+            else:
+                self._engine.close_spider(spider, reason=reason)
+
+        if not self._engine.running:
+            self._engine.pause()
+        self._call_when_running(begin)
 
     def _call_when_running(self, call: Callable[[], object]) -> None:
+        def look_again() -> None:
+            self._call_when_running(call)
+
         if self._engine.running:
             call()
         elif not self.is_started:
-            manager = self._crawler.signals
-
-            def started() -> None:
-                manager.disconnect(started, signals.engine_started)
-                call_later(0, lambda: self._call_when_running(call))
-
-            manager.connect(started, signals.engine_started, weak=False)
+            self._call_once(lambda: call_later(0, look_again), signals.engine_started)
         elif self._engine.spider is not None:
             # The signal is sent just before the engine runs, and its handlers may take their time.
-            call_later(_SOON, lambda: self._call_when_running(call))
+            call_later(_SOON, look_again)
 
 
 def ignored_responses(crawler: Crawler) -> Callable[[Response], bool]:
@@ -339,11 +276,10 @@ def ignored_responses(crawler: Crawler) -> Callable[[Response], bool]:
     spider = _spider_for(check, crawler.spider)
 
     def is_ignored(response: Response) -> bool:
-        try:
+        with suppress(HttpError):
             check(response, *spider)
-        except HttpError:
-            return True
-        return False
+            return False
+        return True
 
     return is_ignored
 
@@ -357,8 +293,7 @@ def _spider_for(method: Callable[..., Any], spider: Any) -> list[Any]:
 def keep_spider_state(crawler: Crawler) -> None:
     """Keep Scrapy's SpiderState from writing its file if no job in JOBDIR is this crawl's.
 
-    The file would look newer than what was committed, or be truncated: the extension opens it for
-    writing before it notices that there is no state.
+    The file would look newer than what was committed, or be truncated.
     """
     for extension in _spider_states(crawler):
         crawler.signals.disconnect(extension.spider_closed, signals.spider_closed)
@@ -367,8 +302,7 @@ def keep_spider_state(crawler: Crawler) -> None:
 def place_spider_state(crawler: Crawler, jobdir: str, place: str | None = None) -> None:
     """Let Scrapy's SpiderState find its file even if the working directory changes.
 
-    :param jobdir: the absolute path of JOBDIR.
-    :param place: a path to that directory that stays right if it is moved, too.
+    :param place: a path to *jobdir*, which is absolute, that stays right if it is moved, too.
     """
     for extension in _spider_states(crawler):
         if extension.jobdir and str(Path(extension.jobdir).absolute()) == jobdir:
@@ -376,16 +310,12 @@ def place_spider_state(crawler: Crawler, jobdir: str, place: str | None = None) 
 
 
 def _spider_states(crawler: Crawler) -> list[SpiderState]:
-    extensions = getattr(crawler, "extensions", None)
-    found = getattr(extensions, "middlewares", ())
+    found = getattr(getattr(crawler, "extensions", None), "middlewares", ())
     return [extension for extension in found if isinstance(extension, SpiderState)]
 
 
 def prepare_crawler(spider_class: type[Spider], settings: Settings) -> Crawler:
-    """A crawler that is not run, with its addons, fingerprinter and every setting in place.
-
-    Scrapy does this at the beginning of ``Crawler.crawl()``, and offers no other way to do it.
-    """
+    """A crawler that is not run, with its addons, fingerprinter and every setting in place."""
     crawler = Crawler(spider_class, settings, init_reactor=True)
     crawler._apply_settings()
     return crawler
@@ -416,10 +346,13 @@ def _find(crawler: Crawler) -> Any:
         return None
 
 
-def _require(owner: object, name: str, path: str) -> None:
-    if not hasattr(owner, name):
-        raise UnsupportedScrapyError(
-            f"Scrapy {scrapy.__version__} has no {path}.{name}, which scrapy_altsched needs to know"
-            " when a request is done. Install a Scrapy that this version of scrapy_altsched"
-            " supports (see its README), or upgrade scrapy_altsched."
-        )
+def _check(engine: ExecutionEngine) -> None:
+    for path in _NEEDED:
+        try:
+            attrgetter(path)(engine)
+        except AttributeError:
+            raise UnsupportedScrapyError(
+                f"Scrapy {scrapy.__version__} has no engine.{path}, which scrapy_altsched needs to"
+                " know when a request is done. Install a Scrapy that this version of"
+                " scrapy_altsched supports (see its README), or upgrade scrapy_altsched."
+            ) from None

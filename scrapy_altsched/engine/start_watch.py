@@ -16,39 +16,30 @@ _HELD_FOR = 0.1
 
 
 class StartWatch:
-    """``Spider.start()``'s output on its way to the engine: what it yields, and how it ends.
+    """An iterator over what ``Spider.start()`` yields, and how it ends.
 
     :param on_end: called when nothing more will come.
     :param is_held: whether the next one has to wait, for want of memory.
-    :param turns: after how many all else gets a turn: while the engine has enough to do, Scrapy
-        takes one after the other.
-
-    A start request is recognized by identity, never by ``meta["is_start_request"]``, which retries
-    and redirects inherit.
+    :param turns: after how many all else gets a turn, which Scrapy's engine does not give.
+    :ivar needs_turn: whether all else gets a turn before the next one.
+    :ivar is_waiting: whether ``start()`` was asked for the next one and has not yielded it.
+    :ivar last: what it yielded last; ``None`` from :meth:`take` on.
+    :ivar exhausted: whether ``start()`` ran to its end, without an exception.
+    :ivar ended: whether nothing more will come, for whatever reason.
     """
 
     def __init__(
         self,
         source: AsyncIterator[Any] | None,
-        on_end: Callable[[], object] | None = None,
-        is_held: Callable[[], bool] = bool,
+        on_end: Callable[[], object],
+        is_held: Callable[[], bool],
         turns: float = math.inf,
     ) -> None:
-        self._source = source
-        self._on_end = on_end
-        self._is_held = is_held
-        self._turns = turns
-        self._since_turn = 0
-        #: Whether all else gets a turn before the next one.
-        self.needs_turn = False
-        #: Whether ``start()`` was asked for the next one and has not yielded it.
-        self.is_waiting = False
-        #: What it yielded last; ``None`` from :meth:`take` on.
+        self._source, self._on_end, self._is_held = source, on_end, is_held
+        self._turns, self._since_turn = turns, 0
+        self.needs_turn = self.is_waiting = False
         self.last: object = None
-        #: Whether ``start()`` ran to its end, without an exception.
-        self.exhausted = source is None
-        #: Whether nothing more will come, for whatever reason.
-        self.ended = source is None
+        self.exhausted = self.ended = source is None
 
     def __aiter__(self) -> StartWatch:
         return self
@@ -57,8 +48,7 @@ class StartWatch:
         assert self._source is not None
         self._since_turn += 1
         if self.needs_turn or self._since_turn >= self._turns:
-            self.needs_turn = False
-            self._since_turn = 0
+            self.needs_turn, self._since_turn = False, 0
             await sleep(0)
         while self._is_held():
             await sleep(_HELD_FOR)
@@ -67,9 +57,7 @@ class StartWatch:
             self.last = await self._source.__anext__()
         except BaseException as error:
             self.exhausted = isinstance(error, StopAsyncIteration)
-            self.ended = True
-            if self._on_end is not None:
-                self._on_end()
+            self.end()
             raise
         finally:
             self.is_waiting = False
@@ -78,8 +66,17 @@ class StartWatch:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._source, name)
 
+    def end(self) -> None:
+        """Nothing more will come."""
+        if not self.ended:
+            self.ended = True
+            self._on_end()
+
     def take(self, request: Request) -> bool:
-        """Whether *request* is what ``start()`` yielded last; true once for each request."""
+        """Whether *request* is what ``start()`` yielded last; true once for each request.
+
+        Its ``meta["is_start_request"]`` does not tell: retries and redirects inherit that.
+        """
         if request is not self.last:
             return False
         self.last = None

@@ -18,9 +18,8 @@ from scrapy.signals import (
 )
 from twisted.internet.defer import Deferred
 
-from ..crawl.clock import CrawlClock
-from ..crawl.failure import close_failed
-from ..crawl.fed import FedSpider
+from ..crawl.outcome import close_failed
+from ..crawl.setup import CrawlClock, FedSpider
 from ..engine.engine import Engine
 from ..engine.event_loop import thread_caller
 from ..errors import AltschedError, ConfigError

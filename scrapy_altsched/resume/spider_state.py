@@ -1,11 +1,9 @@
 """``spider.state``, checkpointed with the frontier.
 
-Scrapy's SpiderState extension (scrapy/extensions/spiderstate.py) reads the file ``spider.state``
-when a spider opens and writes it after the scheduler has closed.  A crawl that dies never writes
-it; then the state of the last commit is written to that file, where the extension finds it.
-
-A large state takes long to pickle and to write, and nothing else runs meanwhile.  So it is saved
-less often, and may be older than the queue after a crash.
+Scrapy's SpiderState extension reads the file ``spider.state`` when a spider opens, and writes it
+after the scheduler has closed.  A crawl that dies never writes it; then the state of the last
+commit is written there, where the extension finds it.  A large state takes long to save, and
+nothing else runs meanwhile: it is saved less often, and may be older than the queue after a crash.
 """
 
 from __future__ import annotations
@@ -46,7 +44,6 @@ class SpiderStateCheckpoint:
     """The state of one spider's crawl.
 
     :param jobdir: the directory that Scrapy's extension keeps its file in.
-    :param now: the time in seconds, monotonic.
     :param place: another path to that directory.
     """
 
@@ -62,8 +59,7 @@ class SpiderStateCheckpoint:
         self._path = Path(place or jobdir, "spider.state")
         self._spider = spider
         self._now = now
-        self._warned = False
-        self._warned_of_size = False
+        self._warned = self._warned_of_size = False
         self._notes: dict[str, bytes] = {}
         self._due_at = 0.0
         #: Seconds that the last save has taken so far.
@@ -71,13 +67,8 @@ class SpiderStateCheckpoint:
         #: When the notes were handed out for a commit, if that has not written them yet.
         self._handed_out_at: float | None = None
         #: The file's checksum, and its time when that was computed.
-        self._checksum = _NO_FILE.decode()
-        self._time = _NO_FILE
-
-    @property
-    def state(self) -> ResumeState:
-        """For the commits of a crawl."""
-        return ResumeState(
+        self._checksum = self._time = _NO_FILE
+        self.state = ResumeState(
             capture=self.notes,
             restore=lambda note: self.restore(note(STATE), note(FILE)),
             outlives_job=True,
@@ -106,10 +97,7 @@ class SpiderStateCheckpoint:
             ) from error
 
     def notes(self) -> dict[str, bytes]:
-        """What a commit is to store, if the spider has a state that can be pickled.
-
-        It is the current state, or that of the last time a save was due.
-        """
+        """The current state, or that of the last time a save was due, if it can be pickled."""
         if self._now() >= self._due_at:
             self._save()
         if self._handed_out_at is not None:
@@ -117,14 +105,12 @@ class SpiderStateCheckpoint:
         return self._notes
 
     def note_commit(self) -> None:
-        """A commit has just written the notes that were handed out last."""
         if self._handed_out_at is not None:
             self._cost += self._now() - self._handed_out_at
             self._handed_out_at = None
             self._put_off()
 
     def flush_soon(self) -> None:
-        """Make the next notes hold the state of that time, however long that takes."""
         self._due_at = 0.0
 
     def _save(self) -> None:
@@ -146,13 +132,12 @@ class SpiderStateCheckpoint:
         else:
             if self._notes.get(STATE) != pickled:
                 self._handed_out_at = began
-                self._notes = {STATE: pickled}
-            self._notes = {**self._notes, FILE: self._describe_file()}
+            self._notes = {STATE: pickled, FILE: self._describe_file()}
         self._cost = self._now() - began
         self._put_off()
 
     def _put_off(self) -> None:
-        """Put off the next save so that saving keeps to its share of the time."""
+        """Put off the next save: saving a large state keeps to its share of the time."""
         size = len(self._notes.get(STATE, b""))
         if size <= _SMALL:
             return
@@ -165,11 +150,7 @@ class SpiderStateCheckpoint:
                 " crawl. So it is saved every %(pause).0f s and when the crawl ends, and not with"
                 " each commit: after a kill the spider gets a state that is up to that much older"
                 " than the queue. Keep less in it.",
-                {
-                    "size": size / 1e6,
-                    "cost": self._cost,
-                    "pause": pause,
-                },
+                {"size": size / 1e6, "cost": self._cost, "pause": pause},
                 extra={"spider": self._spider},
             )
 
@@ -178,11 +159,12 @@ class SpiderStateCheckpoint:
         time = self._describe_time()
         if time != self._time:
             try:
-                self._checksum = blake2b(self._path.read_bytes(), digest_size=16).hexdigest()
+                content = self._path.read_bytes()
             except OSError:
                 return _NO_FILE
+            self._checksum = blake2b(content, digest_size=16).hexdigest().encode()
             self._time = time
-        return self._checksum.encode()
+        return self._checksum
 
     def _describe_time(self) -> bytes:
         """The file's modification time (ns) and size (bytes): what earlier versions noted of it."""

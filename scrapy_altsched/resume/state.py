@@ -28,11 +28,7 @@ class ResumeState:
 
 
 class ResumeStates:
-    """The states of one run.
-
-    :param read: reads the notes of the job.
-    :param resumed: whether earlier runs ended before the job was finished.
-    """
+    """The states of one run; *resumed*: earlier ones ended before the job was finished."""
 
     def __init__(self, read: ReadNote, *, resumed: bool) -> None:
         self._read = read
@@ -46,18 +42,12 @@ class ResumeStates:
         self._states.append(state)
 
     def capture(self) -> dict[str, bytes]:
-        """The notes for the next commit."""
-        notes: dict[str, bytes] = {}
-        for state in self._states:
-            notes.update(state.capture())
-        return notes
+        return {name: note for it in self._states for name, note in it.capture().items()}
 
     def note_commit(self) -> None:
-        """A commit has stored what was captured last."""
         for state in self._states:
             state.note_commit()
 
     def note_closing(self) -> None:
-        """The next capture is the last one of this run."""
         for state in self._states:
             state.note_closing()

@@ -179,7 +179,7 @@ def test_a_crawl_that_is_done_while_its_disk_is_full_waits_and_is_not_finished(
         process.communicate(timeout=60)
         assert set(site.hits) == set(gates.graph)
         assert "Spider closed (commit_failed)" in crawl.log
-        assert "The end of this crawl could not be saved" in crawl.log
+        assert "The final commit of this crawl failed" in crawl.log
         assert "is finished" not in crawl.log
         small_disk.free(process)
         assert crawl.run() == 0

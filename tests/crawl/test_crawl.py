@@ -130,7 +130,7 @@ def refused(crawl: Crawl, sentence: str, **settings: Any) -> None:
     critical = [line for line in crawl.log.splitlines() if " CRITICAL: " in line]
     assert sentence in critical[0]
     assert "Crawled (" not in crawl.log
-    assert "could not be saved" not in crawl.log
+    assert "final commit" not in crawl.log
     assert listing(crawl.directory / "job") == before
     assert (crawl.items.read_bytes() if crawl.items.exists() else None) == items
 

@@ -6,6 +6,7 @@ import hashlib
 import logging
 import shutil
 import tempfile
+from collections import defaultdict
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,6 @@ from scrapy.utils.misc import build_from_crawler
 from scrapy.utils.test import get_crawler
 
 from scrapy_altsched import DupeFilter
-from scrapy_altsched.crawl.tally import Tally
 from scrapy_altsched.errors import ConfigError, JobdirError, JobdirLockedError, JobdirLostError
 from scrapy_altsched.frontier import Entry
 from scrapy_altsched.maintenance.opening import open_frontier
@@ -303,7 +303,7 @@ def test_a_shared_frontier_is_the_schedulers_to_close(tmp_path: Path) -> None:
     frontier = open_frontier(tmp_path, "spider")
     frontier.mark_seen(DupeFilter().fingerprint(Request("http://example.com/a")))
     dupefilter = DupeFilter()
-    dupefilter.share(frontier, Tally())
+    dupefilter.share(frontier, defaultdict(int))
     dupefilter.open()
     assert mark(dupefilter, "a", "b") == [True, False]
     dupefilter.close("finished")

@@ -128,7 +128,7 @@ def test_a_handler_of_committing_that_always_raises_ends_the_crawl_unfinished(
         crawl = Crawl(tmp_path, "troubled", f"{site.url}/0", action="committing")
         assert crawl.run(ALTSCHED_COMMIT_TIMEOUT=0.2) == 0
         assert "a handler of frontier_committing, raised a handler of the test fails" in crawl.log
-        assert "The end of this crawl could not be saved" in crawl.log
+        assert "The final commit of this crawl failed" in crawl.log
         assert "is finished" not in crawl.log
         crawl.arguments["action"] = ""
         assert crawl.run() == 0

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from scrapy import Request
 
-from scrapy_altsched.crawl.every_run import EveryRun
-
+from ..clocks import ManualClock
 from ..crash.test_crash import KILLED
 from ..crawls import ONE_BY_ONE, Crawl
 from ..engines import OURS, StandIn
@@ -123,31 +122,28 @@ def test_a_spider_that_makes_none_any_more_does_not_wait(tmp_path: Path) -> None
     crawl.scheduler.close("shutdown")
 
 
-def test_others_do_not_wait_for_ever() -> None:
-    now = 0.0
-    overdue: list[tuple[int, int]] = []
-    crawl = opened(OURS, url("x"))
-    every_run = EveryRun(
-        crawl.scheduler._session._engine,
-        crawl.scheduler._session.intake.start,
-        2,
-        10.0,
-        lambda *counts: overdue.append(counts),
-        lambda: now,
-    )
-    assert every_run.matters
-    assert every_run.holds_others()
-    every_run.add(url("login"), from_start=True)
-    request = every_run.next()
-    assert request is not None
-    crawl.engine.begin(request)
-    now = 9.9
-    assert every_run.holds_others()
-    now = 10.0
-    assert not every_run.holds_others()
-    assert not every_run.holds_others()
-    assert overdue == [(1, 1)]
-    crawl.scheduler.close("finished")
+def test_others_do_not_wait_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = ManualClock()
+    monkeypatch.setattr("scrapy_altsched.crawl.opening.CrawlClock", lambda: clock)
+    settings = {**OURS, "JOBDIR": str(tmp_path), "DOWNLOAD_TIMEOUT": 10}
+    logins = [url(f"login {number}", meta=LOGIN) for number in range(2)]
+    crawl = opened(settings, *logins, url("a"), url("b"))
+    while run(go_on(crawl)):
+        pass
+    crawl.scheduler.close("shutdown")
+    crawl = opened(settings, logins[0].copy(), url("c"))
+    assert crawl.next() is None
+    assert run(go_on(crawl))
+    login = taken(crawl)
+    clock.advance(29.9)
+    assert crawl.next() is None
+    clock.advance(0.1)
+    assert {taken(crawl).url[-1] for _ in range(2)} == {"a", "b"}
+    assert caplog.text.count("1 are still in flight and 1 did not come from start()") == 1
+    crawl.engine.end(login)
+    crawl.scheduler.close("shutdown")
 
 
 def test_a_false_key_is_none() -> None:

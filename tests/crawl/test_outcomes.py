@@ -12,7 +12,8 @@ import pytest
 from scrapy import Request, Spider
 from scrapy.http import Response
 
-from scrapy_altsched.crawl.outcome import HOPELESS, Outcome, judge
+from scrapy_altsched.crawl.outcome import Outcome, judge
+from scrapy_altsched.crawl.traffic import HOPELESS
 from scrapy_altsched.frontier import Counts, Entry
 from scrapy_altsched.maintenance.opening import open_frontier
 from scrapy_altsched.maintenance.repair import accept_loss

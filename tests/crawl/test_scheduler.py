@@ -368,7 +368,7 @@ def test_an_asynchronous_handler_is_refused(
     stand_in.scheduler.enqueue_request(page(1))
     assert "is asynchronous" in caplog.text
     stand_in.scheduler.close("finished")
-    assert "could not be saved" in caplog.text
+    assert "final commit of this crawl failed" in caplog.text
 
 
 def test_commits_that_go_on_failing_close_the_spider(tmp_path: Path) -> None:
@@ -514,7 +514,7 @@ def test_a_deleted_jobdir_closes_the_spider(
     assert stand_in.engine.closed_with == "jobdir_lost"
     assert "was deleted or replaced" in caplog.text
     stand_in.scheduler.close("jobdir_lost")
-    assert "could not be saved" in caplog.text
+    assert "final commit of this crawl failed" in caplog.text
     assert not (tmp_path / "job").exists()
 
 

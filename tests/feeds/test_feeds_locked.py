@@ -314,7 +314,7 @@ def test_a_lock_on_a_file_that_was_deleted_meanwhile_is_not_one(
 def test_a_refused_run_leaves_the_job_as_it_was(tmp_path: Path, reason: str) -> None:
     run = Run(tmp_path, LINES)
     is_finished = reason == "finished"
-    run.stand_in.scheduler._session.intake.start.exhausted = is_finished
+    run.stand_in.scheduler._session.traffic.start.exhausted = is_finished
     run.items({"a": 1}).end(reason)
     with (tmp_path / "items.jsonl").open("ab") as other:
         fcntl.flock(other, fcntl.LOCK_EX)

@@ -317,7 +317,7 @@ def test_what_cannot_be_written_at_the_end_is_reported_and_is_no_success(
     assert "The last 9 bytes of the feed" in message
     assert "No space left on device" in message
     assert "to crawl these pages again" in message
-    assert "The end of this crawl could not be saved" in caplog.text
+    assert "The final commit of this crawl failed" in caplog.text
     again = Run(tmp_path, LINES)
     assert again.stand_in.scheduler.resumed
     again.end()

@@ -16,7 +16,7 @@ import pytest
 from scrapy import Request, Spider
 from scrapy.extensions.spiderstate import SpiderState
 
-from scrapy_altsched.crawl.clock import CrawlClock
+from scrapy_altsched.crawl.setup import CrawlClock
 from scrapy_altsched.errors import JobdirError
 from scrapy_altsched.frontier.clock import Clock
 from scrapy_altsched.frontier.options import SYSTEM_CLOCK

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import wraps
 
 from scrapy_altsched.crawl.committer import Committer
-from scrapy_altsched.crawl.handout import Handout
 from scrapy_altsched.crawl.session import Session
+from scrapy_altsched.crawl.traffic import Traffic
 from scrapy_altsched.feeds import FileStorage
 from scrapy_altsched.feeds.open_files import OpenFiles
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
@@ -54,7 +54,7 @@ STEPS = {
     "a lease": Step(LocalFrontier, "lease"),
     "recording a lease": Step(LeaseLog, "note"),
     "a response": Step(LocalFrontier, "note_response"),
-    "handing out a request": Step(Handout, "_take"),
+    "handing out a request": Step(Traffic, "_take"),
     "the end of a request": Step(LocalFrontier, "finish"),
     # At a commit
     "a commit": Step(Committer, "_commit"),

@@ -1,0 +1,261 @@
+"""Every request of a crawl: accepted or refused on its way in, and handed out on its way out."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..engine.start_watch import StartWatch
+from ..errors import CodecError
+from ..frontier import Frontier, Lease, Verdict, Waiting
+from ..frontier.dead_letter import Cause, DeadLetter
+from ..inflection import inflect
+from ..requests.entries import RequestEntry
+from ..requests.meta_keys import EVERY_RUN
+from . import messages
+from .committer import Committer
+from .every_run import EveryRun
+from .in_progress import InProgress
+from .outcome import DeadLetters
+from .setup import Setup, has_fed_starts
+
+if TYPE_CHECKING:
+    from scrapy import Request
+
+#: Start requests after which a worker hears its server's answers, and any crawl that skips them
+#: goes on with all else.
+START_TURNS = 100
+#: How many of the start requests that were skipped last are crawled again.
+_AGAIN = 100
+#: Seconds for which nothing but a waiting ``start()`` is left before they are.  The engine, which
+#: then asks for a request every 5 seconds, has this looked at.
+_PATIENCE = 1.0
+#: Requests handed out between updates of the stats: each stat costs as much as a look-up.
+_UPDATE_STATS_EVERY = 64
+#: Reason for closing a spider if no request can be restored, and after how many.
+_RESTORE_FAILED = "restore_failed"
+HOPELESS = 100
+
+
+class SkippedStarts:
+    """The start requests that this run has skipped, as earlier runs accepted them.
+
+    A ``start()`` that goes on only when its first page is there would wait for ever then.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self.count = 0
+        self._last: deque[Request] = deque(maxlen=_AGAIN)
+        self._stuck_since: float | None = None
+        #: Whether the user was told that there are none to crawl again.
+        self._is_told = False
+
+    def note(self, request: Request) -> None:
+        self.count += 1
+        self._last.append(request)
+        self._stuck_since = None
+
+    def is_awaited(self, *, is_stuck: bool) -> bool:
+        """Whether ``start()`` seems to wait for a page that was refused.
+
+        It is true once for each wait as long as there are any to crawl again, and once more.
+        """
+        if not is_stuck or (self._is_told and not self._last):
+            self._stuck_since = None
+        elif self._stuck_since is None:
+            self._stuck_since = self._now()
+        elif self._now() - self._stuck_since >= _PATIENCE:
+            self._stuck_since = math.inf
+            return True
+        return False
+
+    def take(self) -> list[Request]:
+        """Those that are to be crawled again: the last ones that were not taken yet."""
+        taken = list(self._last)
+        self._last.clear()
+        self._is_told = not taken
+        return taken
+
+
+class Traffic:
+    """Accepts requests, or refuses them, and hands them out.
+
+    :ivar start: the output of ``Spider.start()``; *refused_starts*: how many of it were refused.
+    :ivar is_isolating: whether the frontier has just leased, alone, a request that may have killed
+        the process.
+    """
+
+    # At most 29 attributes: CPython 3.11 reads those of larger objects slowly.
+    def __init__(
+        self,
+        setup: Setup,
+        frontier: Frontier,
+        start: StartWatch,
+        every_run: EveryRun,
+        in_progress: InProgress,
+        committer: Committer,
+        dead_letters: DeadLetters,
+        update_stats: Callable[[], None],
+    ) -> None:
+        self._frontier, self._is_durable = frontier, frontier.job.durable
+        self._add, self._lease = frontier.add, frontier.lease
+        self.start, self._every_run = start, every_run
+        self._in_progress, self._committer = in_progress, committer
+        self._dead_letters, self._update_stats = dead_letters, update_stats
+        self._engine, self._spider = setup.engine, setup.spider
+        self._df, self._identity, self._entries = setup.dupefilter, setup.identity, setup.entries
+        self._reports, self._tally = setup.reports, setup.tally
+        self._has_fed_starts = has_fed_starts(setup.spider)
+        self._skipped = SkippedStarts(setup.clock.monotonic)
+        self.refused_starts = 0
+        self._done_at_open = frontier.counts().done
+        #: Whether the spider is being closed because none of its requests can be restored.
+        self._is_hopeless = False
+        self.is_isolating = False
+
+    def enqueue(self, request: Request) -> bool:
+        """Accept *request*, unless it is a duplicate; whether it was accepted."""
+        start = self.start
+        from_start = request is start.last and start.take(request)
+        unique = not request.dont_filter
+        identity = self._identity
+        page = identity.page_of(request)
+        if page is None:
+            if EVERY_RUN in request.meta and self._add_every_run(request, from_start):
+                return True
+            if identity.is_refused is not None:
+                if unique and identity.is_refused(request):
+                    self.refused_starts += from_start
+                    self._df.log(request, self._spider)
+                    return False
+                unique = False
+        elif unique and not from_start and (page in identity.newest or identity.is_recent(page)):
+            self._df.log(request, self._spider)
+            return False
+        fingerprint = identity.of(request, page)
+        skips = from_start and not self._has_fed_starts
+        verdict = self._add(RequestEntry(fingerprint, request, unique, skips, self._entries))
+        if page is not None and unique and verdict is not Verdict.STARTED:
+            identity.remember(page)
+        if verdict is Verdict.UNDECIDED:
+            return True
+        if verdict is Verdict.ADDED:
+            if self._is_durable:
+                # If no parent would bring it back, commit without delay.
+                self._committer.commit_if_due(urgent=not self._in_progress.is_any_left())
+            return True
+        self.note_refusal(request, verdict, from_start)
+        return False
+
+    def _add_every_run(self, request: Request, from_start: bool) -> bool:
+        """Accept *request* if every run has to make it, by its meta key; whether it does."""
+        if not request.meta[EVERY_RUN]:
+            return False
+        self._every_run.add(request, from_start=from_start)
+        self._tally["scheduler/enqueued/memory"] += 1
+        self._tally["scheduler/enqueued"] += 1
+        return True
+
+    def note_refusal(self, request: Request, verdict: Verdict, from_start: bool) -> None:
+        self.refused_starts += from_start
+        if verdict is Verdict.SEEN:
+            self._df.log(request, self._spider)
+            return
+        self._tally["altsched/start/skipped"] += 1
+        self._skipped.note(request)
+        if self._skipped.count % START_TURNS == 0:
+            # To skip hundreds of thousands must not keep pages and signals waiting.
+            self.start.needs_turn = True
+
+    def _free_start(self, *, is_idle: bool) -> None:
+        """Crawl start requests that were skipped if nothing but a waiting ``start()`` can go on."""
+        if not self._skipped.is_awaited(is_stuck=is_idle and self.start.is_waiting):
+            return
+        requests = self._skipped.take()
+        if not requests:
+            count = self.refused_starts
+            were = "One of its requests was", f"{count} of its requests were"
+            self._reports.log(messages.START_WAITS, refused=inflect(count, *were))
+            return
+        count = len(requests)
+        last = inflect(count, "request", f"{count} requests")
+        self._reports.log(messages.SKIPPED_AGAIN, count=count, last=last)
+        for request in requests:
+            fingerprint = self._identity.of(request, self._identity.page_of(request))
+            self._add(RequestEntry(fingerprint, request, False, False, self._entries))
+        self._engine.wake()
+
+    def note_start_end(self) -> None:
+        """``start()`` has ended: say how many of its requests were skipped, if any were."""
+        self._reports.log(messages.SKIPPED_STARTS, count=self._skipped.count)
+
+    def next_request(self) -> Request | None:
+        """The next request, or ``None``: nothing is pending, or nothing is ready yet."""
+        in_progress, committer = self._in_progress, self._committer
+        if in_progress.has_changed():
+            in_progress.reap()
+            if self._tally.get("scheduler/dequeued", 0) >= _UPDATE_STATS_EVERY:
+                self._update_stats()
+        if self._is_durable:
+            committer.commit_if_due()
+        if self._every_run.matters:
+            first = self._every_run.next()
+            if first is not None:
+                self._tally["scheduler/dequeued/memory"] += 1
+                self._tally["scheduler/dequeued"] += 1
+                return first
+            if self._every_run.holds_others():
+                return None
+        lease_next, gate, outage = self._lease, self._engine, committer.outage
+        while not self._is_hopeless:
+            lease = lease_next(gate)
+            if isinstance(lease, Waiting):
+                if lease is Waiting.UNREACHABLE or not in_progress.reap():
+                    break
+                continue
+            if self.is_isolating:
+                # If it kills the process, nothing else should have to be crawled again.
+                self.is_isolating = False
+                committer.commit_all()
+            if outage.unreadable:
+                outage.unreadable = False
+            request = self._take(lease)
+            if request is not None:
+                return request
+        self._update_stats()
+        if self.refused_starts and self._is_durable and not self.start.ended:
+            pending = self._frontier.pending + self._every_run.pending
+            self._free_start(is_idle=not self._engine.in_progress and not pending)
+        return None
+
+    def _take(self, lease: Lease) -> Request | None:
+        """The request of *lease*; ``None``: it cannot be restored, and is a dead letter now."""
+        try:
+            request = self._entries.restore(lease.entry)
+        except CodecError as error:
+            self._give_up(lease, error)
+            return None
+        self._in_progress.add(request, lease)
+        return request
+
+    def _give_up(self, lease: Lease, error: CodecError) -> None:
+        """Make a dead letter of a request that cannot be restored.
+
+        If none of many can, the spider's code has changed: the rest is kept until that is fixed.
+        """
+        entry, payload = lease.entry, lease.entry.payload or b""
+        why = DeadLetter(str(error), Cause.UNRESTORABLE)
+        self._frontier.dead_letter(lease, why)
+        self._dead_letters.note(entry.fingerprint, payload, why)
+        failed = self._dead_letters.failed_here
+        if failed == 1:
+            url = self._entries.url_of(payload) or "an unknown URL"
+            self._reports.log(messages.UNRESTORABLE, url=url, error=error)
+        counts = self._frontier.counts()
+        if failed >= HOPELESS and counts.done + counts.leased == self._done_at_open:
+            self._is_hopeless = True
+            self._reports.log(messages.HOPELESS, count=failed, reason=_RESTORE_FAILED)
+            self._engine.close_spider(self._spider, _RESTORE_FAILED)
