@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..inflection import inflect
-from .job import make_console
-from .server import add_key, find_crawl
+from .target import add_key as add_arguments
+from .target import find_crawl, make_console
 
 if TYPE_CHECKING:
     import argparse
 
     from .project import Project
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """See :mod:`scrapy_altsched.command`."""
-    add_key(parser)
+__all__ = ["add_arguments", "run"]
 
 
 def run(arguments: argparse.Namespace, project: Project) -> int:
@@ -29,7 +26,6 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     """
     accepted = find_crawl(project, arguments.key).drop()
     requests = inflect(accepted, "request")
-    make_console().print(
-        f"The shared crawl {arguments.key!r} is deleted, with {accepted:,} {requests}."
-    )
+    text = f"The shared crawl {arguments.key!r} is deleted, with {accepted:,} {requests}."
+    make_console().print(text)
     return 0

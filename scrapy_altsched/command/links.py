@@ -28,22 +28,23 @@ def read_links(path: Path) -> Iterator[str]:
         with gzip.open(path) if is_compressed else path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
-                if not text:
-                    continue
-                if has_pages:
+                if text and has_pages:
                     yield from _links_of_page(text)
-                else:
+                elif text:
                     yield text
     except gzip.BadGzipFile:
-        raise InputError(f"{path} is not a gzip file, though its name ends in .gz.") from None
+        problem = " is not a gzip file, though its name ends in .gz"
     except (EOFError, zlib.error):
-        raise InputError(f"{path} is damaged or truncated.") from None
+        problem = " is damaged or truncated"
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}.") from None
+        problem = f" cannot be read: {error.strerror}"
     except UnicodeDecodeError:
-        raise InputError(f"{path}, line {number}: this is not UTF-8.") from None
+        problem = f", line {number}: this is not UTF-8"
     except ValueError as error:
-        raise InputError(f"{path}, line {number}: {error}.") from None
+        problem = f", line {number}: {error}"
+    else:
+        return
+    raise InputError(f"{path}{problem}.")
 
 
 def _links_of_page(text: str) -> Iterator[str]:

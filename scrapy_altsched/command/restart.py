@@ -9,18 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..requests.made_by import are_sha1
-from .job import make_console
-from .server import add_key, find_crawl
+from .target import add_key as add_arguments
+from .target import find_crawl, make_console
 
 if TYPE_CHECKING:
     import argparse
 
     from .project import Project
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """See :mod:`scrapy_altsched.command`."""
-    add_key(parser)
+__all__ = ["add_arguments", "run"]
 
 
 def run(arguments: argparse.Namespace, project: Project) -> int:
@@ -29,7 +26,6 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     :raises AltschedError: there is no such crawl, or the server cannot be used.
     """
     find_crawl(project, arguments.key).restart(are_sha1)
-    make_console().print(
-        f"The shared crawl {arguments.key!r} starts again from nothing with the next worker."
-    )
+    text = f"The shared crawl {arguments.key!r} starts again from nothing with the next worker."
+    make_console().print(text)
     return 0

@@ -82,7 +82,7 @@ def open_session(scheduler: Scheduler, own_filter: DupeFilter | None) -> Session
         if identity.is_refused is not None and type(df) is not BaseDupeFilter:
             reports.log_foreign_filter(df)
     tally = Tally()
-    codec = _codec_of(config, spider, jobdir)
+    codec = codec_of(config, spider, jobdir)
     setup = Setup(
         crawler=crawler,
         spider=spider,
@@ -136,7 +136,8 @@ def _identify(
     return identity, note
 
 
-def _codec_of(config: Config, spider: Spider, jobdir: str | None) -> Codec | None:
+def codec_of(config: Config, spider: Spider, jobdir: str | None) -> Codec | None:
+    """What makes bytes of a crawl's requests; ``None``: they live in memory only."""
     if config.shared:
         from ..frontier.shared.additions import MOST_BYTES
         from ..requests.portable import PortableCodec

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import StoreDamagedError
-from ..frontier.queue.order import Order
 from ..frontier.store.records import DAMAGE, ORPHANS, Counters, describe_orphans
 from ..frontier.store.rows import Rows
 from ..frontier.store.states import PENDING, UNQUEUED, State
 from ..inflection import inflect
+from .rewriter import order_of
 
 #: Payload of a request -> what is wrong with it, as a clause; ``None``: nothing.
 Inspect = Callable[[bytes], str | None]
-#: Name and rows of a family -> the rows; for whoever shows progress.
+#: Name and rows of a family -> the rows; it may show progress.
 Follow = Callable[[str, Iterable[Any]], Iterable[Any]]
 
 #: How many sentences of one kind are written out; of the others there is the number.
@@ -30,43 +30,41 @@ class Remedy(enum.Enum):
 
     #: A repair.
     REPAIR = enum.auto()
-    #: To do without what a repair could not keep.
-    ACCEPT_LOSS = enum.auto()
     #: The next run of the crawl, which continues from an earlier commit.
     RESUME = enum.auto()
-    #: A spider that has what its requests name: their callbacks, above all.
-    RESTORE_CODE = enum.auto()
+    #: To do without what a repair could not keep.
+    ACCEPT_LOSS = enum.auto()
     #: To have dead letters crawled again.
     REQUEUE = enum.auto()
+    #: A spider that has what its requests name: their callbacks, above all.
+    RESTORE_CODE = enum.auto()
+    #: None: another program has changed what a server keeps.
+    NONE = enum.auto()
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that is wrong with a store.
-
-    :ivar sentence: what it is.
-    :ivar remedy: what helps.
-    """
+    """Something that is wrong with a job: a sentence, and what helps."""
 
     sentence: str
     remedy: Remedy = Remedy.REPAIR
 
 
 def audit(
-    rows: Rows, inspect: Inspect | None = None, follow: Follow | None = None
+    rows: Rows, inspect: Inspect = lambda _: None, follow: Follow = lambda _, rows: rows
 ) -> list[Problem]:
     """Verify every invariant, and every checksum, of a store without uncommitted changes.
 
     :return: one problem for each invariant that does not hold.
     :raises StoreError: it could not be read, for another reason than damage.
     """
-    return _Audit(rows, inspect, follow or (lambda _, rows: rows)).run()
+    return _Audit(rows, inspect, follow).run()
 
 
 class _Audit:
-    def __init__(self, rows: Rows, inspect: Inspect | None, follow: Follow) -> None:
+    def __init__(self, rows: Rows, inspect: Inspect, follow: Follow) -> None:
         self._rows = rows
-        self._inspect = inspect or (lambda _: None)
+        self._inspect = inspect
         self._follow = follow
         self._counters = Counters()
         #: Whether the store is what a repair could keep of another one.
@@ -77,26 +75,26 @@ class _Audit:
         self._counts: Counter[str] = Counter()
 
     def run(self) -> list[Problem]:
+        rows = self._rows
         self._check_meta()
         held = self._check_pending()
         self._check_slots(held)
-        with self._reading("seen"):
-            for _ in self._follow("seen", self._rows.seen()):
-                pass
-        with self._reading("suspects"):
-            for _ in self._rows.suspects():
-                pass
+        for family, found in (
+            ("seen", self._follow("seen", rows.seen())),
+            ("suspects", rows.suspects()),
+        ):
+            with self._reading(family):
+                for _ in found:
+                    pass
         self._check_started()
         for state in UNQUEUED:
             self._check_unqueued(state)
         self._check_counters(held.total())
-        found: list[Problem] = []
         for kind, problems in self._problems.items():
-            found += problems
             more = self._counts[kind] - len(problems)
             if more:
-                found.append(Problem(f"And {more:,} more: {kind}.", problems[0].remedy))
-        return found
+                problems.append(Problem(f"And {more:,} more: {kind}.", problems[0].remedy))
+        return [problem for problems in self._problems.values() for problem in problems]
 
     def _add(self, kind: str, sentence: str, remedy: Remedy = Remedy.REPAIR) -> None:
         self._counts[kind] += 1
@@ -116,19 +114,18 @@ class _Audit:
         return self._unread.isdisjoint(families)
 
     def _check_meta(self) -> None:
+        rows = self._rows
         with self._reading("meta"):
-            damage = self._rows.notes().get(DAMAGE)
-            if damage:
+            if damage := rows.notes().get(DAMAGE):
                 text = f"Requests may be missing: {damage.decode()}"
                 self._add("losses", text, Remedy.ACCEPT_LOSS)
                 self._was_repaired = True
-            self._counters = self._rows.counters()
-            orphans = describe_orphans(self._counters, self._rows.note(ORPHANS))
-            if orphans is not None:
+            self._counters = rows.counters()
+            if orphans := describe_orphans(self._counters, rows.note(ORPHANS)):
                 self._add("losses", orphans, Remedy.ACCEPT_LOSS)
-            if self._rows.identity() is None:
+            if rows.identity() is None:
                 self._add("identities", "The store has no identity.")
-            if lost := self._rows.describe_lost_commits():
+            if lost := rows.describe_lost_commits():
                 self._add("commits", f"The store {lost}")
 
     def _check_pending(self) -> Counter[int]:
@@ -138,8 +135,7 @@ class _Audit:
         unseen = 0
         order = None
         with self._reading("meta"):
-            stored = rows.note("order")
-            order = Order.parse(stored.decode()) if stored is not None else None
+            order = order_of(rows)
         with self._reading("pending"):
             for key, value in self._follow("pending", rows.pending()):
                 held[int.from_bytes(key[:8], "big")] += 1
@@ -155,8 +151,7 @@ class _Audit:
                         "pending requests with such numbers",
                         f"{name} has a number that is not assigned yet.",
                     )
-                reason = self._inspect(entry.payload or b"")
-                if reason is not None:
+                if reason := self._inspect(entry.payload or b""):
                     self._add(
                         "pending requests that cannot be restored",
                         f"{name}: {reason}.",
@@ -187,9 +182,7 @@ class _Audit:
                         f"Slot {name!r} should hold {count} {inflect(count, 'request')} and holds"
                         f" {held[slot_id]}.",
                     )
-        if not self._can_compare("slots"):
-            return
-        for slot_id, count in held.items():
+        for slot_id, count in held.items() if self._can_compare("slots") else ():
             if slot_id not in named:
                 self._add(
                     "slots without a name",
@@ -224,9 +217,7 @@ class _Audit:
 
     def _check_counters(self, pending: int) -> None:
         counters = self._counters
-        if not self._can_compare("meta"):
-            return
-        if not self._can_compare("pending"):
+        if not self._can_compare("meta", "pending"):
             return
         if counters.finished and pending:
             self._add("numbers", f"The job is marked as finished, with {pending} pending.")

@@ -1,28 +1,26 @@
-"""Importing requests that another scheduler has stored, all or none.
+"""Importing requests that another scheduler has stored.
 
 A new store gets them before it has its name (see
 :class:`~scrapy_altsched.frontier.store.journal.Journal`): it is there with all of them, or not
-there.  A store that is there already gets them beside what it has (see :mod:`.rewriter`).
-
+there.  A store that is there already gets them in addition to what it has (see :mod:`.rewriter`).
 The batch that makes it true notes what was imported, so that nothing is imported twice.
+
+A frontier that is open gets them as a crawl would add them, which may be done again.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from ..errors import JobdirError
+from ..frontier.contract import Frontier, Verdict
 from ..frontier.dead_letter import DeadLetter
 from ..frontier.entry import Entry
 from ..frontier.queue.order import Order
-from ..frontier.store.records import (
-    DAMAGE,
-    add_damage,
-    encode_claim,
-)
+from ..frontier.store.records import DAMAGE, add_damage, encode_claim
 from ..frontier.store.runs import Components, Runs
 from ..frontier.store.states import DEAD, encode_value
 from ..frontier.store.store import Store
@@ -30,6 +28,8 @@ from .rewriter import Rewriter
 
 #: Name of the note.
 _NOTE = "imported"
+#: What is added to an open frontier before it is waited for.
+_PORTION = 2_000
 
 
 @dataclass(slots=True)
@@ -92,12 +92,12 @@ class Source(Protocol):
 def import_job(
     store: Store, source: Source, order: Order, components: Components, *, is_new: bool
 ) -> None:
-    """Write into *store* what *source* holds and was not imported before.
+    """Write into *store* what *source* holds and was not imported before: all of it or nothing.
 
-    What *store* itself has seen beside a queue of *source* is believed only if *source* is.
+    What *store* itself has seen of a queue of *source* is believed only if *source* is.
 
     :param components: those of the run that begins.
-    :param is_new: whether nobody will know *store* unless this succeeds.
+    :param is_new: whether *store* is discarded unless this succeeds.
     :raises JobdirError: it cannot be read, or not be mixed with what *store* holds.
     :raises StoreError: a write failed.
     """
@@ -174,7 +174,7 @@ class _Import:
             self.imported.dead += 1
         self._flush_if_full()
 
-    def drop(self, fingerprints: Iterable[bytes]) -> None:
+    def drop(self, fingerprints: Iterator[bytes]) -> None:
         """Unmark fingerprints that were seen."""
         for fingerprint in fingerprints:
             self.imported.dropped += 1
@@ -233,3 +233,39 @@ class _Import:
         elif imported.pending:
             counters.finished = False
         self._rewriter.finish()
+
+
+def add_all(frontier: Frontier, source: Source, count_refused: Callable[[], int]) -> Imported:
+    """Add what *source* holds to an open frontier; requests that are dead are only counted.
+
+    If it is interrupted it may be done again: what is filtered is not added twice.
+
+    :param count_refused: how many requests the frontier has refused since, by its events.
+    :raises StoreError: some of it could not be added.
+    """
+    imported = Imported()
+
+    def wait() -> None:
+        while not frontier.commit(wait=True):
+            pass
+
+    for number, (entry, why) in enumerate(source.requests(), 1):
+        if why is not None:
+            imported.dead += 1
+        elif frontier.add(entry) in (Verdict.ADDED, Verdict.UNDECIDED):
+            imported.pending += 1
+        else:
+            imported.duplicates += 1
+        if not number % _PORTION:
+            wait()
+    for number, fingerprint in enumerate(source.fingerprints(), 1):
+        imported.done += not frontier.mark_seen(fingerprint)
+        if not number % _PORTION:
+            wait()
+    wait()
+    # It must not have changed while it was read.
+    source.parts()
+    refused = count_refused()
+    imported.pending -= refused
+    imported.duplicates += refused
+    return imported

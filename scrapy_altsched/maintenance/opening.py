@@ -15,11 +15,7 @@ from ..frontier.shared.record import refuse_worker
 from ..frontier.store.journal import Journal
 from ..frontier.store.store import Store
 from .importing import Source, import_job
-from .reorder import reorder
-
-_REFUSED = (
-    "Set ALTSCHED_SHARED = True to go on with it, or another JOBDIR for a crawl of one machine."
-)
+from .reorder import Locate, reorder
 
 
 def open_frontier(
@@ -27,7 +23,7 @@ def open_frontier(
     owner: str,
     options: Options | None = None,
     *,
-    locate: Callable[[bytes], tuple[str, bool]] | None = None,
+    locate: Locate | None = None,
     source: Source | None = None,
     check: Callable[[], None] | None = None,
     on_event: OnEvent = ignore_events,
@@ -36,12 +32,11 @@ def open_frontier(
 
     :param path: the job directory, or ``None``.
     :param owner: the spider's name.
-    :param locate: payload -> (download slot, whether a start request); asked when a job is
-        resumed in another order than it was stored in.
+    :param locate: asked when a job is resumed in another order than it was stored in.
     :param source: what another scheduler has stored in the directory, to be imported.
     :param check: called when the directory is this process's, before a run begins.  The job is as
         it was if this raises.
-    :param on_event: told of what nobody asked for, from within calls to the frontier.
+    :param on_event: receives unsolicited events, from within calls to the frontier.
     :raises JobdirError: the directory cannot be used, or *source* not be imported; nothing in it
         was changed.
     :raises StoreError: the store in it does not open.
@@ -56,7 +51,12 @@ def open_frontier(
 
     journal = Journal(path, owner, fill)
     try:
-        refuse_worker(journal, journal.jobdir.path, _REFUSED)
+        refuse_worker(
+            journal,
+            journal.jobdir.path,
+            "Set ALTSCHED_SHARED = True to go on with it, or another JOBDIR for a crawl of one"
+            " machine.",
+        )
         if check is not None:
             check()
         fill(journal, is_new=False)

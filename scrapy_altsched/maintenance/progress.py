@@ -5,18 +5,19 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.progress import Progress
 
 logger = logging.getLogger(__name__)
 
 _LOG_EVERY = 10.0  # seconds
 #: Steps between two looks at the clock.
 _STRIDE = 1_000
+_Row = TypeVar("_Row")
 
 
 @contextmanager
@@ -26,27 +27,43 @@ def progress(title: str, total: int) -> Iterator[Callable[[], None]]:
     :param total: how many steps it has.
     :return: a function to call after each step.
     """
-    if sys.stderr is not None and sys.stderr.isatty():
-        with _bar(title, total) as show:
-            yield _strided(show)
-    else:
+    if not _is_watched():
         yield _strided(_lines(title, total))
+        return
+    from rich.progress import MofNCompleteColumn, TimeRemainingColumn
+
+    with _bar(MofNCompleteColumn(), TimeRemainingColumn()) as bar:
+        task = bar.add_task(title, total=total)
+        yield _strided(lambda done: bar.update(task, completed=done))
+        bar.update(task, completed=total)
 
 
-def watched() -> Console:
-    """Standard error, for a bar of rich; quiet if nobody is there to see it.
+def follow(title: str, rows: Iterable[_Row]) -> Iterator[_Row]:
+    """The same *rows*; a terminal shows how many of them were read, and nothing afterwards."""
+    if not _is_watched():
+        yield from rows
+        return
+    from rich.progress import TextColumn, TimeElapsedColumn
 
-    To disable the bar is not enough: rich had even such a bar end with an empty line
-    (https://github.com/Textualize/rich/pull/3905).
-    """
+    count = TextColumn("{task.completed:,}")
+    with _bar(count, TimeElapsedColumn(), transient=True) as bar:
+        yield from bar.track(rows, description=title)
+
+
+def _is_watched() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+def _bar(*columns: Any, transient: bool = False) -> Progress:
     from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
 
+    title = TextColumn("{task.description}")
     console = Console(stderr=True)
-    console.quiet = not console.is_terminal
-    return console
+    return Progress(title, BarColumn(), *columns, console=console, transient=transient)
 
 
-def _strided(show: Callable[[int], None]) -> Callable[[], None]:
+def _strided(show: Callable[[int], object]) -> Callable[[], None]:
     done = 0
 
     def step() -> None:
@@ -56,24 +73,6 @@ def _strided(show: Callable[[int], None]) -> Callable[[], None]:
             show(done)
 
     return step
-
-
-@contextmanager
-def _bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
-        task = bar.add_task(title, total=total)
-        yield lambda done: bar.update(task, completed=done)
-        bar.update(task, completed=total)
 
 
 def _lines(title: str, total: int) -> Callable[[int], None]:

@@ -8,7 +8,6 @@ Of a request that is done only its fingerprint is stored, of which nothing can b
 
 from __future__ import annotations
 
-from collections import ChainMap
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,11 +15,7 @@ from dataclasses import dataclass, field
 from ..errors import CodecError
 from ..frontier.entry import Entry
 from ..frontier.store.journal import Journal
-from ..frontier.store.records import (
-    Batch,
-    Suspicion,
-    encode_claim,
-)
+from ..frontier.store.records import Suspicion, encode_claim
 from ..frontier.store.states import UNQUEUED, State, decode_value, encode_value
 from ..frontier.suspects import judge
 from .rewriter import Rewriter
@@ -75,10 +70,10 @@ class _Refingerprinting:
         self._make = make
         self._progress = progress
         self._rewriter = Rewriter(journal)
-        self._names = {slot_id: name for slot_id, _, name in journal.slots()}
-        last_run = journal.counters().run
-        self._suspects = judge(dict(journal.suspects()), journal.leases.read(last_run))
-        self._outcome = Refingerprinted(done=journal.counters().done)
+        self._final = self._rewriter.final
+        counters = self._final.counters
+        self._suspects = judge(dict(journal.suspects()), journal.leases.read(counters.run))
+        self._outcome = Refingerprinted(done=counters.done)
         #: New fingerprints of all pending requests, in the order of their keys.
         self._made: list[bytes] = []
         #: New fingerprint of unique requests -> key of the one that is next in order.
@@ -91,31 +86,30 @@ class _Refingerprinting:
         self._others_moved: dict[bytes, bytes] = {}
 
     def run(self, notes: dict[str, bytes]) -> Refingerprinted:
-        final = self._rewriter.final
-        final.notes.update(notes)
+        self._final.notes.update(notes)
         self._read_pending()
         for state in UNQUEUED:
-            self._read_unqueued(state, final)
+            self._read_unqueued(state)
         if self._outcome.changed:
             self._write_pending()
-            self._move_seen(final)
-            self._move_suspects(final)
-            self._move_claims(final)
+            # What is deleted and put is there in the end; what is kept is there.
+            self._final.forgotten += self._moved
+            self._final.seen += [new for new in self._first if new not in self._kept]
+            self._move_suspects()
+            self._move_claims()
         self._rewriter.finish()
         if self._outcome.changed:
-            # A log that stays has old fingerprints in it: suspects that nobody will meet.
+            # A log that stays has old fingerprints in it: suspects that are never met again.
             with suppress(OSError):
-                self._journal.leases.restart(final.counters.run)
+                self._journal.leases.restart(self._final.counters.run)
         self._journal.sync()
         return self._outcome
 
     def _pending(self) -> Iterator[tuple[bytes, str, Entry]]:
         """Key, slot's name and entry of each pending request."""
-        for key, value in self._journal.pending():
-            name = self._names.get(int.from_bytes(key[:8], "big"))
-            if name is not None:
-                self._progress()
-                yield key, name, decode_value(value)
+        for key, name, value in self._rewriter.pending():
+            self._progress()
+            yield key, name, decode_value(value)
 
     def _renew(self, entry: Entry) -> bytes:
         """The new fingerprint of a request."""
@@ -125,12 +119,11 @@ class _Refingerprinting:
         except CodecError:
             self._outcome.unreadable += 1
             new = old
-        if new == old:
-            if entry.unique:
-                self._kept.add(old)
-            return old
-        self._outcome.changed += 1
-        (self._moved if entry.unique else self._others_moved).setdefault(old, new)
+        if new != old:
+            self._outcome.changed += 1
+            (self._moved if entry.unique else self._others_moved).setdefault(old, new)
+        elif entry.unique:
+            self._kept.add(old)
         return new
 
     def _read_pending(self) -> None:
@@ -139,11 +132,11 @@ class _Refingerprinting:
             new = self._renew(entry)
             self._made.append(new)
             if entry.unique:
-                other = self._first.get(new)
-                if other is None or key[8:] < other[8:]:
+                other = self._first.setdefault(new, key)
+                if key[8:] < other[8:]:
                     self._first[new] = key
 
-    def _read_unqueued(self, state: State, final: Batch) -> None:
+    def _read_unqueued(self, state: State) -> None:
         for key, row in self._journal.requests(state):
             self._outcome.unqueued[state] += 1
             detail, value = state.split(row)
@@ -151,15 +144,15 @@ class _Refingerprinting:
             new = self._renew(entry)
             if new != entry.fingerprint:
                 entry.fingerprint = new
-                final.stored[state].append((key, state.join(detail, encode_value(entry))))
+                self._final.stored[state].append((key, state.join(detail, encode_value(entry))))
             if entry.unique:
-                final.seen.append(new)
+                self._final.seen.append(new)
 
     def _write_pending(self) -> None:
         rewriter = self._rewriter
         for (key, name, entry), new in zip(self._pending(), self._made, strict=True):
             if entry.unique and not self._stays(key, entry.fingerprint, new):
-                rewriter.final.counters.done += 1
+                self._final.counters.done += 1
                 continue
             entry.fingerprint = new
             rewriter.add(name, key[8:], encode_value(entry))
@@ -178,35 +171,30 @@ class _Refingerprinting:
             return False
         return True
 
-    def _move_seen(self, final: Batch) -> None:
-        # What is deleted and put is there in the end; what is kept is there.
-        final.forgotten += self._moved
-        final.seen += [new for new in self._first if new not in self._kept]
-
-    def _move_suspects(self, final: Batch) -> None:
+    def _move_suspects(self) -> None:
         found: dict[bytes, Suspicion] = {}
         for old, suspicion in self._suspects.items():
             new = self._moved.get(old) or self._others_moved.get(old, old)
             found[new] = max(suspicion, found.get(new, suspicion))
-        final.suspects += [(old, None) for old in self._suspects if old not in found]
-        final.suspects += found.items()
+        self._final.suspects += [(old, None) for old in self._suspects if old not in found]
+        self._final.suspects += found.items()
 
-    def _move_claims(self, final: Batch) -> None:
+    def _move_claims(self) -> None:
         """Have the next run know start requests that are pending as accepted."""
         taken: dict[bytes, int] = {}
-        moved = ChainMap(self._moved, self._others_moved)
+        moved = self._others_moved | self._moved
         for old, new in moved.items():
-            for occurrence, run in self._claims(old):
+            for occurrence, run in enumerate(self._claims(old)):
                 if new not in taken:
                     # Those that leave make room; that they are deleted comes first in a batch.
-                    taken[new] = 0 if new in moved else sum(1 for _ in self._claims(new))
-                final.unclaimed.append(encode_claim(old, occurrence))
-                final.started.append((encode_claim(new, taken[new]), run))
+                    taken[new] = 0 if new in moved else len(list(self._claims(new)))
+                self._final.unclaimed.append(encode_claim(old, occurrence))
+                self._final.started.append((encode_claim(new, taken[new]), run))
                 taken[new] += 1
 
-    def _claims(self, fingerprint: bytes) -> Iterator[tuple[int, int]]:
-        """Occurrence of a start request, and the run that claimed it."""
+    def _claims(self, fingerprint: bytes) -> Iterator[int]:
+        """The run that claimed each occurrence of a start request."""
         occurrence = 0
         while (run := self._journal.claimed(fingerprint, occurrence)) is not None:
-            yield occurrence, run
+            yield run
             occurrence += 1

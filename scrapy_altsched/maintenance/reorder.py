@@ -9,7 +9,7 @@ from ..errors import CodecError
 from ..frontier.queue.order import Order
 from ..frontier.store.journal import Journal
 from ..frontier.store.states import decode_value
-from .rewriter import Rewriter
+from .rewriter import Rewriter, order_of
 
 logger = logging.getLogger(__name__)
 
@@ -25,31 +25,21 @@ def reorder(journal: Journal, new: Order, locate: Locate | None = None) -> None:
     """
     # In any case: rows of a change that was cut short must be gone before the crawl continues.
     rewriter = Rewriter(journal)
-    stored = journal.note("order")
-    if stored is not None and Order.parse(stored.decode()) != new:
-        _rewrite(journal, rewriter, Order.parse(stored.decode()), new, locate)
-
-
-def _rewrite(
-    journal: Journal, rewriter: Rewriter, old: Order, new: Order, locate: Locate | None
-) -> None:
-    names = {slot_id: name for slot_id, _, name in journal.slots()}
-    asks = locate is not None and (
-        old.policy != new.policy or (old.start is None) != (new.start is None)
-    )
+    old = order_of(journal) or new
+    if old == new:
+        return
+    if old.policy == new.policy and (old.start is None) == (new.start is None):
+        locate = None
     total = 0
-    for key, value in journal.pending():
-        name = names.get(int.from_bytes(key[:8], "big"))
-        if name is None:
-            continue
+    for key, slot, value in rewriter.pending():
         priority, start, sequence = old.decode(key[8:])
-        if asks and locate is not None:
-            payload = decode_value(value).payload
-            assert payload is not None
+        place = slot, start
+        if locate is not None:
             try:
-                name, start = locate(payload)
+                place = locate(decode_value(value).payload or b"")
             except CodecError:
                 logger.debug("A stored request that cannot be decoded keeps its place")
+        name, start = place
         rewriter.add(new.slot_of(name), new.encode(priority, start, sequence), value)
         rewriter.flush_if_full()
         total += 1

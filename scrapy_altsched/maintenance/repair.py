@@ -1,7 +1,7 @@
 """A store that agrees with itself, out of what can be read of a damaged one.
 
 The rows are copied one by one into a new store, which is put in the damaged one's place when it is
-whole; the damaged one is kept beside it.  How they are read is told in :mod:`.salvage`.
+whole; the damaged one is kept next to it.  How they are read is told in :mod:`.salvage`.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 
 from ..disk import force_name
@@ -37,14 +38,8 @@ from ..frontier.store.states import DEAD, PENDING, UNQUEUED, State
 from ..frontier.store.store import Store
 from ..inflection import inflect
 from .reorder import Locate
-from .rewriter import CHUNK, Chunk
+from .rewriter import CHUNK, Rewriter
 from .salvage import Salvage
-
-#: What to do about a store that cannot be repaired.
-_NOTHING_KEPT = (
-    "A repair can keep nothing of it. Restore the JOBDIR from a copy, or delete it to start the"
-    " crawl over."
-)
 
 
 @dataclass
@@ -70,8 +65,7 @@ def repair(
 
     :param owner: the spider's name.
     :param is_whole: whether a request's payload is as it was written.
-    :param locate: payload -> (download slot, whether a start request), for requests whose slot's
-        name was lost.
+    :param locate: for requests whose slot's name was lost.
     :raises JobdirError: the directory cannot be used.
     :raises StoreError: nothing can be read, or the new store cannot be written.
     """
@@ -84,7 +78,11 @@ def repair(
             finally:
                 source.close()
     except StoreDamagedError as error:
-        raise StoreDamagedError(error.problem, _NOTHING_KEPT) from error
+        raise StoreDamagedError(
+            error.problem,
+            "A repair can keep nothing of it. Restore the JOBDIR from a copy, or delete it to start"
+            " the crawl over.",
+        ) from error
     finally:
         jobdir.release()
 
@@ -102,14 +100,13 @@ def accept_loss(path: Path, owner: str) -> int:
         counters = journal.counters()
         pending = sum(count for _, count, _ in journal.slots())
         accounted = counters.count_unqueued() + pending
-        counts = replace(counters, accepted=accounted)
-        batch = Batch(counts, notes={DAMAGE: b"", ORPHANS: b"0"})
+        batch = Batch(replace(counters, accepted=accounted), notes={DAMAGE: b"", ORPHANS: b"0"})
+        given_up = batch.stored[DEAD]
         for key, why, value in journal.dead():
             if why.cause is Cause.UNRESTORABLE:
-                given_up = DeadLetter(why.text, Cause.GIVEN_UP)
-                batch.stored[DEAD].append((key, DEAD.join(given_up, value)))
+                given_up.append((key, DEAD.join(DeadLetter(why.text, Cause.GIVEN_UP), value)))
         journal.write(batch, wait=True)
-        return max(0, counters.accepted - accounted) + len(batch.stored[DEAD])
+        return max(0, counters.accepted - accounted) + len(given_up)
     finally:
         journal.close()
 
@@ -122,15 +119,13 @@ class _Rebuild:
         self._source = source
         self._locate = locate
         self._result = Repair()
-        self._last_run = 1
-        #: Names of slots that are taken.
-        self._names: set[str] = set()
-        #: Whether the counters that were read are those of the last commit.
-        self._is_newest = False
+        #: Names of slots by their ids, and all that are taken.
+        self._names: dict[int, str] = {}
+        self._taken: set[str] = set()
 
     def run(self) -> Repair:
-        jobdir, result = self._jobdir, self._result
-        meta = self._source.meta()
+        jobdir, source = self._jobdir, self._source
+        meta = source.meta()
         identity = self._identify(meta.get(b"identity"))
         jobdir.check(identity)
         partial = jobdir.store.with_name(jobdir.store.name + ".partial")
@@ -152,7 +147,8 @@ class _Rebuild:
                 " check that the disk has space for a copy of the store."
             ) from error
         jobdir.note_commit(last)
-        return result
+        self._result.losses[:0] = source.losses
+        return self._result
 
     def _identify(self, stored: bytes | None) -> Identity:
         if stored is not None:
@@ -175,63 +171,59 @@ class _Rebuild:
         self._result.damaged = damaged
 
     def _fill(self, store: Store, meta: dict[bytes, bytes]) -> None:
-        counters, notes = self._read_meta(meta)
-        last, number = self._jobdir.last_commit, int.from_bytes(meta.get(b"commit", b""), "big")
-        self._is_newest = last is not None and number >= last.number
-        store.commit_number = max(number, last.number if last is not None else 0)
-        names = self._read_slots()
-        chunk = Chunk(store, Counters())
-        held, last_sequence = self._copy_pending(chunk, counters, names, notes)
-        unqueued = {state: self._copy_unqueued(chunk, state) for state in UNQUEUED}
-        chunk.flush()
-        self._copy_seen(store)  # after theirs, which are seen in no run
-        self._copy_others(chunk)
-        final = Batch(self._settle(counters, held.total(), unqueued, last_sequence))
-        final.slots = [
-            (slot_id.to_bytes(8, "big"), count, names[slot_id]) for slot_id, count in held.items()
-        ]
-        final.counters.next_slot = max([counters.next_slot, *(slot_id + 1 for slot_id in held)])
-        final.notes = {**notes, DAMAGE: self._note_damage(notes.get(DAMAGE, b""))}
-        store.write(final, wait=True)
-
-    def _read_meta(self, meta: dict[bytes, bytes]) -> tuple[Counters, dict[str, bytes]]:
         notes = {
-            key[len(b"note:") :].decode(): value
+            key.removeprefix(b"note:").decode(): value
             for key, value in meta.items()
             if key.startswith(b"note:")
         }
+        counters = self._read_counters(meta.get(b"counters", b""))
+        last, number = self._jobdir.last_commit, int.from_bytes(meta.get(b"commit", b""), "big")
+        store.commit_number = max(number, last.number if last is not None else 0)
+        for key, value in self._source.rows("slots"):
+            with suppress(ValueError):
+                name = decode_slot(value)[1]
+                if name not in self._taken:
+                    self._take_name(int.from_bytes(key, "big"), name)
+        # A new store has no slots and no counters yet: no reader knows what is written first.
+        rewriter = Rewriter(store)
+        order = Order.parse(notes["order"].decode()) if "order" in notes else None
+        held, last_sequence = self._copy_pending(rewriter, counters, order)
+        for state in UNQUEUED:
+            found = self._copy_unqueued(rewriter, state)
+            setattr(counters, state.counter or "", found)
+        rewriter.flush()
+        self._copy_seen(store)  # after theirs, which are seen in no run
+        last_run = self._copy_others(rewriter)
+        is_newest = last is not None and number >= last.number
+        self._settle(counters, held.total(), is_newest=is_newest)
+        counters.run = max(counters.run, last_run)
+        counters.next_sequence = max(counters.next_sequence, last_sequence + 1)
+        counters.next_slot = max([counters.next_slot, *(slot_id + 1 for slot_id in held)])
+        final = rewriter.final
+        final.counters = counters
+        final.slots = [
+            (slot_id.to_bytes(8, "big"), count, self._names[slot_id])
+            for slot_id, count in held.items()
+        ]
+        final.notes = {**notes, DAMAGE: self._note_damage(notes.get(DAMAGE, b""))}
+        rewriter.finish()
+
+    def _read_counters(self, stored: bytes) -> Counters:
         try:
-            return Counters.parse(meta.get(b"counters", b"")), notes
+            return Counters.parse(stored)
         except ValueError:
             self._result.losses.append(
                 "How many requests were accepted and done is no longer known."
             )
             self._source.incomplete.add("meta")
-            known = self._jobdir.last_commit
-            done = known.done if known is not None else 0
-            accepted = known.accepted if known is not None else 0
+            known = self._jobdir.last_commit or LastCommit("", 0, 0, 0)
             # A number that no request has had; 2**62 more can follow.
-            return Counters(accepted=accepted, done=done, next_sequence=1 << 62), notes
-
-    def _read_slots(self) -> dict[int, str]:
-        names: dict[int, str] = {}
-        for key, value in self._source.rows("slots"):
-            with suppress(ValueError):
-                name = decode_slot(value)[1]
-                if name not in self._names:
-                    names[int.from_bytes(key, "big")] = name
-                    self._names.add(name)
-        return names
+            return Counters(accepted=known.accepted, done=known.done, next_sequence=1 << 62)
 
     def _copy_pending(
-        self,
-        chunk: Chunk,
-        counters: Counters,
-        names: dict[int, str],
-        notes: dict[str, bytes],
+        self, rewriter: Rewriter, counters: Counters, order: Order | None
     ) -> tuple[Counter[int], int]:
         """Number of requests of each slot, and the highest sequence number among them."""
-        order = Order.parse(notes["order"].decode()) if "order" in notes else None
         may_be_orphans = "meta" not in self._source.incomplete
         held: Counter[int] = Counter()
         highest = 0
@@ -247,107 +239,94 @@ class _Rebuild:
                 self._result.losses.append(f"The pending request {key.hex()} is cut short.")
                 self._source.incomplete.add("pending")
                 continue
-            if slot_id not in names:
-                names[slot_id] = self._name_slot(slot_id, entry.payload or b"", order)
+            if slot_id not in self._names:
+                name = self._name_slot(slot_id, entry.payload or b"", order)
+                # Of two slots with one name, one would never be leased from.
+                self._take_name(slot_id, f"slot {slot_id}" if name in self._taken else name)
             held[slot_id] += 1
-            self._keep(chunk, PENDING, key, value, entry)
+            _keep(rewriter, PENDING, key, value, entry)
         self._result.kept["pending"] = held.total()
         return held, highest
 
     def _name_slot(self, slot_id: int, payload: bytes, order: Order | None) -> str:
-        name = f"slot {slot_id}"
         if order is not None and order.policy == "one":
-            name = ""
-        elif self._locate is not None:
+            return ""
+        if self._locate is not None:
             with suppress(ValueError):  # a CodecError is one
-                name = self._locate(payload)[0]
-        if name in self._names:  # of two slots with one name, one would never be leased from
-            name = f"slot {slot_id}"
-        self._names.add(name)
-        return name
+                return self._locate(payload)[0]
+        return f"slot {slot_id}"
 
-    def _copy_unqueued(self, chunk: Chunk, state: State) -> int:
+    def _take_name(self, slot_id: int, name: str) -> None:
+        self._names[slot_id] = name
+        self._taken.add(name)
+
+    def _copy_unqueued(self, rewriter: Rewriter, state: State) -> int:
         """How many requests of a state there are."""
         copied = 0
         for key, row in self._source.rows(state.family):
             with suppress(IndexError, ValueError):
-                entry = state.decode(row)
-                self._keep(chunk, state, key, row, entry)
+                _keep(rewriter, state, key, row, state.decode(row))
                 copied += 1
         self._result.kept[state.family] = copied
         return copied
 
-    @staticmethod
-    def _keep(chunk: Chunk, state: State, key: bytes, row: bytes, entry: Entry) -> None:
-        chunk.rows.stored[state].append((key, row))
-        if entry.unique:
-            chunk.rows.seen.append(entry.fingerprint)
-        chunk.flush_if_full()
-
     def _copy_seen(self, store: Store) -> None:
-        #: Run -> fingerprints, in all as many as are written at once.
-        chunk: defaultdict[int, list[bytes]] = defaultdict(list)
+        rows = self._seen()
+        while portion := list(islice(rows, CHUNK)):
+            by_run = defaultdict(list)
+            for fingerprint, run in portion:
+                by_run[run].append(fingerprint)
+            for run, seen in by_run.items():
+                batch = Batch(Counters(), seen=seen, seen_value=encode_seen(run))
+                store.write(batch, wait=True)
+            self._result.kept["seen"] += len(portion)
 
-        def write() -> None:
-            for run, seen in chunk.items():
-                rows = Batch(Counters(), seen=seen, seen_value=encode_seen(run))
-                store.write(rows, wait=True)
-            chunk.clear()
-
+    def _seen(self) -> Iterator[tuple[bytes, int]]:
+        """Each fingerprint, and the run that saw it."""
         for key, value in self._source.rows("seen"):
             try:
                 run = decode_seen(value)
             except ValueError:
                 self._source.incomplete.add("seen")
                 continue
-            if run and "meta" in self._source.incomplete:
-                continue  # whether it can be believed is no longer known
-            chunk[run].append(key)
-            self._result.kept["seen"] += 1
-            if self._result.kept["seen"] % CHUNK == 0:
-                write()
-        write()
+            # Whether that of a run can be believed is no longer known without the notes.
+            if not run or "meta" not in self._source.incomplete:
+                yield key, run
 
-    def _copy_others(self, chunk: Chunk) -> None:
-        kept = self._result.kept
+    def _copy_others(self, rewriter: Rewriter) -> int:
+        """The last run that is known of."""
+        kept, last_run = self._result.kept, 1
         for key, value in self._source.rows("started"):
             run = int.from_bytes(value, "big")
-            self._last_run = max(self._last_run, run)
-            chunk.rows.started.append((key, run))
+            last_run = max(last_run, run)
+            rewriter.rows.started.append((key, run))
             kept["started"] += 1
-            chunk.flush_if_full()
+            rewriter.flush_if_full()
         for key, value in self._source.rows("suspects"):
             with suppress(ValueError):
-                chunk.rows.suspects.append((key, decode_suspicion(value)))
+                rewriter.rows.suspects.append((key, decode_suspicion(value)))
                 kept["suspects"] += 1
-        chunk.flush()
+        return last_run
 
-    def _settle(
-        self, counters: Counters, pending: int, unqueued: Mapping[State, int], highest: int
-    ) -> Counters:
-        """Counters that agree with what was kept; what is missing stays accepted."""
-        stored = pending + sum(unqueued.values())
+    def _settle(self, counters: Counters, pending: int, *, is_newest: bool) -> None:
+        """Make the counters agree with what was kept; what is missing stays accepted.
+
+        :param is_newest: whether they are those of the last commit.
+        """
+        stored = counters.count_unqueued() - counters.done + pending
         missing = counters.accepted - counters.done - stored
-        done = counters.done if missing >= 0 else max(0, counters.done + missing)
-        accepted = max(counters.accepted, done + stored)
+        if missing < 0:
+            counters.done = max(0, counters.done + missing)
+        counters.accepted = max(counters.accepted, counters.done + stored)
+        counters.finished = counters.finished and not pending
         if missing > 0:
             self._result.damage = f"{missing} {inflect(missing, 'request')} could not be read"
-        elif missing < 0 or (self._source.incomplete and not self._is_newest):
+        elif missing < 0 or (self._source.incomplete and not is_newest):
             self._result.damage = "how many requests could not be read is not known"
-        return replace(
-            counters,
-            accepted=accepted,
-            done=done,
-            **{state.counter: count for state, count in unqueued.items() if state.counter},
-            run=max(counters.run, self._last_run),
-            next_sequence=max(counters.next_sequence, highest + 1),
-            finished=counters.finished and not pending,
-        )
 
     def _note_damage(self, earlier: bytes) -> bytes:
-        result, source = self._result, self._source
-        result.losses = source.losses + result.losses
-        if "seen" in source.incomplete:
+        result = self._result
+        if "seen" in self._source.incomplete:
             result.losses.append(
                 "Some fingerprints of done requests may be lost: those may be crawled again."
             )
@@ -356,3 +335,10 @@ class _Rebuild:
         day = datetime.now().astimezone().date().isoformat()
         result.damage = f"in the repair of {day}, {result.damage}."
         return add_damage(earlier, result.damage)
+
+
+def _keep(rewriter: Rewriter, state: State, key: bytes, row: bytes, entry: Entry) -> None:
+    rewriter.rows.stored[state].append((key, row))
+    if entry.unique:
+        rewriter.rows.seen.append(entry.fingerprint)
+    rewriter.flush_if_full()
