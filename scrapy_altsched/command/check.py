@@ -6,9 +6,10 @@ With ``--shared KEY`` the crawl on the server is looked at, which is never chang
 
 from __future__ import annotations
 
+import argparse
 from shlex import quote
-from typing import TYPE_CHECKING
 
+from rich.console import Console
 from scrapy.exceptions import UsageError
 
 from ..crawl.exit_code import CODES
@@ -16,14 +17,8 @@ from ..inflection import inflect
 from ..maintenance.audit import Remedy
 from ..maintenance.repair import accept_loss, repair
 from ..requests.codec import is_whole
+from .project import Project
 from .target import Job, Report, Target, add_target, locate, make_console, open_target, print_rows
-
-if TYPE_CHECKING:
-    import argparse
-
-    from rich.console import Console
-
-    from .project import Project
 
 #: What to do next about a problem; the first of these that helps against any is printed.
 _NEXT = {
@@ -73,10 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, project: Project) -> int:
-    """See :mod:`scrapy_altsched.command`.
-
-    :raises AltschedError: there is no job, or it cannot be opened or repaired.
-    """
+    """See :mod:`scrapy_altsched.command`."""
     changes = arguments.repair or arguments.accept_loss
     if arguments.shared is not None and (changes or arguments.spider):
         raise UsageError("--shared takes no option but --finished", print_help=False)

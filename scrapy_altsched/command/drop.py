@@ -5,25 +5,16 @@ Workers that are still running close with ``frontier_lost``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from ..inflection import inflect
-from .target import add_key as add_arguments
+from .project import Project
+from .target import add_key as add_arguments  # noqa: F401
 from .target import find_crawl, make_console
-
-if TYPE_CHECKING:
-    import argparse
-
-    from .project import Project
-
-__all__ = ["add_arguments", "run"]
 
 
 def run(arguments: argparse.Namespace, project: Project) -> int:
-    """See :mod:`scrapy_altsched.command`.
-
-    :raises AltschedError: there is no such crawl, or the server cannot be used.
-    """
+    """See :mod:`scrapy_altsched.command`."""
     accepted = find_crawl(project, arguments.key).drop()
     requests = inflect(accepted, "request")
     text = f"The shared crawl {arguments.key!r} is deleted, with {accepted:,} {requests}."

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import difflib
-from typing import TYPE_CHECKING
 
 from scrapy import Spider
+from scrapy.crawler import Crawler
 from scrapy.exceptions import UsageError
+from scrapy.settings import Settings
 from scrapy.spiderloader import SpiderLoader
 from scrapy.utils.misc import load_object
 
@@ -17,12 +19,6 @@ from ..requests.fingerprint import shorten
 from ..requests.identity import PageIdentity
 from ..requests.made_by import describe
 from ..settings import Config
-
-if TYPE_CHECKING:
-    import argparse
-
-    from scrapy.crawler import Crawler
-    from scrapy.settings import Settings
 
 
 class Project:

@@ -5,7 +5,7 @@ Run it while no crawl of the job runs; it changes all of them or, if interrupted
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from ..frontier.shared.record import refuse_worker
 from ..inflection import inflect
@@ -13,13 +13,8 @@ from ..maintenance.progress import progress
 from ..maintenance.refingerprint import Refingerprinted, refingerprint
 from ..requests.codec import decode_request
 from ..requests.made_by import NOTE
-from .project import add_spider_arguments, create_spider, identity_of
+from .project import Project, add_spider_arguments, create_spider, identity_of
 from .target import Job, add_jobdir, make_console
-
-if TYPE_CHECKING:
-    import argparse
-
-    from .project import Project
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,10 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, project: Project) -> int:
-    """See :mod:`scrapy_altsched.command`.
-
-    :raises AltschedError: there is no job, a crawl holds it, or it cannot be read or written.
-    """
+    """See :mod:`scrapy_altsched.command`."""
     job = Job(project, arguments.jobdir)
     spider = create_spider(project, job.owner, arguments.arguments)
     identity, note = identity_of(spider)
@@ -56,6 +48,10 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
 
 
 def _show(outcome: Refingerprinted) -> None:
+    def show(count: int, one: str, many: str) -> None:
+        if count:
+            out.print(f"{count:,} {inflect(count, one, many)}")
+
     out = make_console()
     unqueued = [f"{count:,} {state.family}" for state, count in outcome.unqueued.items()]
     *numbers, last = f"{outcome.pending:,} pending", *unqueued
@@ -64,19 +60,15 @@ def _show(outcome: Refingerprinted) -> None:
         f" fingerprint now, of {', '.join(numbers)} and {last}."
     )
     for count, others in ((outcome.merged, "pending"), (outcome.crawled, "done")):
-        if count:
-            removed = inflect(count, "pending request was", "pending requests were")
-            out.print(f"{count:,} {removed} removed: the same page as another that is {others}.")
-    if outcome.unreadable:
-        stay = inflect(
-            outcome.unreadable,
-            "request cannot be restored, and keeps its fingerprint",
-            "requests cannot be restored, and keep their fingerprints",
-        )
-        out.print(f"{outcome.unreadable:,} {stay}.")
-    if outcome.done:
-        done = inflect(outcome.done, "request was", "requests were")
-        out.print(
-            f"{outcome.done:,} {done} done before: only the fingerprints are stored, and stay. A"
-            " page that has another fingerprint now is crawled again if it is found again."
-        )
+        removed = f"removed: the same page as another that is {others}."
+        show(count, f"pending request was {removed}", f"pending requests were {removed}")
+    show(
+        outcome.unreadable,
+        "request cannot be restored, and keeps its fingerprint.",
+        "requests cannot be restored, and keep their fingerprints.",
+    )
+    done = (
+        "done before: only the fingerprints are stored, and stay. A page that has another"
+        " fingerprint now is crawled again if it is found again."
+    )
+    show(outcome.done, f"request was {done}", f"requests were {done}")

@@ -6,22 +6,17 @@ no crawl may be running: it holds the directory. Workers of a shared crawl may r
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
+from rich.console import Console
 from rich.table import Table
 from scrapy.exceptions import UsageError
 
 from ..inflection import inflect
 from ..maintenance.requeue import DeadRequest
 from ..requests.codec import is_whole
+from .project import Project
 from .target import Target, add_target, make_console, open_target
-
-if TYPE_CHECKING:
-    import argparse
-
-    from rich.console import Console
-
-    from .project import Project
 
 #: Fewest digits that name a fingerprint.
 _FEWEST_DIGITS = 6
@@ -41,10 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, project: Project) -> int:
-    """See :mod:`scrapy_altsched.command`.
-
-    :raises AltschedError: there is no job, or it cannot be opened.
-    """
+    """See :mod:`scrapy_altsched.command`."""
     names: list[str] = arguments.request
     if arguments.shared is not None and arguments.jobdir is not None:
         names = [arguments.jobdir, *names]

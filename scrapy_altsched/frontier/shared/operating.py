@@ -29,10 +29,9 @@ from .stream import Stream
 #: Keys that are deleted at a time: the server frees their memory in the background.
 _PORTION = 1_000
 #: Dead letters that are read, and that are made pending again, at a time.
-_READ_AT_ONCE, _REQUEUE_AT_ONCE = 500, 500
+_DEAD_AT_ONCE = 500
 #: Buckets of seen URLs that are looked at.
 _LOOKED_AT = 32
-_TOKEN_BYTES = 16
 #: At the end of a note about fingerprints: of each, a digest is kept, and not its beginning.
 HASHED = " (hashed)"
 
@@ -50,9 +49,6 @@ return workers"""
 class CrawlState:
     """What is known of a crawl at one moment.
 
-    :ivar spider: its spider's name.
-    :ivar finished: whether nothing is left to do.
-    :ivar counts: its requests.
     :ivar workers: how many are heard of.
     :ivar large_buckets: of the buckets of seen URLs that were looked at, how many take four times
         the memory.
@@ -68,7 +64,6 @@ class CrawlState:
 class SharedCrawl:
     """A crawl on a server, as its operator sees it.
 
-    :param client: connected to the server.
     :param key: the crawl's name.
     :ivar keys: where it is.
     :ivar name: what messages call it.
@@ -91,9 +86,8 @@ class SharedCrawl:
             found: Any = self._client.eval(_LOOK, 3, keys.meta, keys.pending, keys.deadlines)
             (state, *numbers), pending, workers = found
             accepted, leased, done, dead = map(int, numbers)
-            some = random.Random(crawl).sample(list(keys.buckets(crawl)), _LOOKED_AT)
             with self._client.pipeline(transaction=False) as together:
-                for bucket in some:
+                for bucket in random.Random(crawl).sample(list(keys.buckets(crawl)), _LOOKED_AT):
                     together.object("ENCODING", bucket)
                 encodings = together.execute(raise_on_error=False)
         return CrawlState(
@@ -119,13 +113,8 @@ class SharedCrawl:
                 note: str = known["fingerprints"]
                 if not note.endswith(HASHED) and not are_sha1(note):
                     known["fingerprints"] = note + HASHED
-                stream = Stream(
-                    self.keys,
-                    lambda: os.urandom(_TOKEN_BYTES),
-                    json.dumps(known).encode(),
-                    1,
-                    restarts=True,
-                )
+                about = json.dumps(known).encode()
+                stream = Stream(self.keys, lambda: os.urandom(16), about, 1, restarts=True)
                 batch = stream.build(want=0, feeding=False, observed=-1, leaving=True)
                 script = Script(self._client, read_script(__package__, "shared.lua"))
                 reply = parse_reply(script.run(batch.keys, batch.blob))
@@ -138,9 +127,9 @@ class SharedCrawl:
             unlink(self._client, self.keys.buckets(crawl))
 
     def drop(self) -> int:
-        """Delete it, with all that it knows; workers of it close with ``frontier_lost``.
+        """Delete it, with all that it knows; how many requests it had accepted.
 
-        :return: how many requests it had accepted.
+        Workers of it close with ``frontier_lost``.
         """
         keys = self.keys
         with explain_errors(self._client):
@@ -167,12 +156,12 @@ class SharedCrawl:
         :raises SharedError: as above; those of earlier portions are pending then.
         """
         count = 0
-        rest = iter(chosen)
         with explain_errors(self._client):
             crawl, *_ = self._look_up()
             script = Script(self._client, read_script(__package__, "requeue.lua"))
-            while portion := list(islice(rest, _REQUEUE_AT_ONCE)):
-                done: int = script.run(self.keys.of_requeue, crawl, pack(portion))
+            for at in range(0, len(chosen), _DEAD_AT_ONCE):
+                portion = pack(list(chosen[at : at + _DEAD_AT_ONCE]))
+                done: int = script.run(self.keys.of_requeue, crawl, portion)
                 if done < 0:
                     raise SharedError(
                         f"The shared crawl {self.name} was replaced meanwhile: list its dead"
@@ -182,11 +171,7 @@ class SharedCrawl:
         return count
 
     def _look_up(self, *fields: str, of_any_version: bool = False) -> list[Any]:
-        """The id of the crawl, and other fields of what is known of it.
-
-        :raises ConfigError: it is of another version.
-        :raises SharedError: there is no such crawl.
-        """
+        """The id of the crawl, and other fields of what is known of it."""
         names = ("protocol", "crawl", *fields)
         protocol, *found = self._client.hmget(self.keys.meta, names)
         if found[0] is None:
@@ -212,7 +197,7 @@ def read_dead(client: redis.Redis, keys: Keys) -> Iterator[tuple[bytes, DeadLett
 
     :raises redis.RedisError: they cannot be read.
     """
-    rows: Iterator[Any] = client.hscan_iter(keys.dead, count=_READ_AT_ONCE)
+    rows: Iterator[Any] = client.hscan_iter(keys.dead, count=_DEAD_AT_ONCE)
     told = set()  # while the hash grows, some come twice
     for key, row in rows:
         if key not in told:
