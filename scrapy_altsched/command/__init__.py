@@ -31,7 +31,7 @@ from ..errors import AltschedError
 from .project import Project
 
 #: Modules of this folder that are no subcommands.
-_PARTS = ("links", "project", "target")
+_PARTS = ("project", "target")
 SUBCOMMANDS = tuple(name for _, name, _ in iter_modules(__path__) if name not in _PARTS)
 
 

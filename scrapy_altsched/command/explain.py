@@ -6,12 +6,16 @@ with the rules around it, as in a crawl of the spider.
 
 from __future__ import annotations
 
+import argparse
+import gzip
 import json
 import sys
+import zlib
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, urlsplit
+from typing import Any
+from urllib.parse import parse_qs, urljoin, urlsplit
 
 from rich.console import Console
 from rich.table import Table
@@ -19,19 +23,13 @@ from rich.text import Text
 from scrapy import Request
 from scrapy.exceptions import UsageError
 
-from ..canonical import Rules
+from ..canonical import Canonical, Rules
 from ..errors import InputError
 from ..inflection import inflect
 from ..maintenance.progress import follow
 from ..requests.fingerprint import apply_rules
 from ..settings import Config
-from .links import read_links
-
-if TYPE_CHECKING:
-    import argparse
-
-    from ..canonical import Canonical
-    from .project import Project
+from .project import Project
 
 _EXAMPLES = 3  # URLs shown of a group
 
@@ -264,3 +262,55 @@ def _show_links(
         out.print("There are no rules: set ALTSCHED_URL_RULES, or name a --spider.")
     if answer["refused"]:
         out.print(f"{count('refused', 'URL')} cannot be crawled, {first_refused}.")
+
+
+def read_links(path: Path) -> Iterator[str]:
+    """Every link in a file, as an absolute URL where the file says what it is relative to.
+
+    A name that ends in ``.jsonl`` holds the pages of a crawl, a line each: ``[url, [hrefs]]``; both
+    the page and its links are returned.  Any other file holds a URL a line; empty lines do not
+    count.  Either may be compressed, with a name that ends in ``.gz``.
+
+    :raises InputError: the file cannot be read, or a line is not what it should be.
+    """
+    is_compressed = path.suffix == ".gz"
+    has_pages = (path.with_suffix("") if is_compressed else path).suffix == ".jsonl"
+    number = 0
+    try:
+        with gzip.open(path) if is_compressed else path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
+                if text and has_pages:
+                    yield from _links_of_page(text)
+                elif text:
+                    yield text
+    except gzip.BadGzipFile:
+        problem = " is not a gzip file, though its name ends in .gz"
+    except (EOFError, zlib.error):
+        problem = " is damaged or truncated"
+    except OSError as error:
+        problem = f" cannot be read: {error.strerror}"
+    except UnicodeDecodeError:
+        problem = f", line {number}: this is not UTF-8"
+    except ValueError as error:
+        problem = f", line {number}: {error}"
+    else:
+        return
+    raise InputError(f"{path}{problem}.")
+
+
+def _links_of_page(text: str) -> Iterator[str]:
+    try:
+        page = json.loads(text)
+    except (ValueError, RecursionError):
+        page = None
+    match page:
+        case [str(url), list(hrefs)] if all(isinstance(href, str) for href in hrefs):
+            yield url
+            for href in hrefs:
+                try:
+                    yield urljoin(url, href)
+                except ValueError:
+                    yield href  # as it is: the caller says that it is not a URL
+        case _:
+            raise ValueError("this is not a page, as in [url, [hrefs]]")

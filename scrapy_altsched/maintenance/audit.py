@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Remedy(enum.Enum):
     REQUEUE = enum.auto()
     #: A spider that has what its requests name: their callbacks, above all.
     RESTORE_CODE = enum.auto()
-    #: None: another program has changed what a server keeps.
+    #: Nothing here: another program has changed what a server keeps.
     NONE = enum.auto()
 
 
@@ -58,11 +58,15 @@ def audit(
     :return: one problem for each invariant that does not hold.
     :raises StoreError: it could not be read, for another reason than damage.
     """
-    return _Audit(rows, inspect, follow).run()
+    found = _Audit(rows, inspect, follow)
+    found.run()
+    return [problem for problems in found.problems.values() for problem in problems]
 
 
 class _Audit:
     def __init__(self, rows: Rows, inspect: Inspect, follow: Follow) -> None:
+        self.problems: dict[str, list[Problem]] = {}
+        self._more: Counter[str] = Counter()
         self._rows = rows
         self._inspect = inspect
         self._follow = follow
@@ -71,35 +75,33 @@ class _Audit:
         self._was_repaired = False
         #: Families that could not be read to the end: nothing can be compared with them.
         self._unread: set[str] = set()
-        self._problems: dict[str, list[Problem]] = {}
-        self._counts: Counter[str] = Counter()
 
-    def run(self) -> list[Problem]:
+    def run(self) -> None:
         rows = self._rows
-        self._check_meta()
+        with self._reading("meta"):
+            self._check_meta()
         held = self._check_pending()
         self._check_slots(held)
-        for family, found in (
-            ("seen", self._follow("seen", rows.seen())),
-            ("suspects", rows.suspects()),
-        ):
-            with self._reading(family):
-                for _ in found:
-                    pass
-        self._check_started()
+        with self._reading("seen"):
+            deque(self._follow("seen", rows.seen()), 0)
+        with self._reading("suspects"):
+            deque(rows.suspects(), 0)
+        with self._reading("started"):
+            for claim, run in rows.started():
+                if int.from_bytes(run, "big") > self._counters.run and self._can_compare("meta"):
+                    sentence = f"The start request {claim.hex()} is of a run that has not begun."
+                    self._add("start requests of runs to come", sentence)
         for state in UNQUEUED:
             self._check_unqueued(state)
-        self._check_counters(held.total())
-        for kind, problems in self._problems.items():
-            more = self._counts[kind] - len(problems)
-            if more:
-                problems.append(Problem(f"And {more:,} more: {kind}.", problems[0].remedy))
-        return [problem for problems in self._problems.values() for problem in problems]
+        if self._can_compare("meta", "pending"):
+            self._check_counters(held.total())
 
     def _add(self, kind: str, sentence: str, remedy: Remedy = Remedy.REPAIR) -> None:
-        self._counts[kind] += 1
-        if self._counts[kind] <= _SHOWN:
-            self._problems.setdefault(kind, []).append(Problem(sentence, remedy))
+        problems = self.problems.setdefault(kind, [])
+        if len(problems) >= _SHOWN:
+            self._more[kind] += 1
+            sentence = f"And {self._more[kind]:,} more: {kind}."
+        problems[_SHOWN:] = [Problem(sentence, remedy)]
 
     @contextmanager
     def _reading(self, family: str) -> Iterator[None]:
@@ -115,18 +117,17 @@ class _Audit:
 
     def _check_meta(self) -> None:
         rows = self._rows
-        with self._reading("meta"):
-            if damage := rows.notes().get(DAMAGE):
-                text = f"Requests may be missing: {damage.decode()}"
-                self._add("losses", text, Remedy.ACCEPT_LOSS)
-                self._was_repaired = True
-            self._counters = rows.counters()
-            if orphans := describe_orphans(self._counters, rows.note(ORPHANS)):
-                self._add("losses", orphans, Remedy.ACCEPT_LOSS)
-            if rows.identity() is None:
-                self._add("identities", "The store has no identity.")
-            if lost := rows.describe_lost_commits():
-                self._add("commits", f"The store {lost}")
+        if damage := rows.notes().get(DAMAGE):
+            self._was_repaired = True
+            sentence = f"Requests may be missing: {damage.decode()}"
+            self._add("losses", sentence, Remedy.ACCEPT_LOSS)
+        self._counters = rows.counters()
+        if orphans := describe_orphans(self._counters, rows.note(ORPHANS)):
+            self._add("losses", orphans, Remedy.ACCEPT_LOSS)
+        if rows.identity() is None:
+            self._add("identities", "The store has no identity.")
+        if lost := rows.describe_lost_commits():
+            self._add("commits", f"The store {lost}")
 
     def _check_pending(self) -> Counter[int]:
         """How many requests each slot holds."""
@@ -147,24 +148,17 @@ class _Audit:
                     self._add("pending requests that are cut short", f"{name} is cut short.")
                     continue
                 if sequence >= counters.next_sequence and self._can_compare("meta"):
-                    self._add(
-                        "pending requests with such numbers",
-                        f"{name} has a number that is not assigned yet.",
-                    )
+                    sentence = f"{name} has a number that is not assigned yet."
+                    self._add("pending requests with such numbers", sentence)
                 if reason := self._inspect(entry.payload or b""):
-                    self._add(
-                        "pending requests that cannot be restored",
-                        f"{name}: {reason}.",
-                        Remedy.RESTORE_CODE,
-                    )
+                    kind = "pending requests that cannot be restored"
+                    self._add(kind, f"{name}: {reason}.", Remedy.RESTORE_CODE)
                 with self._reading("seen"):
                     if entry.unique and not rows.has_seen(entry.fingerprint):
                         unseen += 1
                         if unseen > counters.forgotten:
-                            self._add(
-                                "pending requests that are not seen",
-                                f"{name} is not among the seen ones.",
-                            )
+                            sentence = f"{name} is not among the seen ones."
+                            self._add("pending requests that are not seen", sentence)
         return held
 
     def _check_slots(self, held: Counter[int]) -> None:
@@ -177,27 +171,14 @@ class _Audit:
                 names.add(name)
                 named.add(slot_id)
                 if held[slot_id] != count and self._can_compare("pending"):
-                    self._add(
-                        "slots with wrong counts",
-                        f"Slot {name!r} should hold {count} {inflect(count, 'request')} and holds"
-                        f" {held[slot_id]}.",
-                    )
+                    requests = f"{count} {inflect(count, 'request')}"
+                    sentence = f"Slot {name!r} should hold {requests} and holds {held[slot_id]}."
+                    self._add("slots with wrong counts", sentence)
         for slot_id, count in held.items() if self._can_compare("slots") else ():
             if slot_id not in named:
-                self._add(
-                    "slots without a name",
-                    f"{count} pending {inflect(count, 'request is', 'requests are')} in slot"
-                    f" {slot_id}, which has no name.",
-                )
-
-    def _check_started(self) -> None:
-        with self._reading("started"):
-            for claim, run in self._rows.started():
-                if int.from_bytes(run, "big") > self._counters.run and self._can_compare("meta"):
-                    self._add(
-                        "start requests of runs to come",
-                        f"The start request {claim.hex()} is of a run that has not begun.",
-                    )
+                requests = f"{count} pending {inflect(count, 'request is', 'requests are')}"
+                sentence = f"{requests} in slot {slot_id}, which has no name."
+                self._add("slots without a name", sentence)
 
     def _check_unqueued(self, state: State) -> None:
         found = 0
@@ -207,18 +188,14 @@ class _Audit:
                 try:
                     state.decode(row)
                 except (IndexError, ValueError):
-                    self._add(
-                        f"{state.noun}s that are cut short",
-                        f"The {state.noun} {key.hex()} is cut short.",
-                    )
+                    sentence = f"The {state.noun} {key.hex()} is cut short."
+                    self._add(f"{state.noun}s that are cut short", sentence)
         expected = self._counters.count(state)
         if found != expected and self._can_compare("meta", state.family):
             self._add("numbers", f"The number of {state.noun}s is {found}, not {expected}.")
 
     def _check_counters(self, pending: int) -> None:
         counters = self._counters
-        if not self._can_compare("meta", "pending"):
-            return
         if counters.finished and pending:
             self._add("numbers", f"The job is marked as finished, with {pending} pending.")
         accounted = counters.count_unqueued() + pending

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from contextlib import suppress
 
-from ..errors import StoreError
+from ..errors import CodecError, StoreError
 from ..frontier.contract import Frontier
 from ..frontier.events import OnEvent, ignore_events
 from ..frontier.local.frontier import LocalFrontier
 from ..frontier.options import Options
+from ..frontier.queue.order import Order
 from ..frontier.shared.record import refuse_worker
 from ..frontier.store.journal import Journal
+from ..frontier.store.states import decode_value
 from ..frontier.store.store import Store
 from .importing import Source, import_job
-from .reorder import Locate, reorder
+from .rewriter import Locate, Rewriter, order_of
+
+logger = logging.getLogger(__name__)
 
 
 def open_frontier(
@@ -60,9 +65,38 @@ def open_frontier(
         if check is not None:
             check()
         fill(journal, is_new=False)
-        reorder(journal, options.order, locate)
+        _reorder(journal, options.order, locate)
         return LocalFrontier(options, journal, on_event)
     except BaseException:
         with suppress(StoreError):
             journal.close()
         raise
+
+
+def _reorder(journal: Journal, new: Order, locate: Locate | None = None) -> None:
+    """Have all pending requests in order *new*, if they are in another one: all or nothing."""
+    # In any case: rows of a change that was cut short must be gone before the crawl continues.
+    rewriter = Rewriter(journal)
+    old = order_of(journal) or new
+    if old == new:
+        return
+    if old.policy == new.policy and (old.start is None) == (new.start is None):
+        locate = None
+    total = 0
+    for key, slot, value in rewriter.pending():
+        priority, start, sequence = old.decode(key[8:])
+        place = slot, start
+        if locate is not None:
+            try:
+                place = locate(decode_value(value).payload or b"")
+            except CodecError:
+                logger.debug("A stored request that cannot be decoded keeps its place")
+        name, start = place
+        rewriter.add(new.slot_of(name), new.encode(priority, start, sequence), value)
+        rewriter.flush_if_full()
+        total += 1
+    rewriter.flush()
+    rewriter.replace_queue()
+    rewriter.final.notes["order"] = str(new).encode()
+    rewriter.finish()
+    logger.info("The order of %d stored requests was changed from %s to %s", total, old, new)

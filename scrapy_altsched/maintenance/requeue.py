@@ -10,8 +10,7 @@ from ..frontier.dead_letter import DeadLetter
 from ..frontier.queue.order import DEFAULT_ORDER
 from ..frontier.store.journal import Journal
 from ..frontier.store.states import DEAD, decode_value
-from .reorder import Locate
-from .rewriter import Rewriter, order_of
+from .rewriter import Locate, Rewriter, order_of
 
 
 class HasDead(Protocol):

@@ -7,7 +7,7 @@ reader knows the rows; if that batch never comes, the next rewriter deletes them
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..frontier.queue.order import Order
@@ -16,6 +16,8 @@ from ..frontier.store.rows import Rows
 from ..frontier.store.states import PENDING
 from ..frontier.store.store import Store
 
+#: Payload -> (download slot's name, whether a start request).
+Locate = Callable[[bytes], tuple[str, bool]]
 #: Rows of one kind that are written at once.
 CHUNK = 5_000
 

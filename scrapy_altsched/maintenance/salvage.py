@@ -17,14 +17,7 @@ from typing import TYPE_CHECKING
 from ..errors import StoreDamagedError, StoreError
 from ..frontier.store.database import translated
 from ..frontier.store.records import DAMAGE, decode_seen
-from ..frontier.store.rocksdb import (
-    READ_ONLY,
-    READ_WRITE,
-    Access,
-    Recovery,
-    options_for,
-    secondary,
-)
+from ..frontier.store.rocksdb import READ_ONLY, READ_WRITE, Access, Recovery, options_for, secondary
 from ..frontier.store.rows import Rows
 from ..frontier.store.states import FAMILIES, STATES
 from ..frontier.store.unverified import unverified
@@ -32,9 +25,6 @@ from ..frontier.store.view import files_of, link_files
 
 if TYPE_CHECKING:
     from rocksdict import RdictIter
-
-#: Longest key that is looked past damage for, counted from its beginning.
-_LEVELS = 40
 
 
 class Salvage:
@@ -54,7 +44,7 @@ class Salvage:
         self.losses: list[str] = []
         self.incomplete: set[str] = set()
         try:
-            self._readers = [self._open_as_it_is(self._link("as it is"))]
+            self._readers = self._open_as_it_is(self._link("as it is"))
         except StoreDamagedError as error:
             self.losses.append(error.problem)
             self._readers = self._open_somehow()
@@ -89,13 +79,13 @@ class Salvage:
         link_files(self.store, links)
         return links
 
-    def _open_as_it_is(self, links: Path) -> _Reader:
+    def _open_as_it_is(self, links: Path) -> list[_Reader]:
         try:
-            return _Reader(self, links, READ_ONLY, Recovery.STRICT)
+            return [_Reader(self, links, READ_ONLY, Recovery.STRICT)]
         except StoreDamagedError as error:
             reader = _Reader(self, links, READ_ONLY)
             self.losses.append(f"{error.problem} What was committed after that is lost.")
-            return reader
+            return [reader]
 
     def _open_somehow(self) -> list[_Reader]:
         links = self._link("with another CURRENT")
@@ -105,7 +95,7 @@ class Salvage:
             current.unlink(missing_ok=True)
             current.write_text(f"{manifests[0]}\n")
             with suppress(StoreDamagedError):
-                return [self._open_as_it_is(links)]
+                return self._open_as_it_is(links)
         # Each of the two may lack what the other has: the first one's tables, the second one's log.
         newest = self._open_without_tables()
         return [reader for reader in (newest, self._open_rebuilt()) if reader is not None]
@@ -117,14 +107,14 @@ class Salvage:
         while True:
             try:
                 return _Reader(self, links, access)
-            except StoreDamagedError as error:
-                unusable = [links / name for name in _tables_in(str(error))]
+            except StoreError as error:
+                # For another reason, it takes a missing list of files for one that was replaced.
+                damaged = isinstance(error, StoreDamagedError)
+                unusable = [links / name for name in _tables_in(str(error)) if damaged]
                 if not any(path.is_symlink() for path in unusable):
                     return None
                 for path in unusable:
                     path.unlink(missing_ok=True)
-            except StoreError:  # it takes a missing list of files for one that was just replaced
-                return None
 
     def _open_rebuilt(self) -> _Reader:
         """With a new list of files, made by RocksDB, without those that it cannot use."""
@@ -144,23 +134,15 @@ class Salvage:
 
 
 class _Reader(Rows):
-    """Reads a store around its damaged parts.
-
-    :param place: where its files, or links to them, are.
-    :raises StoreError: it does not open.
-    """
+    """Reads a store, or links to its files in *place*, around its damaged parts."""
 
     def __init__(
-        self,
-        salvage: Salvage,
-        place: Path,
-        access: Access,
-        recovery: Recovery = Recovery.UP_TO_DAMAGE,
+        self, salvage: Salvage, place: Path, access: Access, how: Recovery = Recovery.UP_TO_DAMAGE
     ) -> None:
         super().__init__(salvage.store)
         self._salvage = salvage
         self._place = place
-        self.database.open(place, access, recovery)
+        self.database.open(place, access, how)
 
     def is_accounted_for(self) -> bool:
         """Whether it holds as many pending requests as its counters say."""
@@ -237,9 +219,8 @@ class _Reader(Rows):
         """Rows of a damaged block that seem to be whole: one flipped bit need not cost them all."""
         self._salvage.losses.append(f"A part of {family!r} is damaged: {reason}.")
         self._salvage.incomplete.add(family)
-        for key, value in unverified(self._place, family, low, high):
-            if self._seems_whole(family, value):
-                yield key, value
+        rows = unverified(self._place, family, low, high)
+        yield from (row for row in rows if self._seems_whole(family, row[1]))
 
     def _seems_whole(self, family: str, value: bytes) -> bool:
         with suppress(IndexError, ValueError):
@@ -262,7 +243,7 @@ def _status(cursor: RdictIter) -> str | None:
 
 def _farther_and_farther(key: bytes) -> Iterator[bytes]:
     """Keys after *key*, in order: first very near, then at ever larger steps."""
-    digits = key[:_LEVELS].ljust(24, b"\0")
+    digits = key[:40].ljust(24, b"\0")
     for level in reversed(range(len(digits))):
         for digit in range(digits[level] + 1, 256):
             yield digits[:level] + bytes((digit,))
