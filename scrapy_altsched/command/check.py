@@ -10,14 +10,13 @@ import argparse
 from shlex import quote
 
 from rich.console import Console
-from scrapy.exceptions import UsageError
 
 from ..crawl.exit_code import CODES
-from ..inflection import inflect
+from ..inflection import counted
 from ..maintenance.audit import Remedy
 from ..maintenance.repair import accept_loss, repair
 from ..requests.codec import is_whole
-from .project import Project
+from .project import Project, misuse
 from .target import Job, Report, Target, add_target, locate, make_console, open_target, print_rows
 
 #: What to do next about a problem; the first of these that helps against any is printed.
@@ -47,31 +46,24 @@ _BY_CODE_ONLY = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See :mod:`scrapy_altsched.command`."""
     add_target(parser)
-    parser.add_argument(
-        "--repair",
-        action="store_true",
-        help="if something is wrong, copy what can be read to a new store, and keep the old one",
-    )
-    parser.add_argument(
-        "--accept-loss",
-        action="store_true",
-        help="give up requests that a repair could not keep, or that could not be restored",
-    )
-    parser.add_argument(
-        "--finished",
-        action="store_true",
-        help="exit with 3 if a finished job has dead letters, and with 4 if it is not finished",
-    )
-    parser.add_argument(
-        "--spider", help="whose job it is, if the job no longer says so", metavar="NAME"
-    )
+    for option, what in {
+        "--repair": "if something is wrong, copy what can be read to a new store, and keep the old"
+        " one",
+        "--accept-loss": "give up requests that a repair could not keep, or that could not be"
+        " restored",
+        "--finished": "exit with 3 if a finished job has dead letters, and with 4 if it is not"
+        " finished",
+    }.items():
+        parser.add_argument(option, action="store_true", help=what)
+    what = "whose job it is, if the job no longer says so"
+    parser.add_argument("--spider", metavar="NAME", help=what)
 
 
 def run(arguments: argparse.Namespace, project: Project) -> int:
     """See :mod:`scrapy_altsched.command`."""
     changes = arguments.repair or arguments.accept_loss
     if arguments.shared is not None and (changes or arguments.spider):
-        raise UsageError("--shared takes no option but --finished", print_help=False)
+        raise misuse("--shared takes no option but --finished")
     out = make_console()
     target = open_target(arguments, project)
     report = _check(out, target)
@@ -83,8 +75,8 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
                 report = _check(out, target)
         if arguments.accept_loss:
             given_up = accept_loss(target.jobdir, target.owner)
-            requests = inflect(given_up, "request is", "requests are")
-            out.print(f"{given_up:,} {requests} given up. The job can be finished without.")
+            requests = counted(given_up, "request is", "requests are")
+            out.print(f"{requests} given up. The job can be finished without.")
             report = _check(out, target)
     if report.problems:
         _advise(out, report, target.words, arguments.spider)
@@ -97,7 +89,7 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
 def _check(out: Console, target: Target) -> Report:
     report = target.examine()
     wrong = len(report.problems)
-    result = f"{wrong:,} {inflect(wrong, 'thing is', 'things are')} wrong" if wrong else report.good
+    result = counted(wrong, "thing is wrong", "things are wrong") if wrong else report.good
     sentences = [problem.sentence for problem in report.problems]
     print_rows(out, [*report.rows, ("result", result)], sentences)
     for hint in report.hints:

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import argparse
 
-from ..inflection import inflect
+from ..inflection import counted
 from .project import Project
+from .target import Crawl, make_console
 from .target import add_key as add_arguments  # noqa: F401
-from .target import find_crawl, make_console
 
 
 def run(arguments: argparse.Namespace, project: Project) -> int:
     """See :mod:`scrapy_altsched.command`."""
-    accepted = find_crawl(project, arguments.key).drop()
-    requests = inflect(accepted, "request")
-    text = f"The shared crawl {arguments.key!r} is deleted, with {accepted:,} {requests}."
-    make_console().print(text)
+    accepted = Crawl(project, arguments.key).crawl.drop()
+    requests = counted(accepted, "request")
+    make_console().print(f"The shared crawl {arguments.key!r} is deleted, with {requests}.")
     return 0

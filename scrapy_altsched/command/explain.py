@@ -21,7 +21,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from scrapy import Request
-from scrapy.exceptions import UsageError
 
 from ..canonical import Canonical, Rules
 from ..errors import InputError
@@ -29,36 +28,30 @@ from ..inflection import inflect
 from ..maintenance.progress import follow
 from ..requests.fingerprint import apply_rules
 from ..settings import Config
-from .project import Project
-
-_EXAMPLES = 3  # URLs shown of a group
+from .project import Project, misuse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See :mod:`scrapy_altsched.command`."""
-    parser.add_argument(
-        "urls", nargs="*", metavar="URL", help="with several, also whether they are the same"
-    )
+    what = "with several, also whether they are the same"
+    parser.add_argument("urls", nargs="*", metavar="URL", help=what)
     parser.add_argument("--spider", metavar="NAME", help="with the settings and rules of a spider")
-    parser.add_argument(
-        "--links",
-        type=Path,
-        metavar="FILE",
-        help="show which URLs of a file the rules treat as the same: a URL a line, or a page as"
-        " [url, [hrefs]] a line if the name ends in .jsonl; also compressed, in .gz",
+    what = (
+        "show which URLs of a file the rules treat as the same: a URL a line, or a page as [url,"
+        " [hrefs]] a line if the name ends in .jsonl; also compressed, in .gz"
     )
-    parser.add_argument(
-        "--limit", type=int, default=20, metavar="N", help="groups to show (default: 20; 0: all)"
-    )
+    parser.add_argument("--links", type=Path, metavar="FILE", help=what)
+    what = "groups to show (default: 20; 0: all)"
+    parser.add_argument("--limit", type=int, default=20, metavar="N", help=what)
     parser.add_argument("--json", action="store_true", help="answer in JSON")
 
 
 def run(arguments: argparse.Namespace, project: Project) -> int:
     """See :mod:`scrapy_altsched.command`: 0, whatever the answer is."""
     if bool(arguments.urls) == bool(arguments.links):
-        raise UsageError("explain needs either URLs or --links FILE.", print_help=False)
+        raise misuse("explain needs either URLs or --links FILE.")
     if arguments.limit < 0:
-        raise UsageError("--limit must be 0 or more.", print_help=False)
+        raise misuse("--limit must be 0 or more.")
     judge = _Judge(project, arguments.spider)
     # Neither are URLs broken nor is anything coloured.
     out = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
@@ -101,33 +94,25 @@ class _Judge:
                 canonical = self.rules.canonicalize(request.url)
                 found.append((canonical, self.with_rules(request).hex()))
             except ValueError as error:
-                message = f"{url!r} cannot be crawled: {error}."
-                raise UsageError(message, print_help=False) from None
-        first, fingerprint_of_first = found[0]
+                raise misuse(f"{url!r} cannot be crawled: {error}.") from None
+        first, digest_of_first = found[0]
         return [
             {
                 "url": url,
-                "canonical": canonical.url,
-                "fingerprint": fingerprint,
-                "headers": list(canonical.headers),
-                "rules": [
-                    {"index": index, "label": self.rules.label(index)} for index in canonical.rules
-                ],
+                "canonical": form.url,
+                "fingerprint": digest,
+                "headers": list(form.headers),
+                "rules": [{"index": it, "label": self.rules.label(it)} for it in form.rules],
                 "steps": [
-                    {
-                        "rule": step.rule,
-                        "key": step.what,
-                        "before": step.before,
-                        "after": step.after,
-                    }
-                    for step in canonical.steps
+                    {"rule": it.rule, "key": it.what, "before": it.before, "after": it.after}
+                    for it in form.steps
                 ],
-                "is_first": fingerprint == fingerprint_of_first,
+                "is_first": digest == digest_of_first,
                 "differences": []
-                if fingerprint == fingerprint_of_first
-                else _differences(first.url, canonical.url),
+                if digest == digest_of_first
+                else _differences(first.url, form.url),
             }
-            for url, (canonical, fingerprint) in zip(urls, found, strict=True)
+            for url, (form, digest) in zip(urls, found, strict=True)
         ]
 
 
@@ -135,9 +120,9 @@ def _differences(one: str, other: str) -> list[str]:
     """How two canonical URLs differ, as sentences."""
     a, b = urlsplit(one), urlsplit(other)
     found = [
-        f"The {name} differs: {getattr(a, key) or 'none'} and {getattr(b, key) or 'none'}."
-        for name, key in (("scheme", "scheme"), ("host", "netloc"), ("path", "path"))
-        if getattr(a, key) != getattr(b, key)
+        f"The {name} differs: {first or 'none'} and {second or 'none'}."
+        for name, first, second in zip(("scheme", "host", "path"), a, b, strict=False)
+        if first != second
     ]
     values = [parse_qs(part.query, keep_blank_values=True) for part in (a, b)]
     for name in dict.fromkeys([*values[0], *values[1]]):
@@ -236,26 +221,22 @@ def _show_links(
     def count(key: str, noun: str) -> str:
         return f"{answer[key]} {inflect(answer[key], noun)}"
 
+    different = f"{answer['urls']} different {inflect(answer['urls'], 'URL')}"
+    before, after = count("requests_without_rules", "request"), answer["requests_with_rules"]
+
     shown = answer["groups"][:limit]
     if shown:
         table = Table("URLs", "treated as the same", "such as")
         table.columns[0].justify = "right"
         for column in table.columns[1:]:
             column.overflow = "fold"
-        for group in shown:
-            urls = group["urls"]
-            examples = "\n".join(urls[:_EXAMPLES])
-            table.add_row(str(len(urls)), Text(group["canonical"]), Text(examples))
+        for urls, canonical in ((group["urls"], group["canonical"]) for group in shown):
+            table.add_row(str(len(urls)), Text(canonical), Text("\n".join(urls[:3])))
         out.print(table)
     if more := len(answer["groups"]) - len(shown):
         out.print(f"And {more} more {inflect(more, 'group')}; --limit 0 shows all.")
-    out.print(
-        f"{count('links', 'link')}, {answer['urls']} different {inflect(answer['urls'], 'URL')}."
-    )
-    out.print(
-        f"Without the rules {count('requests_without_rules', 'request')}, with them"
-        f" {answer['requests_with_rules']}."
-    )
+    out.print(f"{count('links', 'link')}, {different}.")
+    out.print(f"Without the rules {before}, with them {after}.")
     if answer["kept_apart"]:
         out.print(f"{count('kept_apart', 'page')} that Scrapy crawls once, the rules keep apart.")
     if not answer["rules"]:

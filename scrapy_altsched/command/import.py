@@ -7,12 +7,14 @@ on the server that they are read from. Stop all workers of that crawl before.
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from scrapy.exceptions import UsageError
+from rich.console import Console
+from scrapy import Spider
 from scrapy.utils.misc import load_object
 
 from ..crawl.clock import CrawlClock
@@ -20,55 +22,36 @@ from ..crawl.opening import codec_of
 from ..dupefilter import DupeFilter
 from ..errors import ConfigError, InputError, JobdirError, SharedError
 from ..frontier.events import Event, MemoryFull, Refused
-from ..inflection import inflect
+from ..frontier.options import SharedOptions
+from ..inflection import counted
 from ..maintenance.importing import Imported, add_all
 from ..maintenance.opening import open_frontier
+from ..requests.identity import PageIdentity
 from ..requests.made_by import NOTE
 from ..settings import Config, read_redis
 from ..stock.job import QUEUE, SEEN
 from ..stock.restoring import Restorer
-from .project import add_spider_arguments, create_spider, identity_of
+from .project import Project, add_spider_arguments, create_spider, identity_of, misuse
 from .target import make_console, slot_of
 
 if TYPE_CHECKING:
-    import argparse
-
-    from rich.console import Console
-    from scrapy import Spider
-
-    from ..frontier.options import SharedOptions
-    from ..requests.identity import PageIdentity
     from ..stock.redis_job import RedisJob
-    from .project import Project
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See :mod:`scrapy_altsched.command`."""
     parser.add_argument("spider", metavar="SPIDER", help="name of the spider")
-    parser.add_argument(
-        "--from-redis",
-        metavar="URL",
-        required=True,
-        help="the server of scrapy-redis, as in redis://host:6379/0",
-    )
-    parser.add_argument(
-        "--trust-pickle",
-        action="store_true",
-        help="load what is there, though all who can write to it can run code here",
-    )
-    parser.add_argument(
-        "--without-seen",
-        action="store_true",
-        help="leave the dupefilter, so that what was crawled is crawled again",
-    )
+    what = "the server of scrapy-redis, as in redis://host:6379/0"
+    parser.add_argument("--from-redis", metavar="URL", required=True, help=what)
+    what = "load what is there, though all who can write to it can run code here"
+    parser.add_argument("--trust-pickle", action="store_true", help=what)
+    what = "leave the dupefilter: what was crawled is crawled again"
+    parser.add_argument("--without-seen", action="store_true", help=what)
     add_spider_arguments(parser)
 
 
 def run(arguments: argparse.Namespace, project: Project) -> int:
-    """See :mod:`scrapy_altsched.command`.
-
-    :raises AltschedError: there is nothing to import, or it cannot be read or written.
-    """
+    """See :mod:`scrapy_altsched.command`."""
     if not arguments.trust_pickle:
         raise InputError(
             "The queue of scrapy-redis holds pickles: all who can write to that server can execute"
@@ -79,8 +62,7 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     config = Config.from_settings(settings, disk=True)
     shared, jobdir = config.shared_options(spider.name), settings["JOBDIR"]
     if shared is None and not jobdir:
-        message = "set where to: -s JOBDIR=..., or -s ALTSCHED_SHARED=1"
-        raise UsageError(message, print_help=False)
+        raise misuse("set where to: -s JOBDIR=..., or -s ALTSCHED_SHARED=1")
     _check_filter(settings["DUPEFILTER_CLASS"])
     values = read_redis(settings, "--from-redis")
     # What it needs is optional.
@@ -195,19 +177,14 @@ def _into_shared(
 
 
 def _show(out: Console, job: RedisJob, imported: Imported, place: str) -> None:
-    are = inflect(imported.pending, "request is", "requests are")
-    out.print(
-        f"{imported.pending:,} {are} pending in {place}; duplicates: {imported.duplicates:,}."
-    )
+    are = counted(imported.pending, "request is", "requests are")
+    out.print(f"{are} pending in {place}; duplicates: {imported.duplicates:,}.")
     if imported.dead:
-        cannot = inflect(imported.dead, "request")
-        out.print(
-            f"{imported.dead:,} {cannot} cannot be restored, and will not be crawled. The first:"
-            f" {job.first_dead}"
-        )
+        cannot = f"{counted(imported.dead, 'request')} cannot be restored, and will not be crawled"
+        out.print(f"{cannot}. The first: {job.first_dead}")
     if job.unreadable:
-        are = inflect(job.unreadable, "entry of the queue is", "entries of the queue are")
-        out.print(f"{job.unreadable:,} {are} no pickled requests, and were left out.")
+        are = counted(job.unreadable, "entry of the queue is", "entries of the queue are")
+        out.print(f"{are} no pickled requests, and were left out.")
 
 
 def _show_seen(out: Console, job: RedisJob, imported: Imported) -> None:

@@ -12,13 +12,16 @@ from scrapy.settings import Settings
 from scrapy.spiderloader import SpiderLoader
 from scrapy.utils.misc import load_object
 
-from ..canonical import Rules
+from ..crawl.opening import identify
 from ..dupefilter import DupeFilter
-from ..engine.engine import fingerprinter_of, prepare_crawler
-from ..requests.fingerprint import shorten
+from ..engine.engine import prepare_crawler
 from ..requests.identity import PageIdentity
-from ..requests.made_by import describe
 from ..settings import Config
+
+
+def misuse(message: str) -> UsageError:
+    """The error for arguments that make no sense, without the help that is usage's."""
+    return UsageError(message, print_help=False)
 
 
 class Project:
@@ -50,19 +53,14 @@ class Project:
         except KeyError:
             near = difflib.get_close_matches(name, loader.list(), 1)
             hint = f"Did you mean {near[0]!r}?" if near else "`scrapy list` names its spiders."
-            message = f"this project has no spider {name!r}. {hint}"
-            raise UsageError(message, print_help=False) from None
+            raise misuse(f"this project has no spider {name!r}. {hint}") from None
 
 
 def add_spider_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the option that gives a spider its arguments."""
+    what = "an argument of the spider, as for a crawl (may be repeated)"
     parser.add_argument(
-        "-a",
-        dest="arguments",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="an argument of the spider, as for a crawl (may be repeated)",
+        "-a", dest="arguments", metavar="NAME=VALUE", action="append", default=[], help=what
     )
 
 
@@ -77,13 +75,13 @@ def create_spider(project: Project, name: str, arguments: list[str]) -> Spider:
     for pair in arguments:
         key, sign, value = pair.partition("=")
         if not sign or not key:
-            raise UsageError(f"-a takes NAME=VALUE, not {pair!r}", print_help=False)
+            raise misuse(f"-a takes NAME=VALUE, not {pair!r}")
         given[key] = value
     try:
         crawler.spider = spider = crawler.spidercls.from_crawler(crawler, **given)
     except Exception as error:  # whatever the spider's code raises
         message = f"the spider {name!r} cannot be created ({type(error).__name__}: {error})"
-        raise UsageError(f"{message}; -a gives it arguments", print_help=False) from error
+        raise misuse(f"{message}; -a gives it arguments") from error
     return spider
 
 
@@ -94,11 +92,8 @@ def identity_of(spider: Spider) -> tuple[PageIdentity, bytes]:
     """
     crawler = spider.crawler
     filter_class = load_object(crawler.settings["DUPEFILTER_CLASS"])
-    if getattr(filter_class, "request_seen", None) is DupeFilter.request_seen:
-        dupefilter = filter_class.from_crawler(crawler)
-        dupefilter.use_rules(Config.from_settings(crawler.settings, disk=None).rules_of(spider))
-        return dupefilter.identity, dupefilter.fingerprint_note
     # Another package's filter has a seen set of its own: these only name requests in the store.
-    fingerprinter = fingerprinter_of(crawler)
-    identity = PageIdentity(lambda request: shorten(fingerprinter.fingerprint(request)))
-    return identity, describe(fingerprinter, Rules())
+    is_ours = getattr(filter_class, "request_seen", None) is DupeFilter.request_seen
+    own_filter = filter_class.from_crawler(crawler) if is_ours else None
+    rules = Config.from_settings(crawler.settings, disk=None).rules_of(spider)
+    return identify(crawler, own_filter, rules)

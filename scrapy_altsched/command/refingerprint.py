@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from ..frontier.shared.record import refuse_worker
-from ..inflection import inflect
+from ..inflection import counted
 from ..maintenance.progress import progress
 from ..maintenance.refingerprint import Refingerprinted, refingerprint
 from ..requests.codec import decode_request
@@ -28,13 +27,11 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     job = Job(project, arguments.jobdir)
     spider = create_spider(project, job.owner, arguments.arguments)
     identity, note = identity_of(spider)
-    with job.open() as journal:
-        refuse_worker(
-            journal,
-            job.jobdir,
-            "Fingerprints cannot be recomputed there: begin a new crawl, with another"
-            " ALTSCHED_SHARED_KEY.",
-        )
+    remedy = (
+        "Fingerprints cannot be recomputed there: begin a new crawl, with another"
+        " ALTSCHED_SHARED_KEY."
+    )
+    with job.open(remedy) as journal:
         total = sum(count for _, count, _ in journal.slots())
         with progress("Making fingerprints", 2 * total) as step:
             outcome = refingerprint(
@@ -50,15 +47,13 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
 def _show(outcome: Refingerprinted) -> None:
     def show(count: int, one: str, many: str) -> None:
         if count:
-            out.print(f"{count:,} {inflect(count, one, many)}")
+            out.print(counted(count, one, many))
 
     out = make_console()
     unqueued = [f"{count:,} {state.family}" for state, count in outcome.unqueued.items()]
     *numbers, last = f"{outcome.pending:,} pending", *unqueued
-    out.print(
-        f"{outcome.changed:,} {inflect(outcome.changed, 'request has', 'requests have')} another"
-        f" fingerprint now, of {', '.join(numbers)} and {last}."
-    )
+    have = counted(outcome.changed, "request has", "requests have")
+    out.print(f"{have} another fingerprint now, of {', '.join(numbers)} and {last}.")
     for count, others in ((outcome.merged, "pending"), (outcome.crawled, "done")):
         removed = f"removed: the same page as another that is {others}."
         show(count, f"pending request was {removed}", f"pending requests were {removed}")

@@ -10,12 +10,11 @@ import argparse
 
 from rich.console import Console
 from rich.table import Table
-from scrapy.exceptions import UsageError
 
-from ..inflection import inflect
+from ..inflection import counted
 from ..maintenance.requeue import DeadRequest
 from ..requests.codec import is_whole
-from .project import Project
+from .project import Project, misuse
 from .target import Target, add_target, make_console, open_target
 
 #: Fewest digits that name a fingerprint.
@@ -41,7 +40,7 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     if arguments.shared is not None and arguments.jobdir is not None:
         names = [arguments.jobdir, *names]
     if names and arguments.all:
-        raise UsageError("name requests, or --all, not both", print_help=False)
+        raise misuse("name requests, or --all, not both")
     target = open_target(arguments, project)
     out = make_console()
     dead = target.dead()
@@ -49,8 +48,8 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
         _show(out, dead, target)
         return 0
     count = target.requeue(_choose(dead, names, target))
-    are_pending = inflect(count, "request is", "requests are")
-    out.print(f"{count:,} {are_pending} pending again; dead: {len(dead) - count:,}.")
+    are = counted(count, "request is", "requests are")
+    out.print(f"{are} pending again; dead: {len(dead) - count:,}.")
     return 0
 
 
@@ -69,10 +68,9 @@ def _choose(dead: list[DeadRequest], names: list[str], target: Target) -> list[D
         ]
         if not found:
             message = f"there is no dead letter named {name!r}; without arguments they are listed"
-            raise UsageError(message, print_help=False)
+            raise misuse(message)
         if not all(is_whole(request.payload) for request in found):
-            message = f"{name!r} cannot be crawled again: nothing whole is stored of it"
-            raise UsageError(message, print_help=False)
+            raise misuse(f"{name!r} cannot be crawled again: nothing whole is stored of it")
         chosen.update((request.key, request) for request in found)
     return list(chosen.values())
 

@@ -2,56 +2,42 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
-from collections.abc import Callable, Collection, Iterable
-from contextlib import closing, suppress
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol, cast
 from urllib.parse import urlsplit
 
 from rich.console import Console
 from rich.table import Table
+from scrapy import Spider
 from scrapy.exceptions import UsageError
 
-from ..crawl.given_up import NOTE as GIVEN_UP
-from ..crawl.given_up import count_given_up
+from ..crawl import given_up
 from ..crawl.outcome import DeadLetters, Outcome, judge
 from ..errors import CodecError, JobdirError, StoreDamagedError
 from ..frontier import Counts
 from ..frontier.dead_letter import Cause, DeadLetter
 from ..frontier.shared.record import crawl_of, refuse_worker
-from ..frontier.store.jobdir import (
-    FORMAT,
-    Identity,
-    LastCommit,
-    find_store,
-    read_identity,
-    refuse_newer,
-)
+from ..frontier.store import jobdir as jobdirs
+from ..frontier.store.jobdir import Identity, LastCommit, find_store, read_identity
 from ..frontier.store.journal import Journal
 from ..frontier.store.states import UNQUEUED
 from ..frontier.store.view import View
-from ..inflection import inflect
-from ..maintenance.audit import Inspect, Problem, Remedy, audit
+from ..inflection import counted
+from ..maintenance.audit import Problem, Remedy, audit
 from ..maintenance.progress import follow
 from ..maintenance.requeue import DeadRequest, dead_requests, requeue
 from ..requests.codec import decode_fields, decode_request, url_of
 from ..settings import read_redis
+from .project import Project, misuse
 
-if TYPE_CHECKING:
-    import argparse
-
-    from scrapy import Spider
-
-    from ..frontier.shared.operating import SharedCrawl
-    from .project import Project
-
-#: The URL of a stored request, if it can be read.
 _UrlOf = Callable[[bytes], "str | None"]
-#: Width of lines that are not to be folded.
-_WIDE = 100_000
+_NAME_CRAWL = "Name the crawl with --shared KEY instead of the JOBDIR."
 
 
 @dataclass(slots=True)
@@ -75,7 +61,7 @@ class Target(Protocol):
     """A job, or a shared crawl.  Each method raises AltschedError if that cannot be used.
 
     :ivar words: the arguments that name it, quoted for a shell.
-    :ivar url_of: the URL of a stored request.
+    :ivar url_of: the URL of a stored request, if it can be read.
     """
 
     words: str
@@ -98,20 +84,16 @@ def add_jobdir(parser: argparse.ArgumentParser) -> None:
 
 def add_key(parser: argparse.ArgumentParser) -> None:
     """Add the argument that names a shared crawl."""
-    parser.add_argument(
-        "key", metavar="KEY", help="its ALTSCHED_SHARED_KEY, or else its spider's name"
-    )
+    what = "its ALTSCHED_SHARED_KEY, or else its spider's name"
+    parser.add_argument("key", metavar="KEY", help=what)
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that name a job, or a shared crawl instead."""
     # No path yet: with --shared it is the first of what else is named.
     parser.add_argument("jobdir", nargs="?", metavar="JOBDIR", help="directory of the job")
-    parser.add_argument(
-        "--shared",
-        metavar="KEY",
-        help="a shared crawl instead: its ALTSCHED_SHARED_KEY, or else its spider's name",
-    )
+    what = "a shared crawl instead: its ALTSCHED_SHARED_KEY, or else its spider's name"
+    parser.add_argument("--shared", metavar="KEY", help=what)
 
 
 def open_target(arguments: argparse.Namespace, project: Project) -> Target:
@@ -123,7 +105,7 @@ def open_target(arguments: argparse.Namespace, project: Project) -> Target:
     if arguments.shared is not None:
         return Crawl(project, arguments.shared)
     if arguments.jobdir is None:
-        raise UsageError("name a JOBDIR, or a crawl with --shared KEY", print_help=False)
+        raise misuse("name a JOBDIR, or a crawl with --shared KEY")
     return Job(project, Path(arguments.jobdir), getattr(arguments, "spider", None))
 
 
@@ -142,30 +124,24 @@ class Job:
         self._project = project
         self._identity = self._identify(spider)
         self.owner = self._identity.owner
-        refuse_newer(jobdir, self._identity)
+        if spider not in (None, self.owner):
+            raise misuse(f"the job in {jobdir} belongs to spider {self.owner!r}, not {spider!r}.")
+        jobdirs.refuse_newer(jobdir, self._identity)
 
     def _identify(self, spider: str | None) -> Identity:
         jobdir = self.jobdir
         identity = read_identity(jobdir) if jobdir.is_dir() else None
         if identity is not None:
-            if spider not in (None, identity.owner):
-                message = (
-                    f"the job in {jobdir} belongs to spider {identity.owner!r}, not {spider!r}."
-                )
-                raise UsageError(message, print_help=False)
             return identity
         if (jobdir / "frontier").is_dir():
             if spider is not None:
-                return Identity(FORMAT, spider, "")
+                return Identity(jobdirs.FORMAT, spider, "")
             raise JobdirError(
                 f"{jobdir} has lost its file altsched.json, which says whose job it is. Name the"
                 f" spider: scrapy altsched check {self.words} --spider NAME"
             )
-        if not jobdir.exists():
-            problem = "it does not exist"
-        elif not jobdir.is_dir():
-            problem = "it is a file, not a directory"
-        else:
+        problem = "it is a file, not a directory" if jobdir.exists() else "it does not exist"
+        if jobdir.is_dir():
             problem = "it has no file altsched.json"
         parent = jobdir.absolute().parent
         hint = "the directory that the crawl has as its JOBDIR"
@@ -173,24 +149,26 @@ class Job:
             hint = f"its parent, {parent}, which does"
         raise JobdirError(f"{jobdir} holds no job of scrapy_altsched: {problem}. Name {hint}.")
 
-    def open(self) -> closing[Journal]:
-        """Hold and open it, as a crawl does."""
-        return closing(Journal(self.jobdir, self.owner))
+    @contextmanager
+    def open(self, remedy: str = _NAME_CRAWL) -> Iterator[Journal]:
+        """Hold and open it, as a crawl does.
+
+        :param remedy: what to do instead if it is of a worker of a shared crawl.
+        """
+        with closing(Journal(self.jobdir, self.owner)) as journal:
+            refuse_worker(journal, self.jobdir, remedy)
+            yield journal
 
     def dead(self) -> list[DeadRequest]:
         with View(find_store(self.jobdir)) as view:
-            self._refuse_worker(view)
+            refuse_worker(view, self.jobdir, _NAME_CRAWL)
             return list(dead_requests(view))
 
     def requeue(self, chosen: Collection[DeadRequest]) -> int:
         keys = {request.key for request in chosen}
         with self.open() as journal:
-            self._refuse_worker(journal)
             dead = [request for request in dead_requests(journal) if request.key in keys]
             return requeue(journal, dead, locate)
-
-    def _refuse_worker(self, rows: View | Journal) -> None:
-        refuse_worker(rows, self.jobdir, "Name the crawl with --shared KEY instead of the JOBDIR.")
 
     def examine(self) -> Report:
         report = Report([("job", str(self.jobdir)), ("spider", self.owner)], "good")
@@ -200,13 +178,25 @@ class Job:
         except UsageError:
             report.rows.append(("", "not in this project: callbacks are not checked"))
         last = LastCommit.read(self.jobdir)
+
+        def inspect(payload: bytes) -> str | None:
+            try:
+                if spider is None:
+                    decode_fields(payload)
+                else:
+                    # Its methods are looked up, not called: the class will do.
+                    decode_request(payload, cast("Spider", spider))
+            except CodecError as error:
+                return str(DeadLetter(str(error), Cause.UNRESTORABLE))
+            return None
+
         try:
             with View(find_store(self.jobdir)) as view:
                 if view.damage is not None:
                     report.problems.append(Problem(view.damage.problem, Remedy.RESUME))
                 with suppress(StoreDamagedError, ValueError):  # the audit says so
                     report.problems += self._look_back(view, last)
-                report.problems += audit(view, _inspector(spider), follow)
+                report.problems += audit(view, inspect, follow)
                 with suppress(StoreDamagedError):
                     _describe(view, report)
         except StoreDamagedError as error:
@@ -241,27 +231,22 @@ def _describe(view: View, report: Report) -> None:
         text = f"the shared crawl {shared}; for that: check --shared KEY"
         report.rows.append(("worker of", text))
     else:
-        state = "finished" if counters.finished else "not finished"
-        runs = f"{counters.run:,} {inflect(counters.run, 'run')}"
         unqueued = {state.family: counters.count(state) for state in UNQUEUED}
-        numbers = _tell(counts, {"done": counts.done, "pending": pending, **unqueued})
-        report.rows += [
-            ("state", f"{state}, {runs}, at commit {view.stored_commit():,}"),
-            ("requests", numbers),
-        ]
-        if given_up := count_given_up(view.note(GIVEN_UP)).total():
-            pages = inflect(given_up, "page")
-            report.rows.append(("given up", f"{given_up:,} {pages}, which count as done"))
+        runs = f"{counted(counters.run, 'run')}, at commit {view.stored_commit():,}"
+        report.rows.append(_state(counters.finished, runs))
+        report.rows.append(_numbers(counts, pending=pending, **unqueued))
+        if pages := given_up.count_given_up(view.note(given_up.NOTE)).total():
+            report.rows.append(("given up", f"{counted(pages, 'page')}, which count as done"))
     letters = DeadLetters(dead_requests(view), url_of)
     report.outcome = judge(counts, letters.unrestorable, complete=counters.finished)
-    problem = None
     if letters.unrestorable:
         problem = f"Dead letters that could not be restored: {letters.unrestorable:,}, for example"
     elif judge(counts, 0, complete=True) is Outcome.BLOCKED:
         problem = "Nothing was crawled, and the first requests are dead, for example"
-    if problem is not None:
-        sentence = f"{problem} {letters.examples}. The job is not finished without them."
-        report.problems.append(Problem(sentence, Remedy.REQUEUE))
+    else:
+        return
+    sentence = f"{problem} {letters.examples}. The job is not finished without them."
+    report.problems.append(Problem(sentence, Remedy.REQUEUE))
 
 
 class Crawl:
@@ -272,11 +257,14 @@ class Crawl:
     """
 
     def __init__(self, project: Project, key: str) -> None:
-        self.words = f"--shared {quote(key)}"
-        self.crawl = find_crawl(project, key)
-        # What it needs is optional.  Pickles from a server are not loaded.
+        values = read_redis(project.settings)
+        # What they need is optional.  Pickles from a server are not loaded.
+        from ..frontier.shared.operating import SharedCrawl
+        from ..redis_client.connection import connect
         from ..requests.portable import read_url
 
+        self.words = f"--shared {quote(key)}"
+        self.crawl = SharedCrawl(connect(values), key)
         self.url_of: _UrlOf = read_url
 
     def dead(self) -> list[DeadRequest]:
@@ -287,16 +275,16 @@ class Crawl:
 
     def examine(self) -> Report:
         state = self.crawl.look()
-        counts = state.counts
-        workers = f"{state.workers:,} {inflect(state.workers, 'worker')}"
-        numbers = {"done": counts.done, "in flight": counts.leased, "pending": counts.pending}
-        rows = [
-            ("crawl", self.crawl.name),
-            ("spider", state.spider),
-            ("state", f"{'finished' if state.finished else 'not finished'}, {workers}"),
-            ("requests", _tell(counts, {**numbers, "dead": counts.dead})),
-        ]
-        report = Report(rows, "the counters add up")
+        counts, leased = state.counts, {"in flight": state.counts.leased}
+        report = Report(
+            [
+                ("crawl", self.crawl.name),
+                ("spider", state.spider),
+                _state(state.finished, counted(state.workers, "worker")),
+                _numbers(counts, **leased, pending=counts.pending, dead=counts.dead),
+            ],
+            "the counters add up",
+        )
         if counts.unaccounted:
             sentence = (
                 f"The counters do not add up: {abs(counts.unaccounted):,} of the requests are in no"
@@ -309,27 +297,22 @@ class Crawl:
                 " hashes are no longer listpacks: look at its hash-max-listpack-entries (512) and"
                 " hash-max-listpack-value (64), or there are more than 30 million URLs."
             )
-        dead = dead_requests(self.crawl) if counts.dead else ()
-        unrestorable = DeadLetters(dead, self.url_of).unrestorable
+        unrestorable = DeadLetters(self.dead() if counts.dead else (), self.url_of).unrestorable
         report.outcome = judge(counts, unrestorable, complete=state.finished)
         return report
 
 
-def find_crawl(project: Project, key: str) -> SharedCrawl:
-    """A crawl on the server that the project's settings name; nothing on it is changed.
+def _state(finished: bool, more: str) -> tuple[str, str]:
+    return "state", f"{'finished' if finished else 'not finished'}, {more}"
 
-    :raises ConfigError: the settings cannot be used, or a package is missing.
-    """
-    values = read_redis(project.settings)
-    # What they need is optional.
-    from ..frontier.shared.operating import SharedCrawl
-    from ..redis_client.connection import connect
 
-    return SharedCrawl(connect(values), key)
+def _numbers(counts: Counts, **others: int) -> tuple[str, str]:
+    numbers = "".join(f", {count:,} {what}" for what, count in others.items())
+    return "requests", f"{counts.accepted:,} accepted: {counts.done:,} done{numbers}"
 
 
 def locate(payload: bytes) -> tuple[str, bool]:
-    """Download slot of a stored request, as Scrapy names it, and whether it is a start request.
+    """Download slot of a stored request, and whether it is a start request.
 
     :raises CodecError: the request cannot be read.
     """
@@ -343,38 +326,13 @@ def slot_of(url: str, meta: dict[str, object]) -> str:
     return str(meta.get("download_slot") or urlsplit(url).hostname or "")
 
 
-def _inspector(spider: type[Spider] | None) -> Inspect:
-    """A function that says what is wrong with a stored request, if anything is.
-
-    :param spider: the class that has its callbacks; ``None``: these are not checked.
-    """
-
-    def inspect(payload: bytes) -> str | None:
-        try:
-            if spider is None:
-                decode_fields(payload)
-            else:
-                # Its methods are looked up, not called: the class will do.
-                decode_request(payload, cast("Spider", spider))
-        except CodecError as error:
-            return str(DeadLetter(str(error), Cause.UNRESTORABLE))
-        return None
-
-    return inspect
-
-
-# What is printed
-
-
 def make_console() -> Console:
     """Where a subcommand prints its answer: no line is folded, but a table's on a terminal."""
-    width = None if sys.stdout.isatty() else _WIDE
+    width = None if sys.stdout.isatty() else 100_000
     return Console(width=width, soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 
-def print_rows(
-    out: Console, rows: Iterable[tuple[str, str]], sentences: Iterable[str] = ()
-) -> None:
+def print_rows(out: Console, rows: Iterable[tuple[str, str]], sentences: Iterable[str]) -> None:
     """Print named texts, and sentences below."""
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold")
@@ -384,8 +342,3 @@ def print_rows(
     out.print(table)
     for sentence in sentences:
         out.print(f"- {sentence}")
-
-
-def _tell(counts: Counts, others: dict[str, int]) -> str:
-    numbers = ", ".join(f"{count:,} {what}" for what, count in others.items())
-    return f"{counts.accepted:,} accepted: {numbers}"

@@ -37,7 +37,10 @@ from .setup import Setup
 from .tally import Tally
 
 if TYPE_CHECKING:
-    from scrapy import Spider
+    from collections.abc import Callable
+
+    from scrapy import Request, Spider
+    from scrapy.crawler import Crawler
 
     from ..dupefilter import DupeFilter
     from ..scheduler import Scheduler
@@ -74,7 +77,8 @@ def open_session(scheduler: Scheduler, own_filter: DupeFilter | None) -> Session
         logs_reason=scheduler.logunser,
     )
     df = scheduler.df
-    identity, fingerprint_note = _identify(scheduler, own_filter, config.rules_of(spider))
+    rules = config.rules_of(spider)
+    identity, fingerprint_note = identify(crawler, own_filter, rules, df.request_seen)
     keeps_items = jobdir is not None or shared is not None
     if keeps_items:
         warn_of_unsafe_feeds(settings, spider)
@@ -119,18 +123,24 @@ def open_session(scheduler: Scheduler, own_filter: DupeFilter | None) -> Session
     return session
 
 
-def _identify(
-    scheduler: Scheduler, own_filter: DupeFilter | None, rules: Rules
+def identify(
+    crawler: Crawler,
+    own_filter: DupeFilter | None,
+    rules: Rules,
+    is_refused: Callable[[Request], bool] | None = None,
 ) -> tuple[PageIdentity, bytes]:
-    """What decides which page a request is, and the note about how fingerprints are made."""
+    """What decides which page a request is, and the note about how fingerprints are made.
+
+    :param is_refused: without a filter of ours, another package's.
+    """
     if own_filter is not None:
         own_filter.use_rules(rules)
         return own_filter.identity, own_filter.fingerprint_note
-    fingerprinter = fingerprinter_of(scheduler.crawler)
+    fingerprinter = fingerprinter_of(crawler)
     note = describe(fingerprinter, Rules())
     identity = PageIdentity(
         lambda request: shorten(fingerprinter.fingerprint(request)),
-        is_refused=scheduler.df.request_seen,
+        is_refused=is_refused,
         are_sha1=are_sha1(note),
     )
     return identity, note

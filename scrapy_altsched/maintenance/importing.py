@@ -34,34 +34,26 @@ _PORTION = 2_000
 
 @dataclass(slots=True)
 class Imported:
-    """How much was imported.
-
-    :ivar pending: requests.
-    :ivar dead: requests that are kept among the dead.
-    :ivar duplicates: requests that were there more often than once, and are so no more.
-    :ivar done: fingerprints of no request that is pending or dead.
-    :ivar dropped: fingerprints of this package's filter under another scheduler that are not
-        believed, and not among the seen any more.
-    :ivar unmatched: pending requests whose fingerprint is not among those of the source, though it
-        gave any; known only of a new store.
-    """
+    """How much was imported."""
 
     pending: int = 0
     dead: int = 0
+    #: Requests that were there more often than once, and are so no more.
     duplicates: int = 0
+    #: Fingerprints of no request that is pending or dead.
     done: int = 0
+    #: Fingerprints of this package's filter under another scheduler that are not believed, and not
+    #: among the seen any more.
     dropped: int = 0
+    #: Pending requests whose fingerprint is not among those of the source, though it gave any;
+    #: known only of a new store.
     unmatched: int = 0
 
 
 class Source(Protocol):
-    """What another scheduler has stored.
+    """What another scheduler has stored."""
 
-    :ivar notes: what a new store is to note, besides.
-    :ivar imported: what was imported of it; ``None``: nothing.
-    """
-
-    notes: Mapping[str, bytes]
+    notes: Mapping[str, bytes]  # what a new store is to note, besides
     imported: Imported | None
 
     def parts(self) -> dict[str, str]:
@@ -98,8 +90,7 @@ def import_job(
 
     :param components: those of the run that begins.
     :param is_new: whether *store* is discarded unless this succeeds.
-    :raises JobdirError: it cannot be read, or not be mixed with what *store* holds.
-    :raises StoreError: a write failed.
+    :raises JobdirError: *source* cannot be read, or not be mixed with what *store* holds.
     """
     counters = store.counters()
     taken: dict[str, str] = json.loads(store.note(_NOTE) or b"{}")
@@ -119,8 +110,7 @@ def import_job(
         running.drop(runs.marks())
     for entry, why in source.requests():
         running.add(entry, why)
-    for fingerprint in source.fingerprints():
-        running.see(fingerprint)
+    running.see(source.fingerprints())
     # Reading may have changed what a part looks like: a database ends what was begun.
     looks = source.parts()
     taken.update((name, looks[name]) for name in parts)
@@ -157,20 +147,19 @@ class _Import:
         if entry.unique and self._mark(entry.fingerprint) and self._is_new:
             self.imported.duplicates += 1
             return
-        name = self._order.slot_of(entry.slot)
-        sequence = self._counters.next_sequence
-        order_key = self._order.encode(entry.priority, entry.start, sequence)
-        self._counters.next_sequence += 1
+        order, counters, rewriter = self._order, self._counters, self._rewriter
+        name, value = order.slot_of(entry.slot), encode_value(entry)
+        order_key = order.encode(entry.priority, entry.start, counters.next_sequence)
+        counters.next_sequence += 1
         self._unique += entry.unique
-        value = encode_value(entry)
         if why is None:
-            self._rewriter.add(name, order_key, value)
+            rewriter.add(name, order_key, value)
             self.imported.pending += 1
             if entry.from_start and self._is_new:
                 self._claim(entry.fingerprint)
         else:
-            key = self._rewriter.key(name, order_key)
-            self._rewriter.rows.stored[DEAD].append((key, DEAD.join(why, value)))
+            row = rewriter.key(name, order_key), DEAD.join(why, value)
+            rewriter.rows.stored[DEAD].append(row)
             self.imported.dead += 1
         self._flush_if_full()
 
@@ -183,20 +172,21 @@ class _Import:
         # What follows asks the store what was seen.
         self._rewriter.flush()
 
-    def see(self, fingerprint: bytes) -> None:
-        if self._mark(fingerprint):
-            self._known += 1
-        else:
-            self.imported.done += 1
-            self._flush_if_full()
+    def see(self, fingerprints: Iterator[bytes]) -> None:
+        for fingerprint in fingerprints:
+            if self._mark(fingerprint):
+                self._known += 1
+            else:
+                self.imported.done += 1
+                self._flush_if_full()
 
     def _mark(self, fingerprint: bytes) -> bool:
         """Note that *fingerprint* was seen; whether it was before."""
-        if fingerprint in self._seen or self._store.has_seen(fingerprint):
-            return True
-        self._seen.add(fingerprint)
-        self._rewriter.rows.seen.append(fingerprint)
-        return False
+        known = fingerprint in self._seen or self._store.has_seen(fingerprint)
+        if not known:
+            self._seen.add(fingerprint)
+            self._rewriter.rows.seen.append(fingerprint)
+        return known
 
     def _claim(self, fingerprint: bytes) -> None:
         """Make ``start()`` skip it when the spider yields it again."""

@@ -33,10 +33,8 @@ def open_frontier(
     check: Callable[[], None] | None = None,
     on_event: OnEvent = ignore_events,
 ) -> Frontier:
-    """Open the frontier of a job, or one that lives in memory.
+    """Open the frontier of the job of spider *owner*; without a *path*, one that lives in memory.
 
-    :param path: the job directory, or ``None``.
-    :param owner: the spider's name.
     :param locate: asked when a job is resumed in another order than it was stored in.
     :param source: what another scheduler has stored in the directory, to be imported.
     :param check: called when the directory is this process's, before a run begins.  The job is as
@@ -73,7 +71,7 @@ def open_frontier(
         raise
 
 
-def _reorder(journal: Journal, new: Order, locate: Locate | None = None) -> None:
+def _reorder(journal: Journal, new: Order, locate: Locate | None) -> None:
     """Have all pending requests in order *new*, if they are in another one: all or nothing."""
     # In any case: rows of a change that was cut short must be gone before the crawl continues.
     rewriter = Rewriter(journal)

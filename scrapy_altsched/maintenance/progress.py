@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -27,61 +27,49 @@ def progress(title: str, total: int) -> Iterator[Callable[[], None]]:
     :param total: how many steps it has.
     :return: a function to call after each step.
     """
-    if not _is_watched():
-        yield _strided(_lines(title, total))
-        return
-    from rich.progress import MofNCompleteColumn, TimeRemainingColumn
+    done, next_at = 0, time.monotonic() + _LOG_EVERY
 
-    with _bar(MofNCompleteColumn(), TimeRemainingColumn()) as bar:
+    def step() -> None:
+        nonlocal done, next_at
+        done += 1
+        if done % _STRIDE:
+            return
+        if bar is not None:
+            bar.update(task, completed=done)
+        elif time.monotonic() >= next_at:
+            next_at = time.monotonic() + _LOG_EVERY
+            logger.info("%s: %d of %d", title, done, total)
+
+    bar = _open_bar(total)
+    if bar is None:
+        yield step
+        return
+    with bar:
         task = bar.add_task(title, total=total)
-        yield _strided(lambda done: bar.update(task, completed=done))
+        yield step
         bar.update(task, completed=total)
 
 
 def follow(title: str, rows: Iterable[_Row]) -> Iterator[_Row]:
     """The same *rows*; a terminal shows how many of them were read, and nothing afterwards."""
-    if not _is_watched():
+    bar = _open_bar()
+    if bar is None:
         yield from rows
         return
-    from rich.progress import TextColumn, TimeElapsedColumn
-
-    count = TextColumn("{task.completed:,}")
-    with _bar(count, TimeElapsedColumn(), transient=True) as bar:
+    with bar:
         yield from bar.track(rows, description=title)
 
 
-def _is_watched() -> bool:
-    return sys.stderr is not None and sys.stderr.isatty()
-
-
-def _bar(*columns: Any, transient: bool = False) -> Progress:
+def _open_bar(total: int | None = None) -> Progress | None:
+    if sys.stderr is None or not sys.stderr.isatty():
+        return None
+    from rich import progress as rich
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn
 
-    title = TextColumn("{task.description}")
+    columns = rich.TextColumn("{task.description}"), rich.BarColumn()
     console = Console(stderr=True)
-    return Progress(title, BarColumn(), *columns, console=console, transient=transient)
-
-
-def _strided(show: Callable[[int], object]) -> Callable[[], None]:
-    done = 0
-
-    def step() -> None:
-        nonlocal done
-        done += 1
-        if not done % _STRIDE:
-            show(done)
-
-    return step
-
-
-def _lines(title: str, total: int) -> Callable[[int], None]:
-    next_at = time.monotonic() + _LOG_EVERY
-
-    def show(done: int) -> None:
-        nonlocal next_at
-        if time.monotonic() >= next_at:
-            next_at = time.monotonic() + _LOG_EVERY
-            logger.info("%s: %d of %d", title, done, total)
-
-    return show
+    if total is None:
+        count = rich.TextColumn("{task.completed:,}"), rich.TimeElapsedColumn()
+        return rich.Progress(*columns, *count, console=console, transient=True)
+    count_of_all = rich.MofNCompleteColumn(), rich.TimeRemainingColumn()
+    return rich.Progress(*columns, *count_of_all, console=console)

@@ -8,7 +8,7 @@ Of a request that is done only its fingerprint is stored, of which nothing can b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -26,23 +26,18 @@ Make = Callable[[bytes], bytes]
 
 @dataclass(slots=True)
 class Refingerprinted:
-    """What became of the requests of a job.
-
-    :ivar pending: how many there were.
-    :ivar unqueued: how many were in each other state, as dead letters are.
-    :ivar changed: of all these, how many have another fingerprint now.
-    :ivar merged: pending ones that were taken out, as another pending one is the same page now.
-    :ivar crawled: pending ones that were taken out, as the same page is done.
-    :ivar unreadable: of all these, those that cannot be decoded, and keep their fingerprints.
-    :ivar done: requests that were done before.
-    """
+    """What became of the requests of a job."""
 
     pending: int = 0
+    #: How many were in each other state, as dead letters are.
     unqueued: dict[State, int] = field(default_factory=lambda: dict.fromkeys(UNQUEUED, 0))
+    #: Of all these, how many have another fingerprint now, and how many cannot be decoded.
     changed: int = 0
+    unreadable: int = 0
+    #: Pending ones that were taken out: the same page as another pending one; as one that is done.
     merged: int = 0
     crawled: int = 0
-    unreadable: int = 0
+    #: Requests that were done before.
     done: int = 0
 
 
@@ -61,7 +56,9 @@ def refingerprint(
     :param progress: called twice for each pending request.
     :raises StoreError: a read or write failed; the job is as it was.
     """
-    return _Refingerprinting(journal, make, progress).run(notes)
+    work = _Refingerprinting(journal, make, progress)
+    work.run(notes)
+    return work.outcome
 
 
 class _Refingerprinting:
@@ -71,9 +68,7 @@ class _Refingerprinting:
         self._progress = progress
         self._rewriter = Rewriter(journal)
         self._final = self._rewriter.final
-        counters = self._final.counters
-        self._suspects = judge(dict(journal.suspects()), journal.leases.read(counters.run))
-        self._outcome = Refingerprinted(done=counters.done)
+        self.outcome = Refingerprinted(done=self._final.counters.done)
         #: New fingerprints of all pending requests, in the order of their keys.
         self._made: list[bytes] = []
         #: New fingerprint of unique requests -> key of the one that is next in order.
@@ -85,25 +80,26 @@ class _Refingerprinting:
         #: The same of requests that are not unique: these do not own their place among the seen.
         self._others_moved: dict[bytes, bytes] = {}
 
-    def run(self, notes: dict[str, bytes]) -> Refingerprinted:
-        self._final.notes.update(notes)
+    def run(self, notes: dict[str, bytes]) -> None:
+        journal, final = self._journal, self._final
+        suspects = judge(dict(journal.suspects()), journal.leases.read(final.counters.run))
+        final.notes.update(notes)
         self._read_pending()
         for state in UNQUEUED:
             self._read_unqueued(state)
-        if self._outcome.changed:
+        if self.outcome.changed:
             self._write_pending()
             # What is deleted and put is there in the end; what is kept is there.
-            self._final.forgotten += self._moved
-            self._final.seen += [new for new in self._first if new not in self._kept]
-            self._move_suspects()
+            final.forgotten += self._moved
+            final.seen += [new for new in self._first if new not in self._kept]
+            self._move_suspects(suspects)
             self._move_claims()
         self._rewriter.finish()
-        if self._outcome.changed:
+        if self.outcome.changed:
             # A log that stays has old fingerprints in it: suspects that are never met again.
             with suppress(OSError):
-                self._journal.leases.restart(self._final.counters.run)
-        self._journal.sync()
-        return self._outcome
+                journal.leases.restart(final.counters.run)
+        journal.sync()
 
     def _pending(self) -> Iterator[tuple[bytes, str, Entry]]:
         """Key, slot's name and entry of each pending request."""
@@ -117,10 +113,10 @@ class _Refingerprinting:
         try:
             new = self._make(entry.payload or b"")
         except CodecError:
-            self._outcome.unreadable += 1
+            self.outcome.unreadable += 1
             new = old
         if new != old:
-            self._outcome.changed += 1
+            self.outcome.changed += 1
             (self._moved if entry.unique else self._others_moved).setdefault(old, new)
         elif entry.unique:
             self._kept.add(old)
@@ -128,7 +124,7 @@ class _Refingerprinting:
 
     def _read_pending(self) -> None:
         for key, _, entry in self._pending():
-            self._outcome.pending += 1
+            self.outcome.pending += 1
             new = self._renew(entry)
             self._made.append(new)
             if entry.unique:
@@ -138,7 +134,7 @@ class _Refingerprinting:
 
     def _read_unqueued(self, state: State) -> None:
         for key, row in self._journal.requests(state):
-            self._outcome.unqueued[state] += 1
+            self.outcome.unqueued[state] += 1
             detail, value = state.split(row)
             entry = decode_value(value)
             new = self._renew(entry)
@@ -164,19 +160,19 @@ class _Refingerprinting:
         """Whether a unique request is still to be crawled; counted if not."""
         is_owned = new in self._kept or new in self._moved
         if new != old and not is_owned and self._journal.has_seen(new):
-            self._outcome.crawled += 1
+            self.outcome.crawled += 1
             return False
         if self._first[new] != key:
-            self._outcome.merged += 1
+            self.outcome.merged += 1
             return False
         return True
 
-    def _move_suspects(self) -> None:
+    def _move_suspects(self, suspects: Mapping[bytes, Suspicion]) -> None:
         found: dict[bytes, Suspicion] = {}
-        for old, suspicion in self._suspects.items():
+        for old, suspicion in suspects.items():
             new = self._moved.get(old) or self._others_moved.get(old, old)
             found[new] = max(suspicion, found.get(new, suspicion))
-        self._final.suspects += [(old, None) for old in self._suspects if old not in found]
+        self._final.suspects += [(old, None) for old in suspects if old not in found]
         self._final.suspects += found.items()
 
     def _move_claims(self) -> None:

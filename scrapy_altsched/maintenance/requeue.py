@@ -14,32 +14,26 @@ from .rewriter import Locate, Rewriter, order_of
 
 
 class HasDead(Protocol):
-    """Rows, a frontier, or a crawl on a server."""
+    """Rows, a frontier, or a crawl on a server; the key and the value are those that are stored."""
 
-    def dead(self) -> Iterator[tuple[bytes, DeadLetter, bytes]]:
-        """Key, cause and text, and stored value of every dead letter."""
+    def dead(self) -> Iterator[tuple[bytes, DeadLetter, bytes]]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class DeadRequest:
-    """A dead letter.
+    """A dead letter."""
 
-    :ivar key: the key it was pending under.
-    :ivar payload: the encoded request; empty for one that lived in memory only.
-    """
-
+    #: That it was pending under.
     key: bytes
     fingerprint: bytes
+    #: Empty for one that lived in memory only.
     payload: bytes
     why: DeadLetter
     value: bytes
 
 
 def dead_requests(rows: HasDead) -> Iterator[DeadRequest]:
-    """All dead letters of a job.
-
-    :raises StoreError: they cannot be read.
-    """
+    """All dead letters of a job."""
     for key, why, value in rows.dead():
         entry = decode_value(value)
         yield DeadRequest(key, entry.fingerprint, entry.payload or b"", why, value)

@@ -23,9 +23,7 @@ CHUNK = 5_000
 
 
 class Rewriter:
-    """Requests on their way into *store*, and the one batch that makes them all true.
-
-    Every method raises StoreError if a read or a write fails.
+    """Requests on their way into *store*; every method raises StoreError.
 
     :param extends: whether requests join the slots that are there, instead of new slots of the same
         names.  Readers would know their rows at once: all of them go into the final batch.
@@ -58,18 +56,13 @@ class Rewriter:
 
     def key(self, name: str, order_key: bytes) -> bytes:
         """The key of a request in slot *name*, as stored: the slot's id and *order_key*."""
-        slot_id = self._ids.get(name)
-        if slot_id is None:
-            counters = self.final.counters
-            slot_id = self._ids[name] = counters.next_slot
-            counters.next_slot += 1
-        return slot_id.to_bytes(8, "big") + order_key
+        if name not in self._ids:
+            self._ids[name] = self.final.counters.next_slot
+            self.final.counters.next_slot += 1
+        return self._ids[name].to_bytes(8, "big") + order_key
 
     def add(self, name: str, order_key: bytes, value: bytes) -> None:
-        """Make a request pending in slot *name*.
-
-        :param value: as :func:`~scrapy_altsched.frontier.store.states.encode_value` makes it.
-        """
+        """Make a request pending in slot *name*, whose stored form is *value*."""
         self.rows.stored[PENDING].append((self.key(name, order_key), value))
         self._added[name] += 1
 
@@ -96,10 +89,7 @@ class Rewriter:
             self.final.slots.append((prefix, 0, ""))
 
     def finish(self) -> None:
-        """Write the final batch, and with it the rows that are in no chunk.
-
-        :raises StoreError: it was not written: the store is as it was.
-        """
+        """Write the final batch, and with it the rows that are in no chunk; or nothing."""
         for final, rest in zip(_lists(self.final), _lists(self.rows), strict=True):
             final += rest
         for name, added in self._added.items():
