@@ -30,7 +30,6 @@ from ..frontier.store.states import UNQUEUED
 from ..frontier.store.view import View
 from ..inflection import counted
 from ..maintenance.audit import Problem, Remedy, audit
-from ..maintenance.progress import follow
 from ..maintenance.requeue import DeadRequest, dead_requests, requeue
 from ..requests.codec import decode_fields, decode_request, url_of
 from ..settings import read_redis
@@ -196,7 +195,7 @@ class Job:
                     report.problems.append(Problem(view.damage.problem, Remedy.RESUME))
                 with suppress(StoreDamagedError, ValueError):  # the audit says so
                     report.problems += self._look_back(view, last)
-                report.problems += audit(view, inspect, follow)
+                report.problems += audit(view, inspect)
                 with suppress(StoreDamagedError):
                     _describe(view, report)
         except StoreDamagedError as error:

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import enum
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from ..errors import StoreDamagedError
 from ..frontier.store.records import DAMAGE, ORPHANS, Counters, describe_orphans
 from ..frontier.store.rows import Rows
 from ..frontier.store.states import PENDING, UNQUEUED, State
 from ..inflection import inflect
+from .progress import follow
 from .rewriter import order_of
 
 #: Payload of a request -> what is wrong with it, as a clause; ``None``: nothing.
 Inspect = Callable[[bytes], str | None]
-#: Name and rows of a family -> the rows; it may show progress.
-Follow = Callable[[str, Iterable[Any]], Iterable[Any]]
 
 #: How many sentences of one kind are written out; of the others there is the number.
 _SHOWN = 10
@@ -50,26 +48,23 @@ class Problem:
     remedy: Remedy = Remedy.REPAIR
 
 
-def audit(
-    rows: Rows, inspect: Inspect = lambda _: None, follow: Follow = lambda _, rows: rows
-) -> list[Problem]:
+def audit(rows: Rows, inspect: Inspect = lambda _: None) -> list[Problem]:
     """Verify every invariant, and every checksum, of a store without uncommitted changes.
 
     :return: one problem for each invariant that does not hold.
     :raises StoreError: it could not be read, for another reason than damage.
     """
-    found = _Audit(rows, inspect, follow)
+    found = _Audit(rows, inspect)
     found.run()
     return [problem for problems in found.problems.values() for problem in problems]
 
 
 class _Audit:
-    def __init__(self, rows: Rows, inspect: Inspect, follow: Follow) -> None:
+    def __init__(self, rows: Rows, inspect: Inspect) -> None:
         self.problems: dict[str, list[Problem]] = {}
         self._more: Counter[str] = Counter()
         self._rows = rows
         self._inspect = inspect
-        self._follow = follow
         self._counters = Counters()
         #: Whether the store is what a repair could keep of another one.
         self._was_repaired = False
@@ -83,7 +78,7 @@ class _Audit:
         held = self._check_pending()
         self._check_slots(held)
         with self._reading("seen"):
-            deque(self._follow("seen", rows.seen()), 0)
+            deque(follow("seen", rows.seen()), 0)
         with self._reading("suspects"):
             deque(rows.suspects(), 0)
         with self._reading("started"):
@@ -138,7 +133,7 @@ class _Audit:
         with self._reading("meta"):
             order = order_of(rows)
         with self._reading("pending"):
-            for key, value in self._follow("pending", rows.pending()):
+            for key, value in follow("pending", rows.pending()):
                 held[int.from_bytes(key[:8], "big")] += 1
                 name = f"The pending request {key.hex()}"
                 try:

@@ -10,7 +10,8 @@ import heapq
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import repeat
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,12 +55,10 @@ class Salvage:
         readers = self._readers
         if family == "pending" and len(readers) > 1 and readers[0].is_accounted_for():
             readers = readers[:1]  # an older one would bring back what was done since
-        streams = [zip(repeat(rank), reader.rows(family)) for rank, reader in enumerate(readers)]
-        last = None
-        for _, (key, value) in heapq.merge(*streams, key=lambda item: (item[1][0], item[0])):
-            if key != last:
-                last = key
-                yield key, value
+        # Of equal keys, the first is that of the first reader.
+        merged = heapq.merge(*(reader.rows(family) for reader in readers), key=itemgetter(0))
+        for _, rows in groupby(merged, itemgetter(0)):
+            yield next(rows)
 
     def meta(self) -> dict[bytes, bytes]:
         """All rows of the family ``meta`` that can be read."""
@@ -107,14 +106,14 @@ class Salvage:
         while True:
             try:
                 return _Reader(self, links, access)
-            except StoreError as error:
-                # For another reason, it takes a missing list of files for one that was replaced.
-                damaged = isinstance(error, StoreDamagedError)
-                unusable = [links / name for name in _tables_in(str(error)) if damaged]
+            except StoreDamagedError as error:
+                unusable = [links / name for name in _tables_in(str(error))]
                 if not any(path.is_symlink() for path in unusable):
                     return None
                 for path in unusable:
                     path.unlink(missing_ok=True)
+            except StoreError:  # it takes a missing list of files for one that was just replaced
+                return None
 
     def _open_rebuilt(self) -> _Reader:
         """With a new list of files, made by RocksDB, without those that it cannot use."""
