@@ -61,7 +61,8 @@ class Command(ScrapyCommand):
             summary = (module.__doc__ or "").partition("\n")[0]
             subparser = choices.add_parser(name, help=summary, description=summary)
             module.add_arguments(subparser)
-            # Here and not in the parent, so that `-s` may come where people write it: at the end.
+            subparser.set_defaults(module=module)
+            # Here and not in the parent: `-s` may come where people write it, at the end.
             super().add_options(subparser)
 
     def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
@@ -76,20 +77,17 @@ class Command(ScrapyCommand):
     def run(self, args: list[str], opts: Any) -> None:  # noqa: ARG002  (Scrapy's interface)
         assert self.settings is not None
         try:
-            module = import_module(f".{opts.subcommand}", __name__)
-            self.exitcode = module.run(opts, Project(self.settings))
+            self.exitcode = opts.module.run(opts, Project(self.settings))
+            return
         except AltschedError as error:
-            self._fail(opts.subcommand, str(error))
+            message = str(error)
         except ModuleNotFoundError as error:
             # By a project that was scrapy-redis's, and is loaded to be imported from there.
             if (error.name or "").partition(".")[0] != "scrapy_redis":
                 raise
-            self._fail(
-                opts.subcommand,
+            message = (
                 "This project's spiders or settings need the package scrapy-redis, which is not"
-                f" installed: run `{sys.executable} -m pip install scrapy-redis`",
+                f" installed: run `{sys.executable} -m pip install scrapy-redis`"
             )
-
-    def _fail(self, subcommand: str, message: str) -> None:
-        print(f"scrapy altsched {subcommand}: {message}", file=sys.stderr)
+        print(f"scrapy altsched {opts.subcommand}: {message}", file=sys.stderr)
         self.exitcode = 1

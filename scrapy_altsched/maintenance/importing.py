@@ -3,7 +3,7 @@
 A new store gets them before it has its name (see
 :class:`~scrapy_altsched.frontier.store.journal.Journal`): it is there with all of them, or not
 there.  A store that is there already gets them in addition to what it has (see :mod:`.rewriter`).
-The batch that makes it true notes what was imported, so that nothing is imported twice.
+The batch that makes it true notes what was imported: nothing is imported twice.
 
 A frontier that is open gets them as a crawl would add them, which may be done again.
 """
