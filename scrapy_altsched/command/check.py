@@ -92,8 +92,6 @@ def _check(out: Console, target: Target) -> Report:
     result = counted(wrong, "thing is wrong", "things are wrong") if wrong else report.good
     sentences = [problem.sentence for problem in report.problems]
     print_rows(out, [*report.rows, ("result", result)], sentences)
-    for hint in report.hints:
-        out.print(hint)
     return report
 
 

@@ -45,14 +45,12 @@ class Report:
 
     :ivar rows: name and text of what is told of it.
     :ivar good: what is said of it if it has no problems.
-    :ivar hints: what else is worth knowing, in sentences.
     :ivar outcome: how it ends as it is; of no use if it has problems.
     """
 
     rows: list[tuple[str, str]]
     good: str
     problems: list[Problem] = field(default_factory=list)
-    hints: list[str] = field(default_factory=list)
     outcome: Outcome = Outcome.UNFINISHED
 
 
@@ -289,13 +287,14 @@ class Crawl:
                 f"The counters do not add up: {abs(counts.unaccounted):,} of the requests are in no"
                 " state, or in two. Another program may have changed the keys."
             )
-            report.problems.append(Problem(sentence, Remedy.NONE))
+            report.problems.append(Problem(sentence, None))
         if state.large_buckets:
-            report.hints.append(
-                "Seen URLs take about 88 bytes of the server's memory each, instead of 21, as"
-                " hashes are no longer listpacks: look at its hash-max-listpack-entries (512) and"
-                " hash-max-listpack-value (64), or there are more than 30 million URLs."
+            text = (
+                "seen URLs take about 88 bytes each on the server, instead of 21, as hashes are no"
+                " longer listpacks: look at its hash-max-listpack-entries (512) and"
+                " hash-max-listpack-value (64), or there are more than 30 million URLs"
             )
+            report.rows.append(("memory", text))
         unrestorable = DeadLetters(self.dead() if counts.dead else (), self.url_of).unrestorable
         report.outcome = judge(counts, unrestorable, complete=state.finished)
         return report

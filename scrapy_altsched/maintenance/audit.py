@@ -36,16 +36,14 @@ class Remedy(enum.Enum):
     REQUEUE = enum.auto()
     #: A spider that has what its requests name: their callbacks, above all.
     RESTORE_CODE = enum.auto()
-    #: Nothing here: another program has changed what a server keeps.
-    NONE = enum.auto()
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that is wrong with a job: a sentence, and what helps."""
+    """Something that is wrong with a job: a sentence, and what helps, if anything does."""
 
     sentence: str
-    remedy: Remedy = Remedy.REPAIR
+    remedy: Remedy | None = Remedy.REPAIR
 
 
 def audit(rows: Rows, inspect: Inspect = lambda _: None) -> list[Problem]:
