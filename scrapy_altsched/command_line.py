@@ -39,13 +39,13 @@ _user_info = re.compile(
 )
 #: In JSON, or in a dict of Python: ``"name": "value"``.
 _pair = re.compile(
-    r"(?P<start>(?P<quote>[\"'])(?P<name>[\w.-]+)(?P=quote)\s*:\s*)"
-    r"(?P<end>[\"'])(?:\\.|(?!(?P=end)).)*(?P=end)",
+    r"(?P<before>(?P<quote>[\"'])(?P<name>[\w.-]+)(?P=quote)\s*:\s*(?P<end>[\"']))"
+    r"(?:\\.|(?!(?P=end)).)*(?P<after>(?P=end))",
     re.DOTALL,
 )
 #: As in a header.
 _bearer = re.compile(r"(?<=\bbearer )\s*[\w.~+/=-]{8,}", re.IGNORECASE)
-_query_value = re.compile(r"(?<=[?&])(?P<name>[^=&#\s]+)=(?P<value>[^&#\s\"']*)")
+_query_value = re.compile(r"(?<=[?&])(?P<before>(?P<name>[^=&#\s]+)=)[^&#\s\"']*(?P<after>)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +156,8 @@ def _shortest(script: str) -> str:
 def _mask(words: Sequence[str]) -> Iterator[str]:
     is_value = False
     for word in words:
-        name, is_option = word.lstrip("-"), word.startswith("-")
-        if is_value and not is_option:
-            yield _MASK
-        else:
-            yield _mask_word(word)
-        is_value = word.startswith("--") and "=" not in word and bool(_is_secret(name))
+        yield _MASK if is_value and not word.startswith("-") else _mask_word(word)
+        is_value = word.startswith("--") and "=" not in word and bool(_is_secret(word))
 
 
 def _mask_word(word: str) -> str:
@@ -169,14 +165,9 @@ def _mask_word(word: str) -> str:
     if assignment is not None and _is_secret(assignment["name"]):
         return f"{assignment['name']}={_MASK}"
     word = _bearer.sub(_MASK, _user_info.sub(_MASK, word))
-    word = _pair.sub(
-        lambda pair: (
-            f"{pair['start']}{pair['end']}{_MASK}{pair['end']}"
-            if _is_secret(pair["name"])
-            else pair[0]
-        ),
-        word,
-    )
-    return _query_value.sub(
-        lambda part: f"{part['name']}={_MASK}" if _is_secret(part["name"]) else part[0], word
-    )
+    return _query_value.sub(_mask_value, _pair.sub(_mask_value, word))
+
+
+def _mask_value(found: re.Match[str]) -> str:
+    is_secret = _is_secret(found["name"])
+    return f"{found['before']}{_MASK}{found['after']}" if is_secret else found[0]

@@ -200,9 +200,7 @@ class _Reader(Rows):
         for key in _farther_and_farther(last):
             cursor.seek(key)
             if cursor.valid():
-                found.append((cursor.key(), cursor.value()))
                 back.seek(cursor.key())
-                back.prev()
                 break
             if _status(cursor) is None:  # there is none from that key on
                 back.seek_to_last()
