@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 #: Replaces what must not be in a log.
 _MASK = "***"
-#: Options of the interpreter that take a value, and those that name what it runs.
-_WITH_VALUE, _TARGETS = "WX", "cm"
+#: Options of the interpreter that take a value; of these, those that name what it runs.
+_option_with_value, _TARGETS = re.compile("[cmWX]").search, "cm"
 _SCRAPY_MODULES = ("scrapy", "scrapy.cmdline")
 
 #: Names of what must not be in a log.  "key" only as a word of its own: not "keyword", "monkey".
@@ -39,13 +39,13 @@ _user_info = re.compile(
 )
 #: In JSON, or in a dict of Python: ``"name": "value"``.
 _pair = re.compile(
-    r"(?P<start>(?P<quote>[\"'])(?P<name>[\w.-]+)(?P=quote)\s*:\s*)"
-    r"(?P<end>[\"'])(?:\\.|(?!(?P=end)).)*(?P=end)",
+    r"(?P<before>(?P<quote>[\"'])(?P<name>[\w.-]+)(?P=quote)\s*:\s*(?P<end>[\"']))"
+    r"(?:\\.|(?!(?P=end)).)*(?P<after>(?P=end))",
     re.DOTALL,
 )
 #: As in a header.
 _bearer = re.compile(r"(?<=\bbearer )\s*[\w.~+/=-]{8,}", re.IGNORECASE)
-_query_value = re.compile(r"(?<=[?&])(?P<name>[^=&#\s]+)=(?P<value>[^&#\s\"']*)")
+_query_value = re.compile(r"(?<=[?&])(?P<before>(?P<name>[^=&#\s]+)=)[^&#\s\"']*(?P<after>)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,25 +73,23 @@ class CommandLine:
     @classmethod
     def parse(cls, argv: Sequence[str]) -> CommandLine | None:
         """The command line of an interpreter that was started with *argv*."""
-        found = _find_target(argv)
-        if found is None or not argv[0]:
+        kind, target, start = _find_target(argv)
+        words, arguments = tuple(argv), argv[start:]
+        if kind not in ("m", "script") or not argv[0]:
             return None
-        kind, target, start = found
-        arguments = argv[start:]
         name = next((word for word in arguments if not word.startswith("-")), None)
-        if kind == "c":
-            return None
-        if kind == "m" and target.partition(".")[0] == "scrapyd":
-            return cls(tuple(argv), is_scrapyd=True)
         if kind == "m":
-            return cls(tuple(argv), name if target in _SCRAPY_MODULES else None)
+            is_scrapyd = target.partition(".")[0] == "scrapyd"
+            return cls(words, name if target in _SCRAPY_MODULES else None, is_scrapyd)
         if Path(target).name == "scrapy":
             return cls((_shortest(target), *arguments), name)
-        return cls(tuple(argv))
+        return cls(words)
 
     def __str__(self) -> str:
         """The command, quoted for a shell, without secrets."""
-        return _printable(shlex.join(_mask(self.words)))
+        text = shlex.join(_mask(self.words))
+        # As every stream can write it: arguments may hold any bytes.
+        return text.encode("utf-8", "backslashreplace").decode()
 
     @property
     def has_secrets(self) -> bool:
@@ -104,16 +102,14 @@ def resume_command(jobdir: str | None) -> str:
     command = CommandLine.current()
     if command is None and jobdir is None:
         return "Resume it by starting one of its workers again."
-    if command is not None and command.is_scrapyd:
-        how = "Resume it by scheduling the same spider again with Scrapyd, with the same arguments"
-        return f"{how}." if jobdir is None else f"{how} and setting=JOBDIR={jobdir}"
     if command is None:
         return f"Resume it by running the same crawl again, with JOBDIR = {jobdir!r}."
+    if command.is_scrapyd:
+        how = "Resume it by scheduling the same spider again with Scrapyd, with the same arguments"
+        return f"{how}." if jobdir is None else f"{how} and setting=JOBDIR={jobdir}"
     how = "with" if command.scrapy_command is not None else "by running the same command again"
-    sentence = f"Resume it {how}: {command}"
-    if command.has_secrets:
-        sentence += f"  (replace {_MASK} with the secret, which is not logged)"
-    return sentence
+    mask = f"  (replace {_MASK} with the secret, which is not logged)"
+    return f"Resume it {how}: {command}{mask if command.has_secrets else ''}"
 
 
 def given_options(settings: BaseSettings, names: Sequence[str]) -> Iterator[str]:
@@ -124,33 +120,27 @@ def given_options(settings: BaseSettings, names: Sequence[str]) -> Iterator[str]
             yield f"-s {shlex.quote(_mask_word(f'{name}={settings[name]}'))}"
 
 
-def _find_target(argv: Sequence[str]) -> tuple[str, str, int] | None:
-    """What the interpreter runs: "c", "m" or "script"; its name; where its arguments begin.
+def _find_target(argv: Sequence[str]) -> tuple[str, str, int]:
+    """What the interpreter runs: "c", "m", "script" or ""; its name; where its arguments begin.
 
     https://docs.python.org/3/using/cmdline.html
     """
-    index = 1
-    while index < len(argv):
-        word = argv[index]
-        index += 1
-        if word == "-":
-            return None
+    words = iter(enumerate(argv[1:], 2))
+    for start, word in words:
         if not word.startswith("-"):
-            return "script", word, index
-        if word == "--check-hash-based-pycs":
-            index += 1
+            return "script", word, start
+        if word == "-":
+            break
         if word.startswith("--"):
-            continue
-        for position, letter in enumerate(word[1:], 2):
-            if letter in _TARGETS + _WITH_VALUE:
-                value = word[position:]
-                if not value:
-                    value = argv[index] if index < len(argv) else ""
-                    index += 1
-                if letter in _TARGETS:
-                    return letter, value, index
-                break
-    return None
+            if word == "--check-hash-based-pycs":
+                next(words, None)
+        elif option := _option_with_value(word):
+            value = word[option.end() :]
+            if not value:
+                start, value = next(words, (start, ""))
+            if option[0] in _TARGETS:
+                return option[0], value, start
+    return "", "", 0
 
 
 def _shortest(script: str) -> str:
@@ -166,12 +156,8 @@ def _shortest(script: str) -> str:
 def _mask(words: Sequence[str]) -> Iterator[str]:
     is_value = False
     for word in words:
-        name, is_option = word.lstrip("-"), word.startswith("-")
-        if is_value and not is_option:
-            yield _MASK
-        else:
-            yield _mask_word(word)
-        is_value = word.startswith("--") and "=" not in word and bool(_is_secret(name))
+        yield _MASK if is_value and not word.startswith("-") else _mask_word(word)
+        is_value = word.startswith("--") and "=" not in word and bool(_is_secret(word))
 
 
 def _mask_word(word: str) -> str:
@@ -179,19 +165,9 @@ def _mask_word(word: str) -> str:
     if assignment is not None and _is_secret(assignment["name"]):
         return f"{assignment['name']}={_MASK}"
     word = _bearer.sub(_MASK, _user_info.sub(_MASK, word))
-    word = _pair.sub(
-        lambda pair: (
-            f"{pair['start']}{pair['end']}{_MASK}{pair['end']}"
-            if _is_secret(pair["name"])
-            else pair[0]
-        ),
-        word,
-    )
-    return _query_value.sub(
-        lambda part: f"{part['name']}={_MASK}" if _is_secret(part["name"]) else part[0], word
-    )
+    return _query_value.sub(_mask_value, _pair.sub(_mask_value, word))
 
 
-def _printable(text: str) -> str:
-    """*text* as every stream can write it: arguments may hold any bytes."""
-    return text.encode("utf-8", "backslashreplace").decode()
+def _mask_value(found: re.Match[str]) -> str:
+    is_secret = _is_secret(found["name"])
+    return f"{found['before']}{_MASK}{found['after']}" if is_secret else found[0]

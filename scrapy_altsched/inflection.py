@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """*count*, and the word that goes with it."""
+    return f"{count:,} {inflect(count, one, many)}"
+
+
 def inflect(count: int, one: str, many: str | None = None) -> str:
     """*one* if *count* is 1, else *many*; by default, *one* with an s."""
     if count == 1:

@@ -16,7 +16,7 @@ from scrapy_altsched.frontier.store.records import Batch, Counters, Level
 from scrapy_altsched.frontier.store.states import PENDING, State
 from scrapy_altsched.maintenance.audit import audit
 from scrapy_altsched.maintenance.opening import open_frontier
-from scrapy_altsched.maintenance.reorder import Locate
+from scrapy_altsched.maintenance.rewriter import Locate
 
 from .servers import RedisServer
 from .shared import SettledShared

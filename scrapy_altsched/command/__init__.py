@@ -1,16 +1,16 @@
 """``scrapy altsched ...``: START HERE to add a subcommand.
 
-A subcommand is a module of this folder, named as the user types it, with
+A subcommand is a module of this folder, named as the user types it; nothing else names it.  It has
 
 * a docstring whose first line is its help,
 * ``add_arguments(parser)``, which fills in an :class:`argparse.ArgumentParser`,
 * ``run(arguments, project)``, which does it and returns the exit code: 0, or 1 for an answer that
-  the user must act on, such as a problem that a check found;
+  the user must act on, such as a problem that a check found.
 
-and a line in :data:`SUBCOMMANDS`.  It prints through :mod:`rich`, answers on standard output,
-progress on standard error.  It raises :class:`~scrapy_altsched.errors.AltschedError` for what
-cannot be done (no traceback, exit code 1) and :class:`scrapy.exceptions.UsageError` for arguments
-that make no sense (exit code 2).
+What it is about, a job or a shared crawl, is a :class:`~.target.Target`.  It prints through
+:mod:`rich`, answers on standard output, progress on standard error.  It raises
+:class:`~scrapy_altsched.errors.AltschedError` for what cannot be done (no traceback, exit code 1)
+and :class:`scrapy.exceptions.UsageError` for arguments that make no sense (exit code 2).
 
 Scrapy finds :class:`Command` by the entry point ``scrapy.commands`` in ``setup.cfg``.
 """
@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import sys
 from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any, ClassVar
 
 from scrapy.commands import ScrapyCommand
@@ -29,16 +30,9 @@ from ..crawl.outcome import exit_code  # noqa: F401  (to be registered before al
 from ..errors import AltschedError
 from .project import Project
 
-#: Modules of this folder, in the order in which they are listed to the user.
-SUBCOMMANDS: tuple[str, ...] = (
-    "check",
-    "requeue",
-    "explain",
-    "refingerprint",
-    "import",
-    "restart",
-    "drop",
-)
+#: Modules of this folder that are no subcommands.
+_PARTS = ("project", "target")
+SUBCOMMANDS = tuple(name for _, name, _ in iter_modules(__path__) if name not in _PARTS)
 
 
 class Command(ScrapyCommand):
@@ -67,7 +61,8 @@ class Command(ScrapyCommand):
             summary = (module.__doc__ or "").partition("\n")[0]
             subparser = choices.add_parser(name, help=summary, description=summary)
             module.add_arguments(subparser)
-            # Here and not in the parent, so that `-s` may come where people write it: at the end.
+            subparser.set_defaults(module=module)
+            # Here and not in the parent: `-s` may come where people write it, at the end.
             super().add_options(subparser)
 
     def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
@@ -82,20 +77,17 @@ class Command(ScrapyCommand):
     def run(self, args: list[str], opts: Any) -> None:  # noqa: ARG002  (Scrapy's interface)
         assert self.settings is not None
         try:
-            module = import_module(f".{opts.subcommand}", __name__)
-            self.exitcode = module.run(opts, Project(self.settings))
+            self.exitcode = opts.module.run(opts, Project(self.settings))
+            return
         except AltschedError as error:
-            self._fail(opts.subcommand, str(error))
+            message = str(error)
         except ModuleNotFoundError as error:
             # By a project that was scrapy-redis's, and is loaded to be imported from there.
             if (error.name or "").partition(".")[0] != "scrapy_redis":
                 raise
-            self._fail(
-                opts.subcommand,
+            message = (
                 "This project's spiders or settings need the package scrapy-redis, which is not"
-                f" installed: run `{sys.executable} -m pip install scrapy-redis`",
+                f" installed: run `{sys.executable} -m pip install scrapy-redis`"
             )
-
-    def _fail(self, subcommand: str, message: str) -> None:
-        print(f"scrapy altsched {subcommand}: {message}", file=sys.stderr)
+        print(f"scrapy altsched {opts.subcommand}: {message}", file=sys.stderr)
         self.exitcode = 1

@@ -7,73 +7,68 @@ with the rules around it, as in a crawl of the spider.
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import sys
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, urlsplit
+from typing import Any
+from urllib.parse import parse_qs, urljoin, urlsplit
 
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 from scrapy import Request
-from scrapy.exceptions import UsageError
 
 from ..canonical import Canonical, Rules
 from ..errors import InputError
 from ..inflection import inflect
-from ..maintenance.progress import watched
+from ..maintenance.progress import follow
 from ..requests.fingerprint import apply_rules
 from ..settings import Config
-from .links import read_links
-
-if TYPE_CHECKING:
-    from .project import Project
-
-_EXAMPLES = 3  # URLs shown of a group
+from .project import Project, misuse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See :mod:`scrapy_altsched.command`."""
-    parser.add_argument(
-        "urls", nargs="*", metavar="URL", help="with several, also whether they are the same"
-    )
+    what = "with several, also whether they are the same"
+    parser.add_argument("urls", nargs="*", metavar="URL", help=what)
     parser.add_argument("--spider", metavar="NAME", help="with the settings and rules of a spider")
-    parser.add_argument(
-        "--links",
-        type=Path,
-        metavar="FILE",
-        help="show which URLs of a file the rules treat as the same: a URL a line, or a page as"
-        " [url, [hrefs]] a line if the name ends in .jsonl; also compressed, in .gz",
+    what = (
+        "show which URLs of a file the rules treat as the same: a URL a line, or a page as [url,"
+        " [hrefs]] a line if the name ends in .jsonl; also compressed, in .gz"
     )
-    parser.add_argument(
-        "--limit", type=int, default=20, metavar="N", help="groups to show (default: 20; 0: all)"
-    )
+    parser.add_argument("--links", type=Path, metavar="FILE", help=what)
+    what = "groups to show (default: 20; 0: all)"
+    parser.add_argument("--limit", type=int, default=20, metavar="N", help=what)
     parser.add_argument("--json", action="store_true", help="answer in JSON")
 
 
 def run(arguments: argparse.Namespace, project: Project) -> int:
     """See :mod:`scrapy_altsched.command`: 0, whatever the answer is."""
     if bool(arguments.urls) == bool(arguments.links):
-        raise UsageError("explain needs either URLs or --links FILE.", print_help=False)
+        raise misuse("explain needs either URLs or --links FILE.")
     if arguments.limit < 0:
-        raise UsageError("--limit must be 0 or more.", print_help=False)
+        raise misuse("--limit must be 0 or more.")
     judge = _Judge(project, arguments.spider)
-    if arguments.links:
-        merger = _merge(judge, arguments.links)
-        if arguments.json:
-            _print_json(merger.as_json(arguments.limit))
-        else:
-            merger.show(arguments.limit)
-        return 0
-    verdicts = [judge.verdict(url) for url in arguments.urls]
-    if arguments.json:
-        _print_json(_verdicts_as_json(judge, verdicts))
+    # Neither are URLs broken nor is anything coloured.
+    out = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
+    limit = arguments.limit or None
+    if arguments.urls:
+        answer = {"urls": judge.explain(arguments.urls)}
     else:
-        _show_verdicts(judge, verdicts)
+        answer, refused = _merge(judge, arguments.links)
+    if arguments.json:
+        if arguments.links:
+            answer["groups"] = answer["groups"][:limit]
+        json.dump(answer, sys.stdout, indent=2, ensure_ascii=False)
+        print()
+    elif arguments.urls:
+        _show_urls(out, answer["urls"])
+    else:
+        _show_links(out, answer, refused, limit)
     return 0
 
 
@@ -87,70 +82,49 @@ class _Judge:
         self.with_rules = apply_rules(crawler.request_fingerprinter, self.rules).fingerprint
         self.without_rules = apply_rules(crawler.request_fingerprinter, Rules()).fingerprint
 
-    def verdict(self, url: str) -> _Verdict:
-        """:raises UsageError: Scrapy cannot request the URL."""
-        try:
-            request = Request(url)
-            canonical = self.rules.canonicalize(request.url)
-            return _Verdict(url, canonical, self.with_rules(request).hex())
-        except ValueError as error:
-            raise UsageError(f"{url!r} cannot be crawled: {error}.", print_help=False) from None
+    def explain(self, urls: list[str]) -> list[dict[str, Any]]:
+        """What becomes of each URL, and how it differs from the first.
 
-
-@dataclass(frozen=True, slots=True)
-class _Verdict:
-    url: str
-    canonical: Canonical
-    fingerprint: str  # hex
-
-
-# URLs
-
-
-def _show_verdicts(judge: _Judge, verdicts: list[_Verdict]) -> None:
-    console = _console()
-    for verdict in verdicts:
-        found = verdict.canonical
-        console.print(Text(verdict.url, "bold"))
-        for step in found.steps:
-            console.print(f"  {step.what}, by {judge.rules.label(step.rule)}")
-            console.print(f"    → {step.after}")
-        for index in sorted(set(found.rules) - {step.rule for step in found.steps}):
-            console.print(f"  {judge.rules.label(index)} matches, and changes nothing")
-        if not found.rules:
-            console.print("  no rule matches")
-        if found.headers:
-            console.print(f"  headers that count: {', '.join(found.headers)}")
-        console.print(f"  canonical form: {found.url}")
-        console.print(f"  fingerprint: {verdict.fingerprint}")
-        console.print()
-    for other in verdicts[1:]:
-        _show_comparison(console, verdicts[0], other, len(verdicts) > 2)
-
-
-def _show_comparison(console: Console, one: _Verdict, other: _Verdict, with_url: bool) -> None:
-    first = f"{other.url}: " if with_url else ""
-    if one.fingerprint == other.fingerprint:
-        console.print(f"{first}The same as the first: crawled once.")
-        return
-    console.print(f"{first}Not the same as the first: crawled both.")
-    for difference in _differences(one.canonical.url, other.canonical.url):
-        console.print(f"  {difference}")
+        :raises UsageError: Scrapy cannot request one.
+        """
+        found: list[tuple[Canonical, str]] = []
+        for url in urls:
+            try:
+                request = Request(url)
+                canonical = self.rules.canonicalize(request.url)
+                found.append((canonical, self.with_rules(request).hex()))
+            except ValueError as error:
+                raise misuse(f"{url!r} cannot be crawled: {error}.") from None
+        first, digest_of_first = found[0]
+        return [
+            {
+                "url": url,
+                "canonical": form.url,
+                "fingerprint": digest,
+                "headers": list(form.headers),
+                "rules": [{"index": it, "label": self.rules.label(it)} for it in form.rules],
+                "steps": [
+                    {"rule": it.rule, "key": it.what, "before": it.before, "after": it.after}
+                    for it in form.steps
+                ],
+                "is_first": digest == digest_of_first,
+                "differences": []
+                if digest == digest_of_first
+                else _differences(first.url, form.url),
+            }
+            for url, (form, digest) in zip(urls, found, strict=True)
+        ]
 
 
 def _differences(one: str, other: str) -> list[str]:
     """How two canonical URLs differ, as sentences."""
     a, b = urlsplit(one), urlsplit(other)
     found = [
-        f"The {name} differs: {getattr(a, key) or 'none'} and {getattr(b, key) or 'none'}."
-        for name, key in (("scheme", "scheme"), ("host", "netloc"), ("path", "path"))
-        if getattr(a, key) != getattr(b, key)
+        f"The {name} differs: {first or 'none'} and {second or 'none'}."
+        for name, first, second in zip(("scheme", "host", "path"), a, b, strict=False)
+        if first != second
     ]
-    fields = [parse_qsl(part.query, keep_blank_values=True) for part in (a, b)]
-    values = [dict[str, list[str]](), dict[str, list[str]]()]
-    for by_name, pairs in zip(values, fields, strict=True):
-        for name, value in pairs:
-            by_name.setdefault(name, []).append(value)
+    values = [parse_qs(part.query, keep_blank_values=True) for part in (a, b)]
     for name in dict.fromkeys([*values[0], *values[1]]):
         first, second = (", ".join(by_name.get(name, [])) for by_name in values)
         if name not in values[1]:
@@ -166,174 +140,158 @@ def _differences(one: str, other: str) -> list[str]:
     return found or ["Their canonical forms are the same: it is the fingerprinter that differs."]
 
 
-def _verdicts_as_json(judge: _Judge, verdicts: list[_Verdict]) -> dict[str, Any]:
-    first = verdicts[0]
-    return {
-        "urls": [
-            {
-                "url": verdict.url,
-                "canonical": verdict.canonical.url,
-                "fingerprint": verdict.fingerprint,
-                "headers": list(verdict.canonical.headers),
-                "rules": [
-                    {"index": index, "label": judge.rules.label(index)}
-                    for index in verdict.canonical.rules
-                ],
-                "steps": [
-                    {
-                        "rule": step.rule,
-                        "key": step.what,
-                        "before": step.before,
-                        "after": step.after,
-                    }
-                    for step in verdict.canonical.steps
-                ],
-                "is_first": verdict.fingerprint == first.fingerprint,
-                "differences": []
-                if verdict.fingerprint == first.fingerprint
-                else _differences(first.canonical.url, verdict.canonical.url),
-            }
-            for verdict in verdicts
-        ]
-    }
+def _show_urls(out: Console, found: list[dict[str, Any]]) -> None:
+    for url in found:
+        labels = {rule["index"]: rule["label"] for rule in url["rules"]}
+        out.print(Text(url["url"], "bold"))
+        for step in url["steps"]:
+            out.print(f"  {step['key']}, by {labels[step['rule']]}")
+            out.print(f"    → {step['after']}")
+        for index in sorted(labels.keys() - {step["rule"] for step in url["steps"]}):
+            out.print(f"  {labels[index]} matches, and changes nothing")
+        if not labels:
+            out.print("  no rule matches")
+        if url["headers"]:
+            out.print(f"  headers that count: {', '.join(url['headers'])}")
+        out.print(f"  canonical form: {url['canonical']}")
+        out.print(f"  fingerprint: {url['fingerprint']}")
+        out.print()
+    for url in found[1:]:
+        which = f"{url['url']}: " if len(found) > 2 else ""
+        if url["is_first"]:
+            out.print(f"{which}The same as the first: crawled once.")
+        else:
+            out.print(f"{which}Not the same as the first: crawled both.")
+            for difference in url["differences"]:
+                out.print(f"  {difference}")
 
 
-# Files of links
+def _merge(judge: _Judge, path: Path) -> tuple[dict[str, Any], str]:
+    """Which links of a file the rules merge, the largest group first; and one that is refused.
 
-
-@dataclass(slots=True)
-class _Group:
-    """URLs that the rules treat as the same."""
-
-    canonical: str
-    urls: dict[bytes, str] = field(default_factory=dict)  # a URL for each fingerprint without rules
-
-
-@dataclass(slots=True)
-class _Merger:
-    """The links of a file, and which of them the rules merge.
-
-    :ivar links: how many there are in the file.
-    :ivar urls: how many different ones.
-    :ivar refused: those that Scrapy cannot request; the first of them, with the reason.
-    :ivar groups: by fingerprint with the rules.
-    :ivar kept_apart: fingerprints without rules -> those with them.
+    :raises InputError: it cannot be read, or has no URL that Scrapy can request.
     """
-
-    rules: int
-    links: int = 0
-    urls: int = 0
-    refused: int = 0
-    first_refused: str = ""
-    groups: dict[bytes, _Group] = field(default_factory=dict)
-    kept_apart: dict[bytes, set[bytes]] = field(default_factory=dict)
-
-    def merged(self) -> list[_Group]:
-        """Groups of several, the largest first."""
-        several = [group for group in self.groups.values() if len(group.urls) > 1]
-        return sorted(several, key=lambda group: (-len(group.urls), group.canonical))
-
-    def apart(self) -> int:
-        return sum(len(found) > 1 for found in self.kept_apart.values())
-
-    def counts(self) -> dict[str, int]:
-        return {
-            "rules": self.rules,
-            "links": self.links,
-            "urls": self.urls,
-            "refused": self.refused,
-            "requests_without_rules": len(self.kept_apart),
-            "requests_with_rules": len(self.groups),
-            "kept_apart": self.apart(),
-        }
-
-    def as_json(self, limit: int) -> dict[str, Any]:
-        groups = self.merged()
-        return {
-            **self.counts(),
-            "groups": [
-                {"canonical": group.canonical, "urls": list(group.urls.values())}
-                for group in groups[: limit or None]
-            ],
-        }
-
-    def show(self, limit: int) -> None:
-        console = _console()
-        groups = self.merged()
-        shown = groups[: limit or None]
-        if shown:
-            table = Table("URLs", "treated as the same", "such as")
-            table.columns[0].justify = "right"
-            for column in table.columns[1:]:
-                column.overflow = "fold"
-            for group in shown:
-                urls = list(group.urls.values())
-                examples = "\n".join(urls[:_EXAMPLES])
-                table.add_row(str(len(urls)), Text(group.canonical), Text(examples))
-            console.print(table)
-        if len(shown) < len(groups):
-            more = len(groups) - len(shown)
-            console.print(f"And {more} more {inflect(more, 'group')}; --limit 0 shows all.")
-        before, after = len(self.kept_apart), len(self.groups)
-        console.print(
-            f"{self.links} {inflect(self.links, 'link')},"
-            f" {self.urls} different {inflect(self.urls, 'URL')}."
-        )
-        requests = inflect(before, "request")
-        console.print(f"Without the rules {before} {requests}, with them {after}.")
-        if self.apart():
-            pages = inflect(self.apart(), "page")
-            console.print(f"{self.apart()} {pages} that Scrapy crawls once, the rules keep apart.")
-        if not self.rules:
-            console.print("There are no rules: set ALTSCHED_URL_RULES, or name a --spider.")
-        if self.refused:
-            noun = inflect(self.refused, "URL")
-            console.print(
-                f"{self.refused} {noun} cannot be crawled, for example {self.first_refused}."
-            )
-
-
-def _merge(judge: _Judge, path: Path) -> _Merger:
-    merger = _Merger(len(judge.rules))
+    links = refused = 0
+    first_refused = ""
     seen: set[str] = set()
-    for link in _with_progress(read_links(path)):
-        merger.links += 1
+    #: By fingerprint with the rules: canonical form, and a URL for each fingerprint without them.
+    groups: dict[bytes, tuple[str, dict[bytes, str]]] = {}
+    #: Fingerprint without the rules -> those with them.
+    kept_apart: defaultdict[bytes, set[bytes]] = defaultdict(set)
+    for link in follow("Reading links", read_links(path)):
+        links += 1
         if link in seen:
             continue
         seen.add(link)
-        merger.urls += 1
         try:
             request = Request(link)
             if urlsplit(request.url).scheme not in {"http", "https", "ftp", "s3"}:
                 raise ValueError("nothing is downloaded from there")
-            without = judge.without_rules(request)
+            without, with_rules = judge.without_rules(request), judge.with_rules(request)
             canonical = judge.rules.canonicalize(request.url)
-            with_rules = judge.with_rules(request)
         except ValueError as error:
-            merger.refused += 1
-            merger.first_refused = merger.first_refused or f"{link!r} ({error})"
+            refused += 1
+            first_refused = first_refused or f"for example {link!r} ({error})"
             continue
-        group = merger.groups.setdefault(with_rules, _Group(canonical.url))
-        group.urls.setdefault(without, link)
-        merger.kept_apart.setdefault(without, set()).add(with_rules)
-    if not merger.groups:
-        because = f", for example {merger.first_refused}" if merger.refused else ""
+        groups.setdefault(with_rules, (canonical.url, {}))[1].setdefault(without, link)
+        kept_apart[without].add(with_rules)
+    if not groups:
+        because = f", {first_refused}" if refused else ""
         raise InputError(f"{path} has no URL that can be crawled{because}.")
-    return merger
+    merged = [(canonical, list(urls.values())) for canonical, urls in groups.values()]
+    merged.sort(key=lambda group: (-len(group[1]), group[0]))
+    answer = {
+        "rules": len(judge.rules),
+        "links": links,
+        "urls": len(seen),
+        "refused": refused,
+        "requests_without_rules": len(kept_apart),
+        "requests_with_rules": len(groups),
+        "kept_apart": sum(len(found) > 1 for found in kept_apart.values()),
+        "groups": [
+            {"canonical": canonical, "urls": urls} for canonical, urls in merged if len(urls) > 1
+        ],
+    }
+    return answer, first_refused
 
 
-def _with_progress(links: Iterable[str]) -> Iterator[str]:
-    """Show on standard error, if it is a terminal, how many links were read."""
-    console = watched()
-    description = "Reading links"
-    yield from track(links, description, console=console, transient=True, disable=console.quiet)
+def _show_links(
+    out: Console, answer: dict[str, Any], first_refused: str, limit: int | None
+) -> None:
+    def count(key: str, noun: str) -> str:
+        return f"{answer[key]} {inflect(answer[key], noun)}"
+
+    different = f"{answer['urls']} different {inflect(answer['urls'], 'URL')}"
+    before, after = count("requests_without_rules", "request"), answer["requests_with_rules"]
+
+    shown = answer["groups"][:limit]
+    if shown:
+        table = Table("URLs", "treated as the same", "such as")
+        table.columns[0].justify = "right"
+        for column in table.columns[1:]:
+            column.overflow = "fold"
+        for urls, canonical in ((group["urls"], group["canonical"]) for group in shown):
+            table.add_row(str(len(urls)), Text(canonical), Text("\n".join(urls[:3])))
+        out.print(table)
+    if more := len(answer["groups"]) - len(shown):
+        out.print(f"And {more} more {inflect(more, 'group')}; --limit 0 shows all.")
+    out.print(f"{count('links', 'link')}, {different}.")
+    out.print(f"Without the rules {before}, with them {after}.")
+    if answer["kept_apart"]:
+        out.print(f"{count('kept_apart', 'page')} that Scrapy crawls once, the rules keep apart.")
+    if not answer["rules"]:
+        out.print("There are no rules: set ALTSCHED_URL_RULES, or name a --spider.")
+    if answer["refused"]:
+        out.print(f"{count('refused', 'URL')} cannot be crawled, {first_refused}.")
 
 
-def _console() -> Console:
-    """Standard output; URLs are neither broken nor coloured there."""
-    return Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
+def read_links(path: Path) -> Iterator[str]:
+    """Every link in a file, as an absolute URL where the file says what it is relative to.
+
+    A name that ends in ``.jsonl`` holds the pages of a crawl, a line each: ``[url, [hrefs]]``; both
+    the page and its links are returned.  Any other file holds a URL a line; empty lines do not
+    count.  Either may be compressed, with a name that ends in ``.gz``.
+
+    :raises InputError: the file cannot be read, or a line is not what it should be.
+    """
+    is_compressed = path.suffix == ".gz"
+    has_pages = (path.with_suffix("") if is_compressed else path).suffix == ".jsonl"
+    number = 0
+    try:
+        with gzip.open(path) if is_compressed else path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
+                if text and has_pages:
+                    yield from _links_of_page(text)
+                elif text:
+                    yield text
+    except gzip.BadGzipFile:
+        problem = " is not a gzip file, though its name ends in .gz"
+    except (EOFError, zlib.error):
+        problem = " is damaged or truncated"
+    except OSError as error:
+        problem = f" cannot be read: {error.strerror}"
+    except UnicodeDecodeError:
+        problem = f", line {number}: this is not UTF-8"
+    except ValueError as error:
+        problem = f", line {number}: {error}"
+    else:
+        return
+    raise InputError(f"{path}{problem}.")
 
 
-def _print_json(answer: dict[str, Any]) -> None:
-    json.dump(answer, sys.stdout, indent=2, ensure_ascii=False)
-    print()
+def _links_of_page(text: str) -> Iterator[str]:
+    try:
+        page = json.loads(text)
+    except (ValueError, RecursionError):
+        page = None
+    match page:
+        case [str(url), list(hrefs)] if all(isinstance(href, str) for href in hrefs):
+            yield url
+            for href in hrefs:
+                try:
+                    yield urljoin(url, href)
+                except ValueError:
+                    yield href  # as it is: the caller says that it is not a URL
+        case _:
+            raise ValueError("this is not a page, as in [url, [hrefs]]")

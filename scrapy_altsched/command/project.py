@@ -1,19 +1,27 @@
-"""The project that a subcommand runs in, and its spiders."""
+"""The project that a subcommand runs in, and its spiders, of which none runs."""
 
 from __future__ import annotations
 
+import argparse
 import difflib
-from typing import TYPE_CHECKING
 
 from scrapy import Spider
+from scrapy.crawler import Crawler
 from scrapy.exceptions import UsageError
+from scrapy.settings import Settings
 from scrapy.spiderloader import SpiderLoader
+from scrapy.utils.misc import load_object
 
+from ..crawl.opening import identify
+from ..dupefilter import DupeFilter
 from ..engine.engine import prepare_crawler
+from ..requests.identity import PageIdentity
+from ..settings import Config
 
-if TYPE_CHECKING:
-    from scrapy.crawler import Crawler
-    from scrapy.settings import Settings
+
+def misuse(message: str) -> UsageError:
+    """The error for arguments that make no sense, without the help that is usage's."""
+    return UsageError(message, print_help=False)
 
 
 class Project:
@@ -45,5 +53,47 @@ class Project:
         except KeyError:
             near = difflib.get_close_matches(name, loader.list(), 1)
             hint = f"Did you mean {near[0]!r}?" if near else "`scrapy list` names its spiders."
-            message = f"this project has no spider {name!r}. {hint}"
-            raise UsageError(message, print_help=False) from None
+            raise misuse(f"this project has no spider {name!r}. {hint}") from None
+
+
+def add_spider_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the option that gives a spider its arguments."""
+    what = "an argument of the spider, as for a crawl (may be repeated)"
+    parser.add_argument(
+        "-a", dest="arguments", metavar="NAME=VALUE", action="append", default=[], help=what
+    )
+
+
+def create_spider(project: Project, name: str, arguments: list[str]) -> Spider:
+    """Create the spider of that name, with every setting as in a crawl.
+
+    :param arguments: its own, each as ``NAME=VALUE``.
+    :raises UsageError: the project has none, or it cannot be created.
+    """
+    crawler = project.crawler(name)
+    given = {}
+    for pair in arguments:
+        key, sign, value = pair.partition("=")
+        if not sign or not key:
+            raise misuse(f"-a takes NAME=VALUE, not {pair!r}")
+        given[key] = value
+    try:
+        crawler.spider = spider = crawler.spidercls.from_crawler(crawler, **given)
+    except Exception as error:  # whatever the spider's code raises
+        message = f"the spider {name!r} cannot be created ({type(error).__name__}: {error})"
+        raise misuse(f"{message}; -a gives it arguments") from error
+    return spider
+
+
+def identity_of(spider: Spider) -> tuple[PageIdentity, bytes]:
+    """What makes the fingerprints of a spider's crawl, and the note about it.
+
+    :raises ConfigError: a rule, or a setting, cannot be used.
+    """
+    crawler = spider.crawler
+    filter_class = load_object(crawler.settings["DUPEFILTER_CLASS"])
+    # Another package's filter has a seen set of its own: these only name requests in the store.
+    is_ours = getattr(filter_class, "request_seen", None) is DupeFilter.request_seen
+    own_filter = filter_class.from_crawler(crawler) if is_ours else None
+    rules = Config.from_settings(crawler.settings, disk=None).rules_of(spider)
+    return identify(crawler, own_filter, rules)

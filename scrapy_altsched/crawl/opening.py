@@ -36,7 +36,10 @@ from .session import Session
 from .setup import CrawlClock, Setup, is_fed
 
 if TYPE_CHECKING:
-    from scrapy import Spider
+    from collections.abc import Callable
+
+    from scrapy import Request, Spider
+    from scrapy.crawler import Crawler
 
     from ..dupefilter import DupeFilter
     from ..scheduler import Scheduler
@@ -68,7 +71,8 @@ def open_session(scheduler: Scheduler, own_filter: DupeFilter | None) -> Session
     key = None if shared is None else shared.key
     reports = Reports(spider, scheduler.stats, jobdir, key, logs_reason=scheduler.logunser)
     df = scheduler.df
-    identity, fingerprint_note = _identify(scheduler, own_filter, config.rules_of(spider))
+    rules = config.rules_of(spider)
+    identity, fingerprint_note = identify(crawler, own_filter, rules, df.request_seen)
     keeps_items = jobdir is not None or shared is not None
     if keeps_items:
         warn_of_unsafe_feeds(settings, spider)
@@ -76,7 +80,7 @@ def open_session(scheduler: Scheduler, own_filter: DupeFilter | None) -> Session
         if identity.is_refused is not None and type(df) is not BaseDupeFilter:
             reports.log_foreign_filter(df)
     tally: defaultdict[str, int] = defaultdict(int)
-    codec = _codec_of(config, spider, jobdir)
+    codec = codec_of(config, spider, jobdir)
     setup = Setup(
         crawler=crawler,
         spider=spider,
@@ -113,23 +117,31 @@ def open_session(scheduler: Scheduler, own_filter: DupeFilter | None) -> Session
     return session
 
 
-def _identify(
-    scheduler: Scheduler, own_filter: DupeFilter | None, rules: Rules
+def identify(
+    crawler: Crawler,
+    own_filter: DupeFilter | None,
+    rules: Rules,
+    is_refused: Callable[[Request], bool] | None = None,
 ) -> tuple[PageIdentity, bytes]:
+    """What decides which page a request is, and the note about how fingerprints are made.
+
+    :param is_refused: without a filter of ours, another package's.
+    """
     if own_filter is not None:
         own_filter.use_rules(rules)
         return own_filter.identity, own_filter.fingerprint_note
-    fingerprinter = fingerprinter_of(scheduler.crawler)
+    fingerprinter = fingerprinter_of(crawler)
     note = describe(fingerprinter, Rules())
     identity = PageIdentity(
         lambda request: shorten(fingerprinter.fingerprint(request)),
-        is_refused=scheduler.df.request_seen,
+        is_refused=is_refused,
         are_sha1=are_sha1(note),
     )
     return identity, note
 
 
-def _codec_of(config: Config, spider: Spider, jobdir: str | None) -> Codec | None:
+def codec_of(config: Config, spider: Spider, jobdir: str | None) -> Codec | None:
+    """What makes bytes of a crawl's requests; ``None``: they live in memory only."""
     if config.shared:
         from ..frontier.shared.additions import MOST_BYTES
         from ..requests.portable import PortableCodec

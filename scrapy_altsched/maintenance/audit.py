@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import enum
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from ..errors import StoreDamagedError
-from ..frontier.queue.order import Order
 from ..frontier.store.records import DAMAGE, ORPHANS, Counters, describe_orphans
 from ..frontier.store.rows import Rows
 from ..frontier.store.states import PENDING, UNQUEUED, State
 from ..inflection import inflect
+from .progress import follow
+from .rewriter import order_of
 
 #: Payload of a request -> what is wrong with it, as a clause; ``None``: nothing.
 Inspect = Callable[[bytes], str | None]
-#: Name and rows of a family -> the rows; for whoever shows progress.
-Follow = Callable[[str, Iterable[Any]], Iterable[Any]]
 
 #: How many sentences of one kind are written out; of the others there is the number.
 _SHOWN = 10
@@ -30,78 +28,73 @@ class Remedy(enum.Enum):
 
     #: A repair.
     REPAIR = enum.auto()
-    #: To do without what a repair could not keep.
-    ACCEPT_LOSS = enum.auto()
     #: The next run of the crawl, which continues from an earlier commit.
     RESUME = enum.auto()
-    #: A spider that has what its requests name: their callbacks, above all.
-    RESTORE_CODE = enum.auto()
+    #: To do without what a repair could not keep.
+    ACCEPT_LOSS = enum.auto()
     #: To have dead letters crawled again.
     REQUEUE = enum.auto()
+    #: A spider that has what its requests name: their callbacks, above all.
+    RESTORE_CODE = enum.auto()
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that is wrong with a store.
-
-    :ivar sentence: what it is.
-    :ivar remedy: what helps.
-    """
+    """Something that is wrong with a job: a sentence, and what helps, if anything does."""
 
     sentence: str
-    remedy: Remedy = Remedy.REPAIR
+    remedy: Remedy | None = Remedy.REPAIR
 
 
-def audit(
-    rows: Rows, inspect: Inspect | None = None, follow: Follow | None = None
-) -> list[Problem]:
+def audit(rows: Rows, inspect: Inspect = lambda _: None) -> list[Problem]:
     """Verify every invariant, and every checksum, of a store without uncommitted changes.
 
     :return: one problem for each invariant that does not hold.
     :raises StoreError: it could not be read, for another reason than damage.
     """
-    return _Audit(rows, inspect, follow or (lambda _, rows: rows)).run()
+    found = _Audit(rows, inspect)
+    found.run()
+    return [problem for problems in found.problems.values() for problem in problems]
 
 
 class _Audit:
-    def __init__(self, rows: Rows, inspect: Inspect | None, follow: Follow) -> None:
+    def __init__(self, rows: Rows, inspect: Inspect) -> None:
+        self.problems: dict[str, list[Problem]] = {}
+        self._more: Counter[str] = Counter()
         self._rows = rows
-        self._inspect = inspect or (lambda _: None)
-        self._follow = follow
+        self._inspect = inspect
         self._counters = Counters()
         #: Whether the store is what a repair could keep of another one.
         self._was_repaired = False
         #: Families that could not be read to the end: nothing can be compared with them.
         self._unread: set[str] = set()
-        self._problems: dict[str, list[Problem]] = {}
-        self._counts: Counter[str] = Counter()
 
-    def run(self) -> list[Problem]:
-        self._check_meta()
+    def run(self) -> None:
+        rows = self._rows
+        with self._reading("meta"):
+            self._check_meta()
         held = self._check_pending()
         self._check_slots(held)
         with self._reading("seen"):
-            for _ in self._follow("seen", self._rows.seen()):
-                pass
+            deque(follow("seen", rows.seen()), 0)
         with self._reading("suspects"):
-            for _ in self._rows.suspects():
-                pass
-        self._check_started()
+            deque(rows.suspects(), 0)
+        with self._reading("started"):
+            for claim, run in rows.started():
+                if int.from_bytes(run, "big") > self._counters.run and self._can_compare("meta"):
+                    sentence = f"The start request {claim.hex()} is of a run that has not begun."
+                    self._add("start requests of runs to come", sentence)
         for state in UNQUEUED:
             self._check_unqueued(state)
-        self._check_counters(held.total())
-        found: list[Problem] = []
-        for kind, problems in self._problems.items():
-            found += problems
-            more = self._counts[kind] - len(problems)
-            if more:
-                found.append(Problem(f"And {more:,} more: {kind}.", problems[0].remedy))
-        return found
+        if self._can_compare("meta", "pending"):
+            self._check_counters(held.total())
 
     def _add(self, kind: str, sentence: str, remedy: Remedy = Remedy.REPAIR) -> None:
-        self._counts[kind] += 1
-        if self._counts[kind] <= _SHOWN:
-            self._problems.setdefault(kind, []).append(Problem(sentence, remedy))
+        problems = self.problems.setdefault(kind, [])
+        if len(problems) >= _SHOWN:
+            self._more[kind] += 1
+            sentence = f"And {self._more[kind]:,} more: {kind}."
+        problems[_SHOWN:] = [Problem(sentence, remedy)]
 
     @contextmanager
     def _reading(self, family: str) -> Iterator[None]:
@@ -116,20 +109,18 @@ class _Audit:
         return self._unread.isdisjoint(families)
 
     def _check_meta(self) -> None:
-        with self._reading("meta"):
-            damage = self._rows.notes().get(DAMAGE)
-            if damage:
-                text = f"Requests may be missing: {damage.decode()}"
-                self._add("losses", text, Remedy.ACCEPT_LOSS)
-                self._was_repaired = True
-            self._counters = self._rows.counters()
-            orphans = describe_orphans(self._counters, self._rows.note(ORPHANS))
-            if orphans is not None:
-                self._add("losses", orphans, Remedy.ACCEPT_LOSS)
-            if self._rows.identity() is None:
-                self._add("identities", "The store has no identity.")
-            if lost := self._rows.describe_lost_commits():
-                self._add("commits", f"The store {lost}")
+        rows = self._rows
+        if damage := rows.notes().get(DAMAGE):
+            self._was_repaired = True
+            sentence = f"Requests may be missing: {damage.decode()}"
+            self._add("losses", sentence, Remedy.ACCEPT_LOSS)
+        self._counters = rows.counters()
+        if orphans := describe_orphans(self._counters, rows.note(ORPHANS)):
+            self._add("losses", orphans, Remedy.ACCEPT_LOSS)
+        if rows.identity() is None:
+            self._add("identities", "The store has no identity.")
+        if lost := rows.describe_lost_commits():
+            self._add("commits", f"The store {lost}")
 
     def _check_pending(self) -> Counter[int]:
         """How many requests each slot holds."""
@@ -138,10 +129,9 @@ class _Audit:
         unseen = 0
         order = None
         with self._reading("meta"):
-            stored = rows.note("order")
-            order = Order.parse(stored.decode()) if stored is not None else None
+            order = order_of(rows)
         with self._reading("pending"):
-            for key, value in self._follow("pending", rows.pending()):
+            for key, value in follow("pending", rows.pending()):
                 held[int.from_bytes(key[:8], "big")] += 1
                 name = f"The pending request {key.hex()}"
                 try:
@@ -151,25 +141,17 @@ class _Audit:
                     self._add("pending requests that are cut short", f"{name} is cut short.")
                     continue
                 if sequence >= counters.next_sequence and self._can_compare("meta"):
-                    self._add(
-                        "pending requests with such numbers",
-                        f"{name} has a number that is not assigned yet.",
-                    )
-                reason = self._inspect(entry.payload or b"")
-                if reason is not None:
-                    self._add(
-                        "pending requests that cannot be restored",
-                        f"{name}: {reason}.",
-                        Remedy.RESTORE_CODE,
-                    )
+                    sentence = f"{name} has a number that is not assigned yet."
+                    self._add("pending requests with such numbers", sentence)
+                if reason := self._inspect(entry.payload or b""):
+                    kind = "pending requests that cannot be restored"
+                    self._add(kind, f"{name}: {reason}.", Remedy.RESTORE_CODE)
                 with self._reading("seen"):
                     if entry.unique and not rows.has_seen(entry.fingerprint):
                         unseen += 1
                         if unseen > counters.forgotten:
-                            self._add(
-                                "pending requests that are not seen",
-                                f"{name} is not among the seen ones.",
-                            )
+                            sentence = f"{name} is not among the seen ones."
+                            self._add("pending requests that are not seen", sentence)
         return held
 
     def _check_slots(self, held: Counter[int]) -> None:
@@ -182,29 +164,14 @@ class _Audit:
                 names.add(name)
                 named.add(slot_id)
                 if held[slot_id] != count and self._can_compare("pending"):
-                    self._add(
-                        "slots with wrong counts",
-                        f"Slot {name!r} should hold {count} {inflect(count, 'request')} and holds"
-                        f" {held[slot_id]}.",
-                    )
-        if not self._can_compare("slots"):
-            return
-        for slot_id, count in held.items():
+                    requests = f"{count} {inflect(count, 'request')}"
+                    sentence = f"Slot {name!r} should hold {requests} and holds {held[slot_id]}."
+                    self._add("slots with wrong counts", sentence)
+        for slot_id, count in held.items() if self._can_compare("slots") else ():
             if slot_id not in named:
-                self._add(
-                    "slots without a name",
-                    f"{count} pending {inflect(count, 'request is', 'requests are')} in slot"
-                    f" {slot_id}, which has no name.",
-                )
-
-    def _check_started(self) -> None:
-        with self._reading("started"):
-            for claim, run in self._rows.started():
-                if int.from_bytes(run, "big") > self._counters.run and self._can_compare("meta"):
-                    self._add(
-                        "start requests of runs to come",
-                        f"The start request {claim.hex()} is of a run that has not begun.",
-                    )
+                requests = f"{count} pending {inflect(count, 'request is', 'requests are')}"
+                sentence = f"{requests} in slot {slot_id}, which has no name."
+                self._add("slots without a name", sentence)
 
     def _check_unqueued(self, state: State) -> None:
         found = 0
@@ -214,20 +181,14 @@ class _Audit:
                 try:
                     state.decode(row)
                 except (IndexError, ValueError):
-                    self._add(
-                        f"{state.noun}s that are cut short",
-                        f"The {state.noun} {key.hex()} is cut short.",
-                    )
+                    sentence = f"The {state.noun} {key.hex()} is cut short."
+                    self._add(f"{state.noun}s that are cut short", sentence)
         expected = self._counters.count(state)
         if found != expected and self._can_compare("meta", state.family):
             self._add("numbers", f"The number of {state.noun}s is {found}, not {expected}.")
 
     def _check_counters(self, pending: int) -> None:
         counters = self._counters
-        if not self._can_compare("meta"):
-            return
-        if not self._can_compare("pending"):
-            return
         if counters.finished and pending:
             self._add("numbers", f"The job is marked as finished, with {pending} pending.")
         accounted = counters.accepted - counters.as_counts(pending).unaccounted

@@ -1,28 +1,26 @@
-"""Importing requests that another scheduler has stored, all or none.
+"""Importing requests that another scheduler has stored.
 
 A new store gets them before it has its name (see
 :class:`~scrapy_altsched.frontier.store.journal.Journal`): it is there with all of them, or not
-there.  A store that is there already gets them beside what it has (see :mod:`.rewriter`).
+there.  A store that is there already gets them in addition to what it has (see :mod:`.rewriter`).
+The batch that makes it true notes what was imported: nothing is imported twice.
 
-The batch that makes it true notes what was imported, so that nothing is imported twice.
+A frontier that is open gets them as a crawl would add them, which may be done again.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from ..errors import JobdirError
+from ..frontier.contract import Frontier, Verdict
 from ..frontier.dead_letter import DeadLetter
 from ..frontier.entry import Entry
 from ..frontier.queue.order import Order
-from ..frontier.store.records import (
-    DAMAGE,
-    add_damage,
-    encode_claim,
-)
+from ..frontier.store.records import DAMAGE, add_damage, encode_claim
 from ..frontier.store.runs import Components, Runs
 from ..frontier.store.states import DEAD, encode_value
 from ..frontier.store.store import Store
@@ -30,38 +28,32 @@ from .rewriter import Rewriter
 
 #: Name of the note.
 _NOTE = "imported"
+#: What is added to an open frontier before it is waited for.
+_PORTION = 2_000
 
 
 @dataclass(slots=True)
 class Imported:
-    """How much was imported.
-
-    :ivar pending: requests.
-    :ivar dead: requests that are kept among the dead.
-    :ivar duplicates: requests that were there more often than once, and are so no more.
-    :ivar done: fingerprints of no request that is pending or dead.
-    :ivar dropped: fingerprints of this package's filter under another scheduler that are not
-        believed, and not among the seen any more.
-    :ivar unmatched: pending requests whose fingerprint is not among those of the source, though it
-        gave any; known only of a new store.
-    """
+    """How much was imported."""
 
     pending: int = 0
     dead: int = 0
+    #: Requests that were there more often than once, and are so no more.
     duplicates: int = 0
+    #: Fingerprints of no request that is pending or dead.
     done: int = 0
+    #: Fingerprints of this package's filter under another scheduler that are not believed, and not
+    #: among the seen any more.
     dropped: int = 0
+    #: Pending requests whose fingerprint is not among those of the source, though it gave any;
+    #: known only of a new store.
     unmatched: int = 0
 
 
 class Source(Protocol):
-    """What another scheduler has stored.
+    """What another scheduler has stored."""
 
-    :ivar notes: what a new store is to note, besides.
-    :ivar imported: what was imported of it; ``None``: nothing.
-    """
-
-    notes: Mapping[str, bytes]
+    notes: Mapping[str, bytes]  # what a new store is to note, besides
     imported: Imported | None
 
     def parts(self) -> dict[str, str]:
@@ -92,14 +84,13 @@ class Source(Protocol):
 def import_job(
     store: Store, source: Source, order: Order, components: Components, *, is_new: bool
 ) -> None:
-    """Write into *store* what *source* holds and was not imported before.
+    """Write into *store* what *source* holds and was not imported before: all of it or nothing.
 
-    What *store* itself has seen beside a queue of *source* is believed only if *source* is.
+    What *store* itself has seen of a queue of *source* is believed only if *source* is.
 
     :param components: those of the run that begins.
-    :param is_new: whether nobody will know *store* unless this succeeds.
-    :raises JobdirError: it cannot be read, or not be mixed with what *store* holds.
-    :raises StoreError: a write failed.
+    :param is_new: whether *store* is discarded unless this succeeds.
+    :raises JobdirError: *source* cannot be read, or not be mixed with what *store* holds.
     """
     counters = store.counters()
     taken: dict[str, str] = json.loads(store.note(_NOTE) or b"{}")
@@ -119,8 +110,7 @@ def import_job(
         running.drop(runs.marks())
     for entry, why in source.requests():
         running.add(entry, why)
-    for fingerprint in source.fingerprints():
-        running.see(fingerprint)
+    running.see(source.fingerprints())
     # Reading may have changed what a part looks like: a database ends what was begun.
     looks = source.parts()
     taken.update((name, looks[name]) for name in parts)
@@ -157,24 +147,23 @@ class _Import:
         if entry.unique and self._mark(entry.fingerprint) and self._is_new:
             self.imported.duplicates += 1
             return
-        name = self._order.slot_of(entry.slot)
-        sequence = self._counters.next_sequence
-        order_key = self._order.encode(entry.priority, entry.start, sequence)
-        self._counters.next_sequence += 1
+        order, counters, rewriter = self._order, self._counters, self._rewriter
+        name, value = order.slot_of(entry.slot), encode_value(entry)
+        order_key = order.encode(entry.priority, entry.start, counters.next_sequence)
+        counters.next_sequence += 1
         self._unique += entry.unique
-        value = encode_value(entry)
         if why is None:
-            self._rewriter.add(name, order_key, value)
+            rewriter.add(name, order_key, value)
             self.imported.pending += 1
             if entry.from_start and self._is_new:
                 self._claim(entry.fingerprint)
         else:
-            key = self._rewriter.key(name, order_key)
-            self._rewriter.rows.stored[DEAD].append((key, DEAD.join(why, value)))
+            row = rewriter.key(name, order_key), DEAD.join(why, value)
+            rewriter.rows.stored[DEAD].append(row)
             self.imported.dead += 1
         self._flush_if_full()
 
-    def drop(self, fingerprints: Iterable[bytes]) -> None:
+    def drop(self, fingerprints: Iterator[bytes]) -> None:
         """Unmark fingerprints that were seen."""
         for fingerprint in fingerprints:
             self.imported.dropped += 1
@@ -183,20 +172,21 @@ class _Import:
         # What follows asks the store what was seen.
         self._rewriter.flush()
 
-    def see(self, fingerprint: bytes) -> None:
-        if self._mark(fingerprint):
-            self._known += 1
-        else:
-            self.imported.done += 1
-            self._flush_if_full()
+    def see(self, fingerprints: Iterator[bytes]) -> None:
+        for fingerprint in fingerprints:
+            if self._mark(fingerprint):
+                self._known += 1
+            else:
+                self.imported.done += 1
+                self._flush_if_full()
 
     def _mark(self, fingerprint: bytes) -> bool:
         """Note that *fingerprint* was seen; whether it was before."""
-        if fingerprint in self._seen or self._store.has_seen(fingerprint):
-            return True
-        self._seen.add(fingerprint)
-        self._rewriter.rows.seen.append(fingerprint)
-        return False
+        known = fingerprint in self._seen or self._store.has_seen(fingerprint)
+        if not known:
+            self._seen.add(fingerprint)
+            self._rewriter.rows.seen.append(fingerprint)
+        return known
 
     def _claim(self, fingerprint: bytes) -> None:
         """Make ``start()`` skip it when the spider yields it again."""
@@ -233,3 +223,39 @@ class _Import:
         elif imported.pending:
             counters.finished = False
         self._rewriter.finish()
+
+
+def add_all(frontier: Frontier, source: Source, count_refused: Callable[[], int]) -> Imported:
+    """Add what *source* holds to an open frontier; requests that are dead are only counted.
+
+    If it is interrupted it may be done again: what is filtered is not added twice.
+
+    :param count_refused: how many requests the frontier has refused since, by its events.
+    :raises StoreError: some of it could not be added.
+    """
+    imported = Imported()
+
+    def wait() -> None:
+        while not frontier.commit(wait=True):
+            pass
+
+    for number, (entry, why) in enumerate(source.requests(), 1):
+        if why is not None:
+            imported.dead += 1
+        elif frontier.add(entry) in (Verdict.ADDED, Verdict.UNDECIDED):
+            imported.pending += 1
+        else:
+            imported.duplicates += 1
+        if not number % _PORTION:
+            wait()
+    for number, fingerprint in enumerate(source.fingerprints(), 1):
+        imported.done += not frontier.mark_seen(fingerprint)
+        if not number % _PORTION:
+            wait()
+    wait()
+    # It must not have changed while it was read.
+    source.parts()
+    refused = count_refused()
+    imported.pending -= refused
+    imported.duplicates += refused
+    return imported

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from contextlib import suppress
 
-from ..errors import StoreError
+from ..errors import CodecError, StoreError
 from ..frontier.contract import Frontier
 from ..frontier.events import OnEvent, ignore_events
 from ..frontier.local.frontier import LocalFrontier
 from ..frontier.options import Options
+from ..frontier.queue.order import Order
 from ..frontier.shared.record import refuse_worker
 from ..frontier.store.journal import Journal
+from ..frontier.store.states import decode_value
 from ..frontier.store.store import Store
 from .importing import Source, import_job
-from .reorder import reorder
+from .rewriter import Locate, Rewriter, order_of
 
-_REFUSED = (
-    "Set ALTSCHED_SHARED = True to go on with it, or another JOBDIR for a crawl of one machine."
-)
+logger = logging.getLogger(__name__)
 
 
 def open_frontier(
@@ -27,21 +28,18 @@ def open_frontier(
     owner: str,
     options: Options | None = None,
     *,
-    locate: Callable[[bytes], tuple[str, bool]] | None = None,
+    locate: Locate | None = None,
     source: Source | None = None,
     check: Callable[[], None] | None = None,
     on_event: OnEvent = ignore_events,
 ) -> Frontier:
-    """Open the frontier of a job, or one that lives in memory.
+    """Open the frontier of the job of spider *owner*; without a *path*, one that lives in memory.
 
-    :param path: the job directory, or ``None``.
-    :param owner: the spider's name.
-    :param locate: payload -> (download slot, whether a start request); asked when a job is
-        resumed in another order than it was stored in.
+    :param locate: asked when a job is resumed in another order than it was stored in.
     :param source: what another scheduler has stored in the directory, to be imported.
     :param check: called when the directory is this process's, before a run begins.  The job is as
         it was if this raises.
-    :param on_event: told of what nobody asked for, from within calls to the frontier.
+    :param on_event: receives unsolicited events, from within calls to the frontier.
     :raises JobdirError: the directory cannot be used, or *source* not be imported; nothing in it
         was changed.
     :raises StoreError: the store in it does not open.
@@ -56,13 +54,47 @@ def open_frontier(
 
     journal = Journal(path, owner, fill)
     try:
-        refuse_worker(journal, journal.jobdir.path, _REFUSED)
+        refuse_worker(
+            journal,
+            journal.jobdir.path,
+            "Set ALTSCHED_SHARED = True to go on with it, or another JOBDIR for a crawl of one"
+            " machine.",
+        )
         if check is not None:
             check()
         fill(journal, is_new=False)
-        reorder(journal, options.order, locate)
+        _reorder(journal, options.order, locate)
         return LocalFrontier(options, journal, on_event)
     except BaseException:
         with suppress(StoreError):
             journal.close()
         raise
+
+
+def _reorder(journal: Journal, new: Order, locate: Locate | None) -> None:
+    """Have all pending requests in order *new*, if they are in another one: all or nothing."""
+    # In any case: rows of a change that was cut short must be gone before the crawl continues.
+    rewriter = Rewriter(journal)
+    old = order_of(journal) or new
+    if old == new:
+        return
+    if old.policy == new.policy and (old.start is None) == (new.start is None):
+        locate = None
+    total = 0
+    for key, slot, value in rewriter.pending():
+        priority, start, sequence = old.decode(key[8:])
+        place = slot, start
+        if locate is not None:
+            try:
+                place = locate(decode_value(value).payload or b"")
+            except CodecError:
+                logger.debug("A stored request that cannot be decoded keeps its place")
+        name, start = place
+        rewriter.add(new.slot_of(name), new.encode(priority, start, sequence), value)
+        rewriter.flush_if_full()
+        total += 1
+    rewriter.flush()
+    rewriter.replace_queue()
+    rewriter.final.notes["order"] = str(new).encode()
+    rewriter.finish()
+    logger.info("The order of %d stored requests was changed from %s to %s", total, old, new)

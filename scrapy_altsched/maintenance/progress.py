@@ -5,18 +5,19 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.progress import Progress
 
 logger = logging.getLogger(__name__)
 
 _LOG_EVERY = 10.0  # seconds
 #: Steps between two looks at the clock.
 _STRIDE = 1_000
+_Row = TypeVar("_Row")
 
 
 @contextmanager
@@ -26,63 +27,49 @@ def progress(title: str, total: int) -> Iterator[Callable[[], None]]:
     :param total: how many steps it has.
     :return: a function to call after each step.
     """
-    if sys.stderr is not None and sys.stderr.isatty():
-        with _bar(title, total) as show:
-            yield _strided(show)
-    else:
-        yield _strided(_lines(title, total))
-
-
-def watched() -> Console:
-    """Standard error, for a bar of rich; quiet if nobody is there to see it.
-
-    To disable the bar is not enough: rich had even such a bar end with an empty line
-    (https://github.com/Textualize/rich/pull/3905).
-    """
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    console.quiet = not console.is_terminal
-    return console
-
-
-def _strided(show: Callable[[int], None]) -> Callable[[], None]:
-    done = 0
+    done, next_at = 0, time.monotonic() + _LOG_EVERY
 
     def step() -> None:
-        nonlocal done
+        nonlocal done, next_at
         done += 1
-        if not done % _STRIDE:
-            show(done)
-
-    return step
-
-
-@contextmanager
-def _bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
-        task = bar.add_task(title, total=total)
-        yield lambda done: bar.update(task, completed=done)
-        bar.update(task, completed=total)
-
-
-def _lines(title: str, total: int) -> Callable[[int], None]:
-    next_at = time.monotonic() + _LOG_EVERY
-
-    def show(done: int) -> None:
-        nonlocal next_at
-        if time.monotonic() >= next_at:
+        if done % _STRIDE:
+            return
+        if bar is not None:
+            bar.update(task, completed=done)
+        elif time.monotonic() >= next_at:
             next_at = time.monotonic() + _LOG_EVERY
             logger.info("%s: %d of %d", title, done, total)
 
-    return show
+    bar = _open_bar(total)
+    if bar is None:
+        yield step
+        return
+    with bar:
+        task = bar.add_task(title, total=total)
+        yield step
+        bar.update(task, completed=total)
+
+
+def follow(title: str, rows: Iterable[_Row]) -> Iterator[_Row]:
+    """The same *rows*; a terminal shows how many of them were read, and nothing afterwards."""
+    bar = _open_bar()
+    if bar is None:
+        yield from rows
+        return
+    with bar:
+        yield from bar.track(rows, description=title)
+
+
+def _open_bar(total: int | None = None) -> Progress | None:
+    if sys.stderr is None or not sys.stderr.isatty():
+        return None
+    from rich import progress as rich
+    from rich.console import Console
+
+    columns = rich.TextColumn("{task.description}"), rich.BarColumn()
+    console = Console(stderr=True)
+    if total is None:
+        count = rich.TextColumn("{task.completed:,}"), rich.TimeElapsedColumn()
+        return rich.Progress(*columns, *count, console=console, transient=True)
+    count_of_all = rich.MofNCompleteColumn(), rich.TimeRemainingColumn()
+    return rich.Progress(*columns, *count_of_all, console=console)

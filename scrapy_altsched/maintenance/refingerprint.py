@@ -8,19 +8,14 @@ Of a request that is done only its fingerprint is stored, of which nothing can b
 
 from __future__ import annotations
 
-from collections import ChainMap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ..errors import CodecError
 from ..frontier.entry import Entry
 from ..frontier.store.journal import Journal
-from ..frontier.store.records import (
-    Batch,
-    Suspicion,
-    encode_claim,
-)
+from ..frontier.store.records import Suspicion, encode_claim
 from ..frontier.store.states import UNQUEUED, State, decode_value, encode_value
 from ..frontier.suspects import judge
 from .rewriter import Rewriter
@@ -31,23 +26,18 @@ Make = Callable[[bytes], bytes]
 
 @dataclass(slots=True)
 class Refingerprinted:
-    """What became of the requests of a job.
-
-    :ivar pending: how many there were.
-    :ivar unqueued: how many were in each other state, as dead letters are.
-    :ivar changed: of all these, how many have another fingerprint now.
-    :ivar merged: pending ones that were taken out, as another pending one is the same page now.
-    :ivar crawled: pending ones that were taken out, as the same page is done.
-    :ivar unreadable: of all these, those that cannot be decoded, and keep their fingerprints.
-    :ivar done: requests that were done before.
-    """
+    """What became of the requests of a job."""
 
     pending: int = 0
+    #: How many were in each other state, as dead letters are.
     unqueued: dict[State, int] = field(default_factory=lambda: dict.fromkeys(UNQUEUED, 0))
+    #: Of all these, how many have another fingerprint now, and how many cannot be decoded.
     changed: int = 0
+    unreadable: int = 0
+    #: Pending ones that were taken out: the same page as another pending one; as one that is done.
     merged: int = 0
     crawled: int = 0
-    unreadable: int = 0
+    #: Requests that were done before.
     done: int = 0
 
 
@@ -66,7 +56,9 @@ def refingerprint(
     :param progress: called twice for each pending request.
     :raises StoreError: a read or write failed; the job is as it was.
     """
-    return _Refingerprinting(journal, make, progress).run(notes)
+    work = _Refingerprinting(journal, make, progress)
+    work.run(notes)
+    return work.outcome
 
 
 class _Refingerprinting:
@@ -75,10 +67,8 @@ class _Refingerprinting:
         self._make = make
         self._progress = progress
         self._rewriter = Rewriter(journal)
-        self._names = {slot_id: name for slot_id, _, name in journal.slots()}
-        last_run = journal.counters().run
-        self._suspects = judge(dict(journal.suspects()), journal.leases.read(last_run))
-        self._outcome = Refingerprinted(done=journal.counters().done)
+        self._final = self._rewriter.final
+        self.outcome = Refingerprinted(done=self._final.counters.done)
         #: New fingerprints of all pending requests, in the order of their keys.
         self._made: list[bytes] = []
         #: New fingerprint of unique requests -> key of the one that is next in order.
@@ -90,32 +80,32 @@ class _Refingerprinting:
         #: The same of requests that are not unique: these do not own their place among the seen.
         self._others_moved: dict[bytes, bytes] = {}
 
-    def run(self, notes: dict[str, bytes]) -> Refingerprinted:
-        final = self._rewriter.final
+    def run(self, notes: dict[str, bytes]) -> None:
+        journal, final = self._journal, self._final
+        suspects = judge(dict(journal.suspects()), journal.leases.read(final.counters.run))
         final.notes.update(notes)
         self._read_pending()
         for state in UNQUEUED:
-            self._read_unqueued(state, final)
-        if self._outcome.changed:
+            self._read_unqueued(state)
+        if self.outcome.changed:
             self._write_pending()
-            self._move_seen(final)
-            self._move_suspects(final)
-            self._move_claims(final)
+            # What is deleted and put is there in the end; what is kept is there.
+            final.forgotten += self._moved
+            final.seen += [new for new in self._first if new not in self._kept]
+            self._move_suspects(suspects)
+            self._move_claims()
         self._rewriter.finish()
-        if self._outcome.changed:
-            # A log that stays has old fingerprints in it: suspects that nobody will meet.
+        if self.outcome.changed:
+            # A log that stays has old fingerprints in it: suspects that are never met again.
             with suppress(OSError):
-                self._journal.leases.restart(final.counters.run)
-        self._journal.sync()
-        return self._outcome
+                journal.leases.restart(final.counters.run)
+        journal.sync()
 
     def _pending(self) -> Iterator[tuple[bytes, str, Entry]]:
         """Key, slot's name and entry of each pending request."""
-        for key, value in self._journal.pending():
-            name = self._names.get(int.from_bytes(key[:8], "big"))
-            if name is not None:
-                self._progress()
-                yield key, name, decode_value(value)
+        for key, name, value in self._rewriter.pending():
+            self._progress()
+            yield key, name, decode_value(value)
 
     def _renew(self, entry: Entry) -> bytes:
         """The new fingerprint of a request."""
@@ -123,43 +113,42 @@ class _Refingerprinting:
         try:
             new = self._make(entry.payload or b"")
         except CodecError:
-            self._outcome.unreadable += 1
+            self.outcome.unreadable += 1
             new = old
-        if new == old:
-            if entry.unique:
-                self._kept.add(old)
-            return old
-        self._outcome.changed += 1
-        (self._moved if entry.unique else self._others_moved).setdefault(old, new)
+        if new != old:
+            self.outcome.changed += 1
+            (self._moved if entry.unique else self._others_moved).setdefault(old, new)
+        elif entry.unique:
+            self._kept.add(old)
         return new
 
     def _read_pending(self) -> None:
         for key, _, entry in self._pending():
-            self._outcome.pending += 1
+            self.outcome.pending += 1
             new = self._renew(entry)
             self._made.append(new)
             if entry.unique:
-                other = self._first.get(new)
-                if other is None or key[8:] < other[8:]:
+                other = self._first.setdefault(new, key)
+                if key[8:] < other[8:]:
                     self._first[new] = key
 
-    def _read_unqueued(self, state: State, final: Batch) -> None:
+    def _read_unqueued(self, state: State) -> None:
         for key, row in self._journal.requests(state):
-            self._outcome.unqueued[state] += 1
+            self.outcome.unqueued[state] += 1
             detail, value = state.split(row)
             entry = decode_value(value)
             new = self._renew(entry)
             if new != entry.fingerprint:
                 entry.fingerprint = new
-                final.stored[state].append((key, state.join(detail, encode_value(entry))))
+                self._final.stored[state].append((key, state.join(detail, encode_value(entry))))
             if entry.unique:
-                final.seen.append(new)
+                self._final.seen.append(new)
 
     def _write_pending(self) -> None:
         rewriter = self._rewriter
         for (key, name, entry), new in zip(self._pending(), self._made, strict=True):
             if entry.unique and not self._stays(key, entry.fingerprint, new):
-                rewriter.final.counters.done += 1
+                self._final.counters.done += 1
                 continue
             entry.fingerprint = new
             rewriter.add(name, key[8:], encode_value(entry))
@@ -171,42 +160,37 @@ class _Refingerprinting:
         """Whether a unique request is still to be crawled; counted if not."""
         is_owned = new in self._kept or new in self._moved
         if new != old and not is_owned and self._journal.has_seen(new):
-            self._outcome.crawled += 1
+            self.outcome.crawled += 1
             return False
         if self._first[new] != key:
-            self._outcome.merged += 1
+            self.outcome.merged += 1
             return False
         return True
 
-    def _move_seen(self, final: Batch) -> None:
-        # What is deleted and put is there in the end; what is kept is there.
-        final.forgotten += self._moved
-        final.seen += [new for new in self._first if new not in self._kept]
-
-    def _move_suspects(self, final: Batch) -> None:
+    def _move_suspects(self, suspects: Mapping[bytes, Suspicion]) -> None:
         found: dict[bytes, Suspicion] = {}
-        for old, suspicion in self._suspects.items():
+        for old, suspicion in suspects.items():
             new = self._moved.get(old) or self._others_moved.get(old, old)
             found[new] = max(suspicion, found.get(new, suspicion))
-        final.suspects += [(old, None) for old in self._suspects if old not in found]
-        final.suspects += found.items()
+        self._final.suspects += [(old, None) for old in suspects if old not in found]
+        self._final.suspects += found.items()
 
-    def _move_claims(self, final: Batch) -> None:
+    def _move_claims(self) -> None:
         """Have the next run know start requests that are pending as accepted."""
         taken: dict[bytes, int] = {}
-        moved = ChainMap(self._moved, self._others_moved)
+        moved = self._others_moved | self._moved
         for old, new in moved.items():
-            for occurrence, run in self._claims(old):
+            for occurrence, run in enumerate(self._claims(old)):
                 if new not in taken:
                     # Those that leave make room; that they are deleted comes first in a batch.
-                    taken[new] = 0 if new in moved else sum(1 for _ in self._claims(new))
-                final.unclaimed.append(encode_claim(old, occurrence))
-                final.started.append((encode_claim(new, taken[new]), run))
+                    taken[new] = 0 if new in moved else len(list(self._claims(new)))
+                self._final.unclaimed.append(encode_claim(old, occurrence))
+                self._final.started.append((encode_claim(new, taken[new]), run))
                 taken[new] += 1
 
-    def _claims(self, fingerprint: bytes) -> Iterator[tuple[int, int]]:
-        """Occurrence of a start request, and the run that claimed it."""
+    def _claims(self, fingerprint: bytes) -> Iterator[int]:
+        """The run that claimed each occurrence of a start request."""
         occurrence = 0
         while (run := self._journal.claimed(fingerprint, occurrence)) is not None:
-            yield occurrence, run
+            yield run
             occurrence += 1

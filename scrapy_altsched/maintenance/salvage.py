@@ -10,21 +10,15 @@ import heapq
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import repeat
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import StoreDamagedError, StoreError
 from ..frontier.store.database import translated
 from ..frontier.store.records import DAMAGE, decode_seen
-from ..frontier.store.rocksdb import (
-    READ_ONLY,
-    READ_WRITE,
-    Access,
-    Recovery,
-    options_for,
-    secondary,
-)
+from ..frontier.store.rocksdb import READ_ONLY, READ_WRITE, Access, Recovery, options_for, secondary
 from ..frontier.store.rows import Rows
 from ..frontier.store.states import FAMILIES, STATES
 from ..frontier.store.unverified import unverified
@@ -33,28 +27,25 @@ from ..frontier.store.view import files_of, link_files
 if TYPE_CHECKING:
     from rocksdict import RdictIter
 
-#: Longest key that is looked past damage for, counted from its beginning.
-_LEVELS = 40
-
 
 class Salvage:
     """A damaged store, of which as much is read as can be opened, in whatever way.
 
-    :param store: its directory.
     :param directory: a temporary one, for links to the store's files.
-    :param is_whole: whether a request's payload is as it was written.
+    :ivar store: its directory.
+    :ivar is_whole: whether a request's payload is as it was written.
     :ivar losses: what could not be read, in sentences.
     :ivar incomplete: families of which rows may be missing.
     """
 
     def __init__(self, store: Path, directory: Path, is_whole: Callable[[bytes], bool]) -> None:
-        self._store = store
+        self.store = store
+        self.is_whole = is_whole
         self._directory = directory
-        self._is_whole = is_whole
         self.losses: list[str] = []
         self.incomplete: set[str] = set()
         try:
-            self._readers = [self._open_as_it_is(self._link("as it is"))]
+            self._readers = self._open_as_it_is(self._link("as it is"))
         except StoreDamagedError as error:
             self.losses.append(error.problem)
             self._readers = self._open_somehow()
@@ -64,12 +55,10 @@ class Salvage:
         readers = self._readers
         if family == "pending" and len(readers) > 1 and readers[0].is_accounted_for():
             readers = readers[:1]  # an older one would bring back what was done since
-        streams = [zip(repeat(rank), reader.rows(family)) for rank, reader in enumerate(readers)]
-        last = None
-        for _, (key, value) in heapq.merge(*streams, key=lambda item: (item[1][0], item[0])):
-            if key != last:
-                last = key
-                yield key, value
+        # Of equal keys, the first is that of the first reader.
+        merged = heapq.merge(*(reader.rows(family) for reader in readers), key=itemgetter(0))
+        for _, rows in groupby(merged, itemgetter(0)):
+            yield next(rows)
 
     def meta(self) -> dict[bytes, bytes]:
         """All rows of the family ``meta`` that can be read."""
@@ -81,45 +70,34 @@ class Salvage:
     def close(self) -> None:
         """Free everything."""
         for reader in self._readers:
-            reader.close()
+            reader.database.close()
 
     def _link(self, name: str) -> Path:
         links = self._directory / name
         links.mkdir()
-        link_files(self._store, links)
+        link_files(self.store, links)
         return links
 
-    def _open_as_it_is(self, links: Path) -> _Reader:
+    def _open_as_it_is(self, links: Path) -> list[_Reader]:
         try:
-            return self._reader(links, READ_ONLY, Recovery.STRICT)
+            return [_Reader(self, links, READ_ONLY, Recovery.STRICT)]
         except StoreDamagedError as error:
-            reader = self._reader(links, READ_ONLY, Recovery.UP_TO_DAMAGE)
+            reader = _Reader(self, links, READ_ONLY)
             self.losses.append(f"{error.problem} What was committed after that is lost.")
-            return reader
-
-    def _reader(self, *how: Any) -> _Reader:
-        reader = _Reader(self._store, self._is_whole, self.losses, self.incomplete)
-        reader.open(*how)
-        return reader
+            return [reader]
 
     def _open_somehow(self) -> list[_Reader]:
         links = self._link("with another CURRENT")
-        if self._name_manifest(links):
+        manifests = [name for name in files_of(self.store) if name.startswith("MANIFEST-")]
+        if len(manifests) == 1:  # all that CURRENT can name
+            current = links / "CURRENT"
+            current.unlink(missing_ok=True)
+            current.write_text(f"{manifests[0]}\n")
             with suppress(StoreDamagedError):
-                return [self._open_as_it_is(links)]
+                return self._open_as_it_is(links)
         # Each of the two may lack what the other has: the first one's tables, the second one's log.
         newest = self._open_without_tables()
         return [reader for reader in (newest, self._open_rebuilt()) if reader is not None]
-
-    def _name_manifest(self, links: Path) -> bool:
-        """Rewrite CURRENT if there is only one file that it can name; whether that was done."""
-        manifests = [name for name in files_of(self._store) if name.startswith("MANIFEST-")]
-        if len(manifests) != 1:
-            return False
-        current = links / "CURRENT"
-        current.unlink(missing_ok=True)
-        current.write_text(f"{manifests[0]}\n")
-        return True
 
     def _open_without_tables(self) -> _Reader | None:
         """As a secondary instance, which does without tables that are missing."""
@@ -127,7 +105,7 @@ class Salvage:
         access = secondary(self._directory / "secondary")
         while True:
             try:
-                return self._reader(links, access, Recovery.UP_TO_DAMAGE)
+                return _Reader(self, links, access)
             except StoreDamagedError as error:
                 unusable = [links / name for name in _tables_in(str(error))]
                 if not any(path.is_symlink() for path in unusable):
@@ -142,66 +120,52 @@ class Salvage:
         links = self._link("rebuilt")
         from rocksdict import Rdict
 
-        with translated("Repairing", self._store, links):
+        with translated("Repairing", self.store, links):
             Rdict.repair(str(links), options_for(Recovery.UP_TO_DAMAGE))
         dropped = {path.name for path in links.glob("lost/*.sst")}
         named = {name for text in self.losses for name in _tables_in(text)}
-        dropped |= {name for name in named if not (self._store / name).exists()}
+        dropped |= {name for name in named if not (self.store / name).exists()}
         if dropped:
             files = ", ".join(sorted(dropped))
             self.losses.append(f"What was in {files} is lost: it cannot be read at all.")
             self.incomplete.update(FAMILIES)
-        return self._reader(links, READ_WRITE, Recovery.UP_TO_DAMAGE)
+        return _Reader(self, links, READ_WRITE)
 
 
-class _Reader:
-    """Reads a store around its damaged parts."""
+class _Reader(Rows):
+    """Reads a store, or links to its files in *place*, around its damaged parts."""
 
     def __init__(
-        self,
-        store: Path,
-        is_whole: Callable[[bytes], bool],
-        losses: list[str],
-        incomplete: set[str],
+        self, salvage: Salvage, place: Path, access: Access, how: Recovery = Recovery.UP_TO_DAMAGE
     ) -> None:
-        self._rows = Rows(store)
-        self._database = self._rows.database
-        self._is_whole = is_whole
-        self._losses = losses
-        self._incomplete = incomplete
-
-    def open(self, place: Path, access: Access, recovery: Recovery) -> None:
-        """Open it where its files, or links to them, are."""
+        super().__init__(salvage.store)
+        self._salvage = salvage
         self._place = place
-        self._database.open(place, access, recovery)
-
-    def close(self) -> None:
-        """Close it."""
-        self._database.close()
+        self.database.open(place, access, how)
 
     def is_accounted_for(self) -> bool:
         """Whether it holds as many pending requests as its counters say."""
         with suppress(StoreDamagedError):
-            pending = sum(1 for _ in self._rows.pending())
-            return not self._rows.counters().as_counts(pending).unaccounted
+            pending = sum(1 for _ in self.pending())
+            return not self.counters().as_counts(pending).unaccounted
         return False
 
     def essentials(self) -> dict[bytes, bytes]:
         """Rows of ``meta`` read one by one: the newest may be whole where older ones are not."""
         found = {}
-        for name in ("identity", "commit", "counters", "note:order", f"note:{DAMAGE}"):
+        for name in (b"identity", b"commit", b"counters", b"note:order", f"note:{DAMAGE}".encode()):
             with suppress(StoreDamagedError):
-                value = self._database.get("meta", name.encode())
+                value = self.database.get("meta", name)
                 if value is not None:
-                    found[name.encode()] = value
+                    found[name] = value
         return found
 
     def rows(self, family: str) -> Iterator[tuple[bytes, bytes]]:
         """All rows of a family but those that are damaged, in key order."""
-        if family in self._database.absent:
+        if family in self.database.absent:
             return
-        with self._database.reading:
-            cursor = self._database.families[family].iter()
+        with self.database.reading:
+            cursor = self.database.families[family].iter()
             cursor.seek(b"")
             last = b""
             while True:
@@ -219,9 +183,8 @@ class _Reader:
                 yield from beyond
                 last = beyond[-1][0]
                 cursor.seek(last)
-                if not cursor.valid():
-                    continue
-                cursor.next()
+                if cursor.valid():
+                    cursor.next()
 
     def _past_damage(
         self, family: str, cursor: RdictIter, last: bytes
@@ -231,14 +194,12 @@ class _Reader:
         Keys farther and farther away are tried until one is past the damaged block; from there it
         is read backwards.
         """
-        back = self._database.families[family].iter()
+        back = self.database.families[family].iter()
         found: list[tuple[bytes, bytes]] = []
         for key in _farther_and_farther(last):
             cursor.seek(key)
             if cursor.valid():
-                found.append((cursor.key(), cursor.value()))
                 back.seek(cursor.key())
-                back.prev()
                 break
             if _status(cursor) is None:  # there is none from that key on
                 back.seek_to_last()
@@ -252,21 +213,18 @@ class _Reader:
         self, family: str, low: bytes, high: bytes | None, reason: str
     ) -> Iterator[tuple[bytes, bytes]]:
         """Rows of a damaged block that seem to be whole: one flipped bit need not cost them all."""
-        self._losses.append(f"A part of {family!r} is damaged: {reason}.")
-        self._incomplete.add(family)
-        for key, value in unverified(self._place, family, low, high):
-            if self._seems_whole(family, value):
-                yield key, value
+        self._salvage.losses.append(f"A part of {family!r} is damaged: {reason}.")
+        self._salvage.incomplete.add(family)
+        rows = unverified(self._place, family, low, high)
+        yield from (row for row in rows if self._seems_whole(family, row[1]))
 
     def _seems_whole(self, family: str, value: bytes) -> bool:
-        try:
+        with suppress(IndexError, ValueError):
             if family == "seen":
                 return not decode_seen(value)
             for state in STATES:
                 if state.family == family:
-                    return self._is_whole(state.decode(value).payload or b"")
-        except (IndexError, ValueError):
-            pass
+                    return self._salvage.is_whole(state.decode(value).payload or b"")
         return False
 
 
@@ -281,7 +239,7 @@ def _status(cursor: RdictIter) -> str | None:
 
 def _farther_and_farther(key: bytes) -> Iterator[bytes]:
     """Keys after *key*, in order: first very near, then at ever larger steps."""
-    digits = key[:_LEVELS].ljust(24, b"\0")
+    digits = key[:40].ljust(24, b"\0")
     for level in reversed(range(len(digits))):
         for digit in range(digits[level] + 1, 256):
             yield digits[:level] + bytes((digit,))

@@ -17,7 +17,7 @@ from scrapy.utils.request import fingerprint as scrapys
 from w3lib.url import canonicalize_url
 
 from example_project.example_project.site import DATA
-from scrapy_altsched.command.links import read_links
+from scrapy_altsched.command.explain import read_links
 from scrapy_altsched.errors import InputError
 
 from ..docs.test_docs import code_blocks

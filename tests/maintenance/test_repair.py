@@ -19,8 +19,8 @@ from scrapy import Request, Spider
 from scrapy.settings import Settings
 
 from scrapy_altsched.command import check
-from scrapy_altsched.command.job import locate
 from scrapy_altsched.command.project import Project
+from scrapy_altsched.command.target import locate
 from scrapy_altsched.errors import JobdirError, StoreDamagedError
 from scrapy_altsched.frontier import Entry, Options, Order
 from scrapy_altsched.frontier.local.frontier import LocalFrontier

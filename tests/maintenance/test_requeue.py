@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from scrapy import Request, Spider
 
-from scrapy_altsched.command.job import locate
+from scrapy_altsched.command.target import locate
 from scrapy_altsched.frontier import Entry, Options, Order, Verdict
 from scrapy_altsched.frontier.dead_letter import DeadLetter
 from scrapy_altsched.frontier.local.frontier import LocalFrontier

@@ -152,9 +152,9 @@ class SharedCrawl:
             self.unlink_seen(crawl)
 
     def drop(self) -> int:
-        """Delete it, with all that it knows; workers of it close with ``frontier_lost``.
+        """Delete it, with all that it knows; how many requests it had accepted.
 
-        :return: how many requests it had accepted.
+        Workers of it close with ``frontier_lost``.
         """
         keys = self.keys
         crawl, accepted = self._look_up("accepted", of_any_version=True)

@@ -1,0 +1,341 @@
+"""What a subcommand is about: the job in a directory, or a shared crawl on a server."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from shlex import quote
+from typing import Protocol, cast
+from urllib.parse import urlsplit
+
+from rich.console import Console
+from rich.table import Table
+from scrapy import Spider
+from scrapy.exceptions import UsageError
+
+from ..crawl.given_up import count_given_up
+from ..crawl.outcome import DeadLetters, Outcome, judge
+from ..errors import CodecError, JobdirError, StoreDamagedError
+from ..frontier import Counts
+from ..frontier.dead_letter import Cause, DeadLetter
+from ..frontier.shared.record import crawl_of, refuse_worker
+from ..frontier.store import jobdir as jobdirs
+from ..frontier.store.jobdir import Identity, LastCommit, find_store, read_identity
+from ..frontier.store.journal import Journal
+from ..frontier.store.states import UNQUEUED
+from ..frontier.store.view import View
+from ..inflection import counted
+from ..maintenance.audit import Problem, Remedy, audit
+from ..maintenance.requeue import DeadRequest, dead_requests, requeue
+from ..requests.codec import decode_fields, decode_request, url_of
+from ..settings import read_redis
+from .project import Project, misuse
+
+_UrlOf = Callable[[bytes], "str | None"]
+_NAME_CRAWL = "Name the crawl with --shared KEY instead of the JOBDIR."
+
+
+@dataclass(slots=True)
+class Report:
+    """How a job or a crawl stands.
+
+    :ivar rows: name and text of what is told of it.
+    :ivar good: what is said of it if it has no problems.
+    :ivar outcome: how it ends as it is; of no use if it has problems.
+    """
+
+    rows: list[tuple[str, str]]
+    good: str
+    problems: list[Problem] = field(default_factory=list)
+    outcome: Outcome = Outcome.UNFINISHED
+
+
+class Target(Protocol):
+    """A job, or a shared crawl.  Each method raises AltschedError if that cannot be used.
+
+    :ivar words: the arguments that name it, quoted for a shell.
+    :ivar url_of: the URL of a stored request, if it can be read.
+    """
+
+    words: str
+    url_of: _UrlOf
+
+    def dead(self) -> list[DeadRequest]:
+        """All dead letters; a crawl may be running."""
+
+    def requeue(self, chosen: Collection[DeadRequest]) -> int:
+        """Make dead letters pending again; how many of them were dead still."""
+
+    def examine(self) -> Report:
+        """Look at all of it; nothing is changed, and a crawl may be running."""
+
+
+def add_jobdir(parser: argparse.ArgumentParser) -> None:
+    """Add the argument that names a job."""
+    parser.add_argument("jobdir", metavar="JOBDIR", type=Path, help="directory of the job")
+
+
+def add_key(parser: argparse.ArgumentParser) -> None:
+    """Add the argument that names a shared crawl."""
+    what = "its ALTSCHED_SHARED_KEY, or else its spider's name"
+    parser.add_argument("key", metavar="KEY", help=what)
+
+
+def add_target(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that name a job, or a shared crawl instead."""
+    # No path yet: with --shared it is the first of what else is named.
+    parser.add_argument("jobdir", nargs="?", metavar="JOBDIR", help="directory of the job")
+    what = "a shared crawl instead: its ALTSCHED_SHARED_KEY, or else its spider's name"
+    parser.add_argument("--shared", metavar="KEY", help=what)
+
+
+def open_target(arguments: argparse.Namespace, project: Project) -> Target:
+    """What the arguments of :func:`add_target` name.
+
+    :raises UsageError: they name nothing.
+    :raises AltschedError: it is not there, or its settings cannot be used.
+    """
+    if arguments.shared is not None:
+        return Crawl(project, arguments.shared)
+    if arguments.jobdir is None:
+        raise misuse("name a JOBDIR, or a crawl with --shared KEY")
+    return Job(project, Path(arguments.jobdir), getattr(arguments, "spider", None))
+
+
+class Job:
+    """The job in a directory.
+
+    :param spider: whose job it is, if it does not say so itself.
+    :ivar owner: the spider's name.
+    :raises JobdirError: there is none, or one of a newer format, or it cannot be read.
+    """
+
+    def __init__(self, project: Project, jobdir: Path, spider: str | None = None) -> None:
+        self.jobdir = jobdir
+        self.words = quote(str(jobdir))
+        self.url_of: _UrlOf = url_of
+        self._project = project
+        self._identity = self._identify(spider)
+        self.owner = self._identity.owner
+        if spider not in (None, self.owner):
+            raise misuse(f"the job in {jobdir} belongs to spider {self.owner!r}, not {spider!r}.")
+        jobdirs.refuse_newer(jobdir, self._identity)
+
+    def _identify(self, spider: str | None) -> Identity:
+        jobdir = self.jobdir
+        identity = read_identity(jobdir) if jobdir.is_dir() else None
+        if identity is not None:
+            return identity
+        if (jobdir / "frontier").is_dir():
+            if spider is not None:
+                return Identity(jobdirs.FORMAT, spider, "")
+            raise JobdirError(
+                f"{jobdir} has lost its file altsched.json, which says whose job it is. Name the"
+                f" spider: scrapy altsched check {self.words} --spider NAME"
+            )
+        problem = "it is a file, not a directory" if jobdir.exists() else "it does not exist"
+        if jobdir.is_dir():
+            problem = "it has no file altsched.json"
+        parent = jobdir.absolute().parent
+        hint = "the directory that the crawl has as its JOBDIR"
+        if read_identity(parent) is not None:
+            hint = f"its parent, {parent}, which does"
+        raise JobdirError(f"{jobdir} holds no job of scrapy_altsched: {problem}. Name {hint}.")
+
+    @contextmanager
+    def open(self, remedy: str = _NAME_CRAWL) -> Iterator[Journal]:
+        """Hold and open it, as a crawl does.
+
+        :param remedy: what to do instead if it is of a worker of a shared crawl.
+        """
+        with closing(Journal(self.jobdir, self.owner)) as journal:
+            refuse_worker(journal, self.jobdir, remedy)
+            yield journal
+
+    def dead(self) -> list[DeadRequest]:
+        with View(find_store(self.jobdir)) as view:
+            refuse_worker(view, self.jobdir, _NAME_CRAWL)
+            return list(dead_requests(view))
+
+    def requeue(self, chosen: Collection[DeadRequest]) -> int:
+        keys = {request.key for request in chosen}
+        with self.open() as journal:
+            dead = [request for request in dead_requests(journal) if request.key in keys]
+            return requeue(journal, dead, locate)
+
+    def examine(self) -> Report:
+        report = Report([("job", str(self.jobdir)), ("spider", self.owner)], "good")
+        spider = None
+        try:
+            spider = self._project.spider_class(self.owner)
+        except UsageError:
+            report.rows.append(("", "not in this project: callbacks are not checked"))
+        last = LastCommit.read(self.jobdir)
+
+        def inspect(payload: bytes) -> str | None:
+            try:
+                if spider is None:
+                    decode_fields(payload)
+                else:
+                    # Its methods are looked up, not called: the class will do.
+                    decode_request(payload, cast("Spider", spider))
+            except CodecError as error:
+                return str(DeadLetter(str(error), Cause.UNRESTORABLE))
+            return None
+
+        try:
+            with View(find_store(self.jobdir)) as view:
+                if view.damage is not None:
+                    report.problems.append(Problem(view.damage.problem, Remedy.RESUME))
+                with suppress(StoreDamagedError, ValueError):  # the audit says so
+                    report.problems += self._look_back(view, last)
+                report.problems += audit(view, inspect)
+                with suppress(StoreDamagedError):
+                    _describe(view, report)
+        except StoreDamagedError as error:
+            report.problems = [Problem(error.problem)]
+        return report
+
+    def _look_back(self, view: View, last: LastCommit | None) -> Iterable[Problem]:
+        """What is wrong if the store is not the job's, or does not hold the job's last commit."""
+        commit, known = view.stored_commit(), self._identity.store_id
+        if known and Identity.parse(view.identity() or b"null").store_id != known:
+            yield Problem(
+                "The store is not the one that altsched.json names: a crawl refuses it. Restore the"
+                " whole JOBDIR from one copy; without one, a repair makes the job continue with"
+                " this store."
+            )
+        elif last is not None and last.store_id == known and last.number > commit:
+            yield Problem(
+                f"The end of the store's log is lost: it holds commit {commit:,}, and the last one"
+                f" was {last.number:,}. A crawl would continue from there and fetch again what came"
+                " after.",
+                Remedy.RESUME,
+            )
+
+
+def _describe(view: View, report: Report) -> None:
+    """Add what the store of a job says of it, and what keeps it from being finished."""
+    counters = view.counters()
+    counts = view.counts()
+    shared = crawl_of(view)
+    if shared is not None:
+        text = f"the shared crawl {shared}; for that: check --shared KEY"
+        report.rows.append(("worker of", text))
+    else:
+        unqueued = {state.family: counters.count(state) for state in UNQUEUED}
+        runs = f"{counted(counters.run, 'run')}, at commit {view.stored_commit():,}"
+        report.rows.append(_state(counters.finished, runs))
+        report.rows.append(_numbers(counts, pending=counts.pending, **unqueued))
+        if pages := count_given_up(view.note).total():
+            report.rows.append(("given up", f"{counted(pages, 'page')}, which count as done"))
+    letters = DeadLetters(dead_requests(view), url_of)
+    report.outcome = judge(counts, letters.unrestorable, complete=counters.finished)
+    if letters.unrestorable:
+        problem = f"Dead letters that could not be restored: {letters.unrestorable:,}, for example"
+    elif judge(counts, 0, complete=True) is Outcome.BLOCKED:
+        problem = "Nothing was crawled, and the first requests are dead, for example"
+    else:
+        return
+    sentence = f"{problem} {letters.examples}. The job is not finished without them."
+    report.problems.append(Problem(sentence, Remedy.REQUEUE))
+
+
+class Crawl:
+    """A shared crawl on the server that the project's settings name.
+
+    :ivar crawl: what can be done with it there.
+    :raises ConfigError: the settings cannot be used, or a package is missing.
+    """
+
+    def __init__(self, project: Project, key: str) -> None:
+        values = read_redis(project.settings)
+        # What they need is optional.  Pickles from a server are not loaded.
+        from ..frontier.shared.operating import SharedCrawl
+        from ..redis_client.connection import connect
+        from ..requests.portable import read_url
+
+        self.words = f"--shared {quote(key)}"
+        self.crawl = SharedCrawl(connect(values), key)
+        self.url_of: _UrlOf = read_url
+
+    def dead(self) -> list[DeadRequest]:
+        return list(dead_requests(self.crawl))
+
+    def requeue(self, chosen: Collection[DeadRequest]) -> int:
+        return self.crawl.requeue([request.key for request in chosen])
+
+    def examine(self) -> Report:
+        state = self.crawl.look()
+        counts, leased = state.counts, {"in flight": state.counts.leased}
+        report = Report(
+            [
+                ("crawl", self.crawl.name),
+                ("spider", state.spider),
+                _state(state.finished, counted(state.workers, "worker")),
+                _numbers(counts, **leased, pending=counts.pending, dead=counts.dead),
+            ],
+            "the counters add up",
+        )
+        if counts.unaccounted:
+            sentence = (
+                f"The counters do not add up: {abs(counts.unaccounted):,} of the requests are in no"
+                " state, or in two. Another program may have changed the keys."
+            )
+            report.problems.append(Problem(sentence, None))
+        if state.large_buckets:
+            text = (
+                "seen URLs take about 88 bytes each on the server, instead of 21, as hashes are no"
+                " longer listpacks: look at its hash-max-listpack-entries (512) and"
+                " hash-max-listpack-value (64), or there are more than 30 million URLs"
+            )
+            report.rows.append(("memory", text))
+        unrestorable = DeadLetters(self.dead() if counts.dead else (), self.url_of).unrestorable
+        report.outcome = judge(counts, unrestorable, complete=state.finished)
+        return report
+
+
+def _state(finished: bool, more: str) -> tuple[str, str]:
+    return "state", f"{'finished' if finished else 'not finished'}, {more}"
+
+
+def _numbers(counts: Counts, **others: int) -> tuple[str, str]:
+    numbers = "".join(f", {count:,} {what}" for what, count in others.items())
+    return "requests", f"{counts.accepted:,} accepted: {counts.done:,} done{numbers}"
+
+
+def locate(payload: bytes) -> tuple[str, bool]:
+    """Download slot of a stored request, and whether it is a start request.
+
+    :raises CodecError: the request cannot be read.
+    """
+    fields = decode_fields(payload)
+    meta = fields.get("meta") or {}
+    return slot_of(fields["url"], meta), bool(meta.get("is_start_request"))
+
+
+def slot_of(url: str, meta: dict[str, object]) -> str:
+    """The download slot of a request, as Scrapy names it where it limits by host."""
+    return str(meta.get("download_slot") or urlsplit(url).hostname or "")
+
+
+def make_console() -> Console:
+    """Where a subcommand prints its answer: no line is folded, but a table's on a terminal."""
+    width = None if sys.stdout.isatty() else 100_000
+    return Console(width=width, soft_wrap=True, highlight=False, markup=False, emoji=False)
+
+
+def print_rows(out: Console, rows: Iterable[tuple[str, str]], sentences: Iterable[str]) -> None:
+    """Print named texts, and sentences below."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    out.print(table)
+    for sentence in sentences:
+        out.print(f"- {sentence}")
