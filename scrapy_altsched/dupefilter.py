@@ -21,10 +21,9 @@ from .frontier import Components, Frontier, Options
 from .frontier.options import SYSTEM_CLOCK
 from .inflection import inflect
 from .maintenance.opening import open_frontier
-from .requests.fingerprint import apply_rules, makes_scrapys_own, shorten
-from .requests.identity import PageIdentity, no_page
+from .requests.fingerprint import apply_rules, shorten
+from .requests.identity import PageIdentity, no_page, page_of
 from .requests.made_by import NOTE, are_sha1, describe, warn_of_other_fingerprints
-from .requests.recent import RecentURLs, page_of
 from .settings import Config
 
 if TYPE_CHECKING:
@@ -88,13 +87,12 @@ class DupeFilter(BaseDupeFilter):
         #: What makes the fingerprints, for the job's note about it.
         self.fingerprint_note = describe(self.fingerprinter, rules)
         is_ours = type(self).fingerprint is DupeFilter.fingerprint
-        is_by_url = (
-            is_ours and self.is_exact and not rules and makes_scrapys_own(self.fingerprinter)
-        )
+        is_scrapys = type(self.fingerprinter) is RequestFingerprinter
+        is_by_url = is_ours and self.is_exact and not rules and is_scrapys
         #: Which page a request is, for a scheduler that shares its frontier.
         self.identity = PageIdentity(
             self.fingerprint,
-            RecentURLs(page_of if is_by_url else no_page),
+            page_of if is_by_url else no_page,
             None if self.is_exact else self.request_seen,
             are_sha1=is_ours and are_sha1(self.fingerprint_note),
         )
@@ -195,7 +193,7 @@ class DupeFilter(BaseDupeFilter):
         if self._frontier is None:
             self.open()
         assert self._frontier is not None
-        self.identity.recent.clear()
+        self.identity.forget_recent()
         was_seen = self._frontier.forget(self.fingerprint(request))
         if was_seen and self._is_owner:
             self._commit(self._frontier)

@@ -23,7 +23,7 @@ from ..frontier.events import Event, MemoryFull, Refused
 from ..inflection import inflect
 from ..maintenance.opening import open_frontier
 from ..maintenance.sharing import add_all
-from ..requests.codec import encode_request
+from ..requests.entries import codec_of
 from ..requests.made_by import NOTE
 from ..settings import Config, read_redis
 from ..stock.job import QUEUE, SEEN
@@ -99,7 +99,7 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
         (settings["SCHEDULER_DUPEFILTER_KEY"] or SEEN_KEY) % {"spider": spider.name},
         restorer=Restorer(
             spider,
-            encode=_encoder_of(config, spider),
+            encode=codec_of(config, spider).encode,
             fingerprint=identity.of,
             slot_key=_slot_of,
             is_filtered=True,
@@ -129,17 +129,6 @@ def _check_filter(path: object) -> None:
             f"DUPEFILTER_CLASS = {path!r} keeps its own record of what was seen, which nothing is"
             " imported into: remove the setting, or set it to 'scrapy_altsched.DupeFilter'."
         )
-
-
-def _encoder_of(config: Config, spider: Spider) -> Callable[[Request], bytes]:
-    if not config.shared:
-        return lambda request: encode_request(request, spider)
-    from ..frontier.shared.additions import MOST_BYTES
-    from ..requests.portable import PortableCodec
-
-    classes = [load_object(path) for path in config.shared_request_classes]
-    codec = PortableCodec(spider, classes, most_bytes=MOST_BYTES, pickle=config.shared_pickle)
-    return codec.encode
 
 
 def _slot_of(request: Request) -> str:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from ..engine.start_watch import StartWatch
 from ..frontier import Frontier, Verdict
 from ..inflection import inflect
+from ..requests import EVERY_RUN
 from ..requests.entries import RequestEntry
-from ..requests.meta_keys import EVERY_RUN
 from . import messages
 from .committer import Committer
 from .every_run import EveryRun

@@ -322,7 +322,7 @@ class Session:
         elif isinstance(event, LeaseUnrecorded):
             self._reports.unrecorded_leases += 1
         elif isinstance(event, SeenInvalidated):
-            self._identity.recent.clear()
+            self._identity.forget_recent()
         elif isinstance(event, FrontierFailed):
             close_failed(self._engine, self._spider, event.error)
         elif isinstance(event, DeadLettered | Isolated | IsolationEnded):

@@ -11,8 +11,9 @@ from __future__ import annotations
 import marshal
 import pickle
 import zlib
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from scrapy import Request
 from scrapy.utils.misc import load_object
@@ -20,10 +21,12 @@ from scrapy.utils.request import request_from_dict
 
 from ..engine.engine import REQUEST_PARTS, reader_of
 from ..errors import CodecError
-from .meta_keys import VERBATIM
+from . import VERBATIM
 
 if TYPE_CHECKING:
     from scrapy import Spider
+
+_Made = TypeVar("_Made")
 
 #: The versions of payloads, their first byte: of those made here, and in :mod:`.portable`.
 PICKLED = b"\x01"
@@ -54,8 +57,10 @@ def encode_request(request: Request, spider: Spider) -> bytes:
     """
     try:
         fields = fields_of(request, spider)
-        if "_class" in fields:
-            _check_class(request, fields["_class"])
+        path = fields.get("_class")
+        # Scrapy's own queues fail when it is too late.
+        if path and load_object(path) is not type(request):
+            raise ValueError(f"{path} is another class than the request's, {type(request)!r}")
         pickled = pickle.dumps(fields, _PROTOCOL)
     except MemoryError:
         raise
@@ -70,9 +75,44 @@ def decode_request(payload: bytes, spider: Spider) -> Request:
     :raises CodecError: its callback is no longer a method of *spider*, a class it refers to is
         gone, or the bytes are damaged or of a newer version.
     """
+    return _load(payload, request_of, spider)
+
+
+def decode_without_callbacks(payload: bytes) -> Request:
+    """The request in *payload* without its callbacks, in case they are gone.
+
+    :raises CodecError: it cannot be restored even so.
+    """
+    return _load(
+        payload,
+        lambda fields: request_from_dict({**fields, "callback": None, "errback": None}),
+    )
+
+
+def decode_fields(payload: bytes) -> dict[str, Any]:
+    """The URL of the request in *payload*, and its attributes that differ from a plain request's.
+
+    :raises CodecError: the bytes are damaged or of a newer version, or refer to what is gone.
+    """
+    return _load(payload, dict[str, Any])
+
+
+def url_of(payload: bytes) -> str | None:
+    """The URL of a stored request; ``None``: it cannot be read.
+
+    It is unpickled: not for what comes from a server.
+    """
+    try:
+        return str(decode_fields(payload)["url"])
+    except (CodecError, KeyError):
+        return None
+
+
+def _load(payload: bytes, make: Callable[..., _Made], *arguments: object) -> _Made:
+    """What *make* returns for the pickle in *payload*, and *arguments*."""
     pickled = unwrap(payload)
     try:
-        return request_of(pickle.loads(pickled), spider)
+        return make(pickle.loads(pickled), *arguments)
     except MemoryError:
         raise
     except Exception as error:  # unpickling runs code of whatever the request carries
@@ -115,49 +155,10 @@ def request_of(fields: dict[str, Any], spider: Spider) -> Request:
     return request
 
 
-class PickleCodec:
-    """The codec of one spider's job directory."""
-
-    def __init__(self, spider: Spider) -> None:
-        self.encode = partial(encode_request, spider=spider)
-        self.decode = partial(decode_request, spider=spider)
-        self.is_as_encoded = partial(is_as_encoded, spider=spider)
-        self.url_of = url_of
-
-
-def decode_fields(payload: bytes) -> dict[str, Any]:
-    """The URL of the request in *payload*, and its attributes that differ from a plain request's.
-
-    :raises CodecError: the bytes are damaged or of a newer version, or refer to what is gone.
-    """
-    pickled = unwrap(payload)
-    try:
-        fields: dict[str, Any] = pickle.loads(pickled)
-    except MemoryError:
-        raise
-    except Exception as error:  # as above
-        raise CodecError(f"{type(error).__name__}: {error}") from error
-    return fields
-
-
-def url_of(payload: bytes) -> str | None:
-    """The URL of a stored request; ``None``: it cannot be read.
-
-    It is unpickled: not for what comes from a server.
-    """
-    try:
-        return str(decode_fields(payload)["url"])
-    except (CodecError, KeyError):
-        return None
-
-
 def is_whole(payload: bytes) -> bool:
     """Whether the bytes are as :func:`wrap` made them."""
-    try:
-        unwrap(payload, PORTABLE if payload[:1] == PORTABLE else PICKLED)
-    except CodecError:
-        return False
-    return True
+    is_known = payload[:1] in (PICKLED, PORTABLE)
+    return is_known and payload[1:5] == zlib.crc32(payload[5:]).to_bytes(4, "big")
 
 
 def is_as_encoded(request: Request, payload: bytes, spider: Spider) -> bool:
@@ -176,6 +177,16 @@ def is_as_encoded(request: Request, payload: bytes, spider: Spider) -> bool:
         return pickle.dumps(fields, _PROTOCOL) == payload[5:]
     except Exception:  # whatever was put into it since
         return False
+
+
+class PickleCodec:
+    """The codec of one spider's job directory."""
+
+    def __init__(self, spider: Spider) -> None:
+        self.encode = partial(encode_request, spider=spider)
+        self.decode = partial(decode_request, spider=spider)
+        self.is_as_encoded = partial(is_as_encoded, spider=spider)
+        self.url_of = url_of
 
 
 def wrap(data: bytes, version: bytes) -> bytes:
@@ -209,20 +220,6 @@ def adopt_record(record: bytes) -> bytes:
     return wrap(record, PICKLED)
 
 
-def decode_without_callbacks(payload: bytes) -> Request:
-    """The request in *payload* without its callbacks, in case they are gone.
-
-    :raises CodecError: it cannot be restored even so.
-    """
-    fields = decode_fields(payload)
-    try:
-        return request_from_dict({**fields, "callback": None, "errback": None})
-    except MemoryError:
-        raise
-    except Exception as error:  # as above
-        raise CodecError(f"{type(error).__name__}: {error}") from error
-
-
 def _plain_fields(request: Request, spider: Spider) -> dict[str, Any]:
     """The attributes that differ from those of ``Request(url)``; empty ones do not."""
     url, headers, meta, callback, errback = _common_parts_of(request)
@@ -246,12 +243,6 @@ def _plain_fields(request: Request, spider: Spider) -> dict[str, Any]:
             if part != usual and (part or usual)
         )
     return fields
-
-
-def _check_class(request: Request, path: str) -> None:
-    """Check that the class will be found again; Scrapy's queues fail when it is too late."""
-    if load_object(path) is not type(request):
-        raise ValueError(f"{path} is another class than the request's, {type(request)!r}")
 
 
 def _method_name(function: Any, spider: Spider) -> str | None:

@@ -21,7 +21,7 @@ import difflib
 import json
 import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from hashlib import sha1
 from typing import TYPE_CHECKING
@@ -35,7 +35,7 @@ from scrapy.utils.request import fingerprint as scrapy_fingerprint
 from ..canonical import Canonical, Rules
 from ..engine.engine import reader_of
 from ..errors import ConfigError
-from .meta_keys import DEDUPE_KEY, SKIP_RULES, VERBATIM
+from . import DEDUPE_KEY, SKIP_RULES, VERBATIM
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -95,34 +95,6 @@ def _digest(url: str, match: re.Match[str]) -> bytes | None:
     digest = _begin()
     digest.update(url.encode() + b'"}')
     return digest.digest()
-
-
-def fingerprint(
-    request: Request,
-    *,
-    include_headers: Iterable[bytes | str] | None = None,
-    keep_fragments: bool = False,
-) -> bytes:
-    """What ``scrapy.utils.request.fingerprint`` returns for the same arguments: 20 bytes.
-
-    For requests that this is fast for, nothing is cached: the scheduler calls it once for each.
-    """
-    if type(request) is Request:
-        method, body, meta, url = _parts_of(request)
-    else:
-        method, body, meta, url = request.method, request.body, request.meta, request.url
-    if (
-        method == "GET"
-        and not (body or include_headers or keep_fragments)
-        and not (meta and meta.get(VERBATIM))
-    ):
-        page, _, fragment = url.partition("#")
-        made = fingerprint_page(page) if fragment.isascii() else None
-        if made is not None:
-            return made
-    return scrapy_fingerprint(
-        request, include_headers=include_headers, keep_fragments=keep_fragments
-    )
 
 
 def _tidy(url: str, match: re.Match[str]) -> str:
@@ -188,19 +160,21 @@ class RequestFingerprinter:
         self._reported_bad_key = False
 
     def fingerprint(self, request: Request) -> bytes:
-        """The fingerprint of *request*: 20 bytes."""
+        """The fingerprint of *request*: 20 bytes.
+
+        Where it is fast nothing is cached, as Scrapy does: the scheduler calls it once for each.
+        """
         if type(request) is Request:
             method, body, meta, url = _parts_of(request)
         else:
             method, body, meta, url = request.method, request.body, request.meta, request.url
-        if (
-            method == "GET"
-            and not body
-            and not (meta and (VERBATIM in meta or SKIP_RULES in meta or DEDUPE_KEY in meta))
+        page, _, fragment = url.partition("#")
+        is_plain = method == "GET" and not body and fragment.isascii()
+        if is_plain and not (
+            meta and (VERBATIM in meta or SKIP_RULES in meta or DEDUPE_KEY in meta)
         ):
-            page, _, fragment = url.partition("#")
             match = _match(page) or _match_rare(page)
-            if match is not None and "/." not in page and fragment.isascii():
+            if match is not None and "/." not in page:
                 free = self._free
                 if free is None or match[1] in free or self._spares(match[1], url):
                     made = _digest(page, match)
@@ -211,7 +185,11 @@ class RequestFingerprinter:
             return key
         canonical = self._canonicalize(request)
         if canonical is None:
-            return fingerprint(request)
+            if is_plain and not (meta and meta.get(VERBATIM)):
+                made = fingerprint_page(page)
+                if made is not None:
+                    return made
+            return scrapy_fingerprint(request)
         # As Scrapy does, from the canonical form.
         data = {
             "method": to_unicode(request.method),
@@ -284,18 +262,16 @@ class _WrappedFingerprinter(RequestFingerprinter):
         self._wrapped = wrapped
 
     def fingerprint(self, request: Request) -> bytes:
-        """The fingerprint of *request*: as many bytes as the other fingerprinter makes."""
         key = self._dedupe_key(request)
         if key is not None:
             return key
         canonical = self._canonicalize(request)
         if canonical is None:
             return self._wrapped.fingerprint(request)
-        asked = request
-        if canonical.steps:
-            asked = request.replace(url=canonical.url, body=canonical.body)
-        made = self._wrapped.fingerprint(asked)
         headers = _headers(request, canonical.headers)
+        if canonical.steps:
+            request = request.replace(url=canonical.url, body=canonical.body)
+        made = self._wrapped.fingerprint(request)
         if headers:
             return sha1(made + json.dumps(headers, sort_keys=True).encode()).digest()
         return made
@@ -306,20 +282,12 @@ def apply_rules(
     rules: Rules,
     stats: StatsCollector | None = None,
 ) -> RequestFingerprinterProtocol:
-    """A fingerprinter that gives *fingerprinter* the canonical request.
-
-    :param stats: where to count what each rule did.
-    """
+    """A fingerprinter that gives *fingerprinter* the canonical request, and counts in *stats*."""
     if type(fingerprinter) in {ScrapyFingerprinter, RequestFingerprinter}:
         return RequestFingerprinter(rules, stats=stats)
     if isinstance(fingerprinter, RequestFingerprinter):  # a subclass of ours has its own rules
         return fingerprinter
     return _WrappedFingerprinter(fingerprinter, rules, stats=stats)
-
-
-def makes_scrapys_own(fingerprinter: RequestFingerprinterProtocol) -> bool:
-    """Whether it makes Scrapy's fingerprints, as long as no rule says otherwise."""
-    return type(fingerprinter) is ScrapyFingerprinter
 
 
 def _read_rules(settings: BaseSettings) -> Rules:
@@ -328,10 +296,13 @@ def _read_rules(settings: BaseSettings) -> Rules:
     :raises ConfigError: a rule is invalid, or the setting's name is misspelled.
     """
     for name in map(str, settings):
-        if name.startswith("ALTSCHED_") and name != _RULES_SETTING:
-            wrong = name.removeprefix("ALTSCHED_").upper()
-            if difflib.get_close_matches(wrong, ["URL_RULES"], 1, 0.7):
-                raise ConfigError(f"Unknown setting {name} (did you mean {_RULES_SETTING}?).")
+        prefix, _, rest = name.partition("_")
+        if (
+            prefix == "ALTSCHED"
+            and rest != "URL_RULES"
+            and difflib.get_close_matches(rest.upper(), ["URL_RULES"], 1, 0.7)
+        ):
+            raise ConfigError(f"Unknown setting {name} (did you mean {_RULES_SETTING}?).")
     return Rules.load(settings.get(_RULES_SETTING), name=_RULES_SETTING)
 
 

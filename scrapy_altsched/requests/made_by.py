@@ -24,20 +24,16 @@ logger = logging.getLogger(__name__)
 #: Name of the frontier's note about that.
 NOTE = "fingerprints"
 #: Settings that decide which fingerprint a request has.
-_MAKE_FINGERPRINTS = ("ALTSCHED_URL_RULES", "REQUEST_FINGERPRINTER_CLASS", "DUPEFILTER_CLASS")
-#: Those that make nothing but SHA-1 hashes, also where rules or requests change what is hashed.
-_SHA1_CLASSES = frozenset(
-    {
-        global_object_name(ScrapyFingerprinter),
-        "scrapy_altsched.stock.fingerprints.ScrapyRedisFingerprinter",
-    }
-)
+_SETTINGS = ("ALTSCHED_URL_RULES", "REQUEST_FINGERPRINTER_CLASS", "DUPEFILTER_CLASS")
+_SCRAPYS_OWN = global_object_name(ScrapyFingerprinter)
+#: Classes that make nothing but SHA-1 hashes, also where rules or requests change what is hashed.
+_SHA1_CLASSES = {_SCRAPYS_OWN, "scrapy_altsched.stock.fingerprints.ScrapyRedisFingerprinter"}
 
 
 def describe(fingerprinter: RequestFingerprinterProtocol, rules: Rules) -> bytes:
     """The note in a job's store about what makes its fingerprints."""
     kind = type(fingerprinter)
-    name = global_object_name(ScrapyFingerprinter if kind is RequestFingerprinter else kind)
+    name = _SCRAPYS_OWN if kind is RequestFingerprinter else global_object_name(kind)
     return json.dumps({"class": name, "rules": rules.digest}).encode()
 
 
@@ -72,13 +68,11 @@ def warn_of_other_fingerprints(
 ) -> None:
     """Warn if the fingerprints of a job were not made as they are made now.
 
-    :param stored: what the job's note says about it.
     :param settings: of this crawl; those that its command line gave are needed again.
     """
-    found = differences(stored, current)
-    if not found:
+    if not (found := differences(stored, current)):
         return
-    given = () if settings is None else given_options(settings, _MAKE_FINGERPRINTS)
+    given = () if settings is None else given_options(settings, _SETTINGS)
     logger.warning(
         "The fingerprints in JOBDIR %(jobdir)s were made with %(differences)s: pending and done"
         " requests are not recognized when they are found again, and may be crawled twice. To"

@@ -71,8 +71,8 @@ class PortableCodec:
         """The bytes of *request*, as it is now.
 
         :raises CodecError: a callback is not a method of the spider, the request's class is not
-            allowed, it is too large, or a value cannot be carried, by a pickle either if these are
-            allowed.
+            allowed, it is too large, or a value can be carried neither by msgpack nor, if these
+            are allowed, by a pickle.
         """
         self._require_size(request.body)
         try:
