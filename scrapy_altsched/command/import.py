@@ -116,7 +116,7 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     if jobdir:
         option = quote(f"JOBDIR={jobdir}")
         make_console().print(f"Go on with: scrapy crawl {quote(spider.name)} -s {option}")
-    return 1 if imported.dead or job.unreadable else 0
+    return 1 if imported.dead or job.restorer.unreadable else 0
 
 
 def _check_filter(path: object) -> None:
@@ -217,6 +217,7 @@ def _into_shared(
 
 
 def _show(out: Console, job: RedisJob, imported: Imported, place: str, *, wants_seen: bool) -> None:
+    unreadable = len(job.restorer.unreadable)
     are = inflect(imported.pending, "request is", "requests are")
     out.print(
         f"{imported.pending:,} {are} pending in {place}; duplicates: {imported.duplicates:,}."
@@ -225,11 +226,11 @@ def _show(out: Console, job: RedisJob, imported: Imported, place: str, *, wants_
         cannot = inflect(imported.dead, "request", "requests")
         out.print(
             f"{imported.dead:,} {cannot} cannot be restored, and will not be crawled. The first:"
-            f" {job.first_dead}"
+            f" {job.restorer.first_dead}"
         )
-    if job.unreadable:
-        are = inflect(job.unreadable, "entry of the queue is", "entries of the queue are")
-        out.print(f"{job.unreadable:,} {are} no pickled requests, and were left out.")
+    if unreadable:
+        are = inflect(unreadable, "entry of the queue is", "entries of the queue are")
+        out.print(f"{unreadable:,} {are} no pickled requests, and were left out.")
     if not wants_seen or not job.seen:
         return
     compared = f"{job.known} of {job.sampled} queued requests that were compared"

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from scrapy import Spider
     from scrapy.statscollectors import StatsCollector
 
-    from ..maintenance.importing import Imported
     from .job import StockJob
 
 logger = logging.getLogger(__name__)
@@ -29,7 +28,7 @@ _UNCLEAN = (
     "An earlier run did not end cleanly (%(count)d %(noun)s: %(signs)s): requests that were"
     " in flight are lost from its queue, and nothing tells which. %(what)s"
 )
-_SEEN_LEFT_OUT = "So %(left_out)s: what was crawled before is crawled again, and nothing is missed."
+_SEEN_LEFT_OUT = "So %s left out: what was crawled before is crawled again, and nothing is missed."
 _HOW_TO_TRUST = (
     " With ALTSCHED_TRUST_STOCK_SEEN = True it is imported nevertheless, and what was lost"
     " stays missing. For that, move the files back and delete frontier and altsched.json."
@@ -44,15 +43,15 @@ _SEEN_ELSEWHERE = (
 )
 _SEEN_NOWHERE = "Nothing of scrapy_altsched's own job in this JOBDIR is missed."
 _DEAD = (
-    "%(count)d %(requests)s of Scrapy's own scheduler cannot be restored: kept as dead letters, and"
+    "%(count)d %(noun)s of Scrapy's own scheduler cannot be restored: kept as dead letters, and"
     " not crawled. The first: %(first)s."
 )
 _UNREADABLE = (
-    "%(count)d %(bytes)s of the files of Scrapy's own scheduler could not be read: half-written"
+    "%(count)d %(noun)s of the files of Scrapy's own scheduler could not be read: half-written"
     " by a process that died, or damaged. None of them is deleted: see %(place)s."
 )
 _UNMATCHED = (
-    "%(count)d pending %(requests)s of Scrapy's own scheduler cannot be found in its requests.seen:"
+    "%(count)d pending %(noun)s of Scrapy's own scheduler cannot be found in its requests.seen:"
     " the rules for fingerprints have changed since. Pages that were crawled may be crawled again."
 )
 
@@ -64,14 +63,20 @@ def report_import(job: StockJob, place: Path | None, spider: Spider, stats: Stat
     """
 
     def log(level: int, message: str, **values: Any) -> None:
-        logger.log(level, message, values, extra={"spider": spider})
+        logger.log(level, message, {"place": place, **values}, extra={"spider": spider})
+
+    def warn(message: str, count: int, noun: str, **values: Any) -> None:
+        log(logging.WARNING, message, count=count, noun=inflect(count, noun), **values)
 
     imported = job.imported
     if imported is None:
         if place is not None:
-            log(logging.INFO, _MOVED, place=place)
+            log(logging.INFO, _MOVED)
         return
-    _count(job, imported, stats)
+    for name in ("pending", "done", "dead", "duplicates"):
+        stats.set_value(f"altsched/stock/{name}", getattr(imported, name))
+    stats.set_value("altsched/stock/unreadable", job.unreadable)
+    stats.set_value("altsched/stock/unclean", job.unclean)
     if place is not None:
         log(
             logging.INFO,
@@ -85,45 +90,30 @@ def report_import(job: StockJob, place: Path | None, spider: Spider, stats: Stat
             seen=job.seen,
             formats=" and ".join(sorted(job.formats)) or "none",
             done=imported.done,
-            place=place,
         )
     if job.unclean:
         what = _describe_seen(job, imported.dropped)
-        noun, signs = inflect(job.unclean, "sign"), "; ".join(job.signs)
-        log(logging.WARNING, _UNCLEAN, count=job.unclean, noun=noun, signs=signs, what=what)
+        warn(_UNCLEAN, job.unclean, "sign", signs="; ".join(job.signs), what=what)
     elif imported.unmatched:
-        requests = inflect(imported.unmatched, "request")
-        log(logging.WARNING, _UNMATCHED, count=imported.unmatched, requests=requests)
+        warn(_UNMATCHED, imported.unmatched, "request")
     if imported.dead:
-        requests = inflect(imported.dead, "request")
-        log(logging.WARNING, _DEAD, count=imported.dead, requests=requests, first=job.first_dead)
+        warn(_DEAD, imported.dead, "request", first=job.restorer.first_dead)
     if job.unreadable:
-        noun = inflect(job.unreadable, "byte")
-        log(logging.WARNING, _UNREADABLE, count=job.unreadable, bytes=noun, place=place)
+        warn(_UNREADABLE, job.unreadable, "byte")
 
 
 def _describe_seen(job: StockJob, dropped: int) -> str:
     """How the seen set of a crawl that did not end cleanly is treated."""
     if job.is_trusted:
         return _SEEN_TRUSTED
-    left_out = ["requests.seen"] * job.leaves_seen_out
-    if dropped:
-        left_out.append(f"what scrapy_altsched.DupeFilter noted then (fingerprints: {dropped})")
     if not job.takes_seen:
         return _SEEN_ELSEWHERE
+    left_out = ["requests.seen"] * job.has_seen
+    if dropped:
+        left_out.append(f"what scrapy_altsched.DupeFilter noted then (fingerprints: {dropped})")
     if not left_out and job.joins_job:
         return _SEEN_NOWHERE
     left_out = left_out or ["requests.seen"]
-    verb = inflect(len(left_out), "is", "are")
-    text = _SEEN_LEFT_OUT % {"left_out": f"{' and '.join(left_out)} {verb} left out"}
+    text = _SEEN_LEFT_OUT % f"{' and '.join(left_out)} {inflect(len(left_out), 'is', 'are')}"
     can_begin_again = not job.joins_job and not dropped
     return text + _HOW_TO_TRUST if can_begin_again else text
-
-
-def _count(job: StockJob, imported: Imported, stats: StatsCollector) -> None:
-    stats.set_value("altsched/stock/pending", imported.pending)
-    stats.set_value("altsched/stock/done", imported.done)
-    stats.set_value("altsched/stock/dead", imported.dead)
-    stats.set_value("altsched/stock/duplicates", imported.duplicates)
-    stats.set_value("altsched/stock/unreadable", job.unreadable)
-    stats.set_value("altsched/stock/unclean", job.unclean)
