@@ -10,8 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote, unquote_plus, unquote_to_bytes, urlencode
 
 from w3lib.url import canonicalize_url, parse_qsl_to_bytes, parse_url, safe_url_string
@@ -22,12 +21,12 @@ from .rule import Rule
 
 _DEFAULT_PORTS = {"http": ":80", "https": ":443", "ftp": ":21"}
 _WWW = re.compile(r"(?:www[0-9]*\.)+(?=[^.]+\.)")
-_ESCAPES = re.compile("(?:%[0-9A-Fa-f]{2})+")
+#: Group 1: percent escapes; without it: all up to the next of them.
+_ESCAPES_AND_TEXT = re.compile("((?:%[0-9A-Fa-f]{2})+)|(?:(?!%[0-9A-Fa-f]{2}).)+", re.DOTALL)
 _FORM = "application/x-www-form-urlencoded"
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """One change, by one key of one rule.
 
     :ivar rule: index of the rule.
@@ -51,12 +50,13 @@ class Canonicalizer:
     def __init__(self, rules: Sequence[tuple[int, Rule]]) -> None:
         self.rules = tuple(index for index, _ in rules)
         self.headers = tuple(sorted({name for _, rule in rules for name in rule.count_headers}))
-        self._flags: dict[str, tuple[int, Any]] = {}
-        for index, rule in rules:
-            for name in _FLAGS:
-                value = getattr(rule, name)
-                if value is not None:
-                    self._flags[name] = (index, value)
+        #: Flag -> what the last rule with it says, and which that is.
+        self._flags: dict[str, tuple[int, Any]] = {
+            name: (index, getattr(rule, name))
+            for index, rule in rules
+            for name in _FLAGS
+            if getattr(rule, name) is not None
+        }
         self._path_params = _globs(rules, "ignore_path_params")
         self._segments = [(i, rule.remove_segments) for i, rule in rules if rule.remove_segments]
         keeping = [index for index, rule in rules if rule.keep_params is not None]
@@ -104,8 +104,7 @@ class Canonicalizer:
         www_rule = self._find_flag("ignore_www")
         if www_rule is not None:
             user, at, host = walk.netloc.rpartition("@")
-            www = _WWW.match(host)
-            if www is not None:
+            if www := _WWW.match(host):
                 walk.set(www_rule, "ignore_www", netloc=user + at + host[www.end() :])
 
     def _change_path(self, walk: _Walk) -> None:
@@ -113,13 +112,13 @@ class Canonicalizer:
             if ";" in walk.path:
                 path = "/".join(_remove_path_params(part, names) for part in walk.path.split("/"))
                 if path != walk.path:
-                    path = _canonicalize_path(walk.scheme, path)
+                    # As w3lib writes it: what was removed may have turned a segment into "..".
+                    path = split(canonicalize_url(f"{walk.scheme}://h{path}"))[2]
                     walk.set(index, "ignore_path_params", path=path)
         for index, positions in self._segments:
             segments = walk.path.split("/")[1:]
             gone = {at + len(segments) if at < 0 else at for at in positions}
-            kept = [segment for at, segment in enumerate(segments) if at not in gone]
-            path = "".join(f"/{segment}" for segment in kept)
+            path = "".join(f"/{part}" for at, part in enumerate(segments) if at not in gone)
             walk.set(index, "remove_segments", path=path or "/")
         case_rule = self._find_flag("ignore_path_case")
         if case_rule is not None:
@@ -146,11 +145,10 @@ class Canonicalizer:
 
         :param content_type: value of the request's header; "" if it has none.
         """
-        steps: list[Step] = []
         index = self._find_flag("ignore_body")
         if index is not None:
-            steps.append(Step(index, "ignore_body", _text(body), ""))
-            return b"", steps
+            return b"", [Step(index, "ignore_body", _text(body), "")]
+        steps: list[Step] = []
         for index, names in self._body_fields:
             changed = _without_fields(body, content_type, names)
             if changed != body:
@@ -232,11 +230,6 @@ def _decode_name(field: str) -> str:
     return unquote_plus(name) if "%" in name or "+" in name else name
 
 
-def _canonicalize_path(scheme: str, path: str) -> str:
-    """A path as w3lib writes it: what was removed may have turned a segment into ``..``."""
-    return split(canonicalize_url(f"{scheme}://h{path}"))[2]
-
-
 def _remove_path_params(segment: str, names: Globs) -> str:
     """A segment of a path without those of its parameters."""
     name, *params = segment.split(";")
@@ -248,18 +241,16 @@ def _lower(path: str) -> str:
     """A path in lower case, but for the letters of percent escapes; what they encode is lowered."""
 
     def lower(found: re.Match[str]) -> str:
-        escaped = found.group()
+        escaped = found[1]
+        if not escaped:
+            return found[0].lower()
         try:
             text = unquote_to_bytes(escaped).decode()
         except UnicodeDecodeError:
             return escaped.upper()
         return escaped.upper() if text.isascii() else quote(text.lower(), safe="")
 
-    parts, end = [], 0
-    for found in _ESCAPES.finditer(path):
-        parts += [path[end : found.start()].lower(), lower(found)]
-        end = found.end()
-    return "".join([*parts, path[end:].lower()])
+    return _ESCAPES_AND_TEXT.sub(lower, path)
 
 
 def _text(body: bytes) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from typing import NamedTuple
 
 from w3lib.url import canonicalize_url
 
@@ -22,8 +23,7 @@ VERSION_OF_SEVERAL_KEPT = 2
 _MEMO_LIMIT = 10_000  # sets of rules that match together; hosts
 
 
-@dataclass(frozen=True, slots=True)
-class Canonical:
+class Canonical(NamedTuple):
     """What requests are compared by.
 
     :ivar url: if no rule matches, as :func:`w3lib.url.canonicalize_url` writes it; unchanged if
@@ -41,13 +41,8 @@ class Canonical:
     rules: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """A rule among the others.
-
-    :ivar label: what to call it.
-    :ivar source: number of the source that it is from.
-    """
+class _Entry(NamedTuple):
+    """A rule, what to call it, and the number of the source that it is from."""
 
     rule: Rule
     label: str
@@ -90,10 +85,7 @@ class Rules:
         return cls().extended(source, name=name)
 
     def extended(self, source: Source, *, name: str) -> Rules:
-        """These rules and, after them, those of another source, as :meth:`load` takes it.
-
-        :raises ConfigError: as :meth:`load`.
-        """
+        """These rules and, after them, those of another source, as :meth:`load` takes it."""
         number = self._entries[-1].source + 1 if self._entries else 0
         more = [_Entry(rule, label, number) for label, rule in read_rules(source, name)]
         return Rules([*self._entries, *more])
@@ -112,7 +104,7 @@ class Rules:
     def _may_keep_together(self) -> bool:
         """Whether two rules with ``keep_params`` may be for one URL."""
         keeping = {
-            index for index, entry in enumerate(self._entries) if entry.rule.keep_params is not None
+            at for at, entry in enumerate(self._entries) if entry.rule.keep_params is not None
         }
         return len(keeping) > 1 and any(
             len(keeping & indexes) > 1 for indexes in self._index.together()
@@ -148,16 +140,10 @@ class Rules:
         return True
 
     def _find_marks(self, netloc: str) -> tuple[str, ...] | None:
-        found: set[str] = set()
-        marks: tuple[str, ...] | None
-        for index in self._index.candidates(netloc):
-            more = find_marks(self._entries[index].rule, netloc)
-            if more is None:
-                marks = None
-                break
-            found |= more
-        else:
-            marks = tuple(sorted(found))
+        rules = (self._entries[index].rule for index in self._index.candidates(netloc))
+        found = [find_marks(rule, netloc) for rule in rules]
+        each = [marks for marks in found if marks is not None]
+        marks = tuple(sorted(set().union(*each))) if len(each) == len(found) else None
         if len(self._marks) >= _MEMO_LIMIT:
             self._marks.clear()
         self._marks[netloc] = marks
@@ -166,7 +152,6 @@ class Rules:
     def canonicalize(self, url: str, *, body: bytes = b"", content_type: str = "") -> Canonical:
         """What a request for a URL is compared by.  Never raises, whatever the URL and the body.
 
-        :param body: the request's.
         :param content_type: value of the header of that name; "" if the request has none.
         """
         try:
@@ -190,18 +175,18 @@ class Rules:
 
     def _matching(self, url: str) -> tuple[int, ...]:
         """The indexes of the rules that apply to a canonical URL, in their order."""
-        found = self._index.match(url)
+        entries, found = self._entries, self._index.match(url)
         if not found:
             return ()
         named = {
-            entry.source
-            for entry in (self._entries[index] for index in found)
-            if entry.rule.include and not entry.rule.fallback
+            entries[index].source
+            for index in found
+            if entries[index].rule.include and not entries[index].rule.fallback
         }
         kept = [
             index
             for index in found
-            if not (self._entries[index].rule.fallback and self._entries[index].source in named)
+            if not (entries[index].rule.fallback and entries[index].source in named)
         ]
         return tuple(sorted(kept, key=self._rank.__getitem__))
 
