@@ -3,12 +3,9 @@
 A record that says "done" before the queue does is ahead of it after a kill: what is crawled again
 is then skipped, or served from a file that was cut short.
 
-The interface: ``warn_of_unsafe_plugins``, which the scheduler calls; ``make_safe``, which the addon
-calls; and the classes that settings name: ``deltafetch.DeltaFetch``, ``files.FilesPipeline``,
-``files.ImagesPipeline`` and ``httpcache.FilesystemCacheStorage``.
-
-``known`` is the table of plugins; ``configured`` finds them in settings; ``record`` keeps a record
-from running ahead.
+The scheduler calls ``warn_of_unsafe_plugins``, and the addon ``make_safe``.  Settings name
+``deltafetch.DeltaFetch``, ``files.FilesPipeline``, ``files.ImagesPipeline`` and
+``httpcache.FilesystemCacheStorage``.
 """
 
 from __future__ import annotations
