@@ -73,35 +73,24 @@ def decode_request(payload: bytes, spider: Spider) -> Request:
     """The request that :func:`encode_request` made *payload* from.
 
     :raises CodecError: its callback is no longer a method of *spider*, a class it refers to is
-        gone, or the bytes are damaged or of a newer version.
+        gone, or the bytes are damaged or of a newer version; so do all that read a payload.
     """
     return _load(payload, request_of, spider)
 
 
 def decode_without_callbacks(payload: bytes) -> Request:
-    """The request in *payload* without its callbacks, in case they are gone.
-
-    :raises CodecError: it cannot be restored even so.
-    """
-    return _load(
-        payload,
-        lambda fields: request_from_dict({**fields, "callback": None, "errback": None}),
-    )
+    """The request in *payload* without its callbacks, in case they are gone."""
+    without = {"callback": None, "errback": None}
+    return _load(payload, lambda fields: request_from_dict({**fields, **without}))
 
 
 def decode_fields(payload: bytes) -> dict[str, Any]:
-    """The URL of the request in *payload*, and its attributes that differ from a plain request's.
-
-    :raises CodecError: the bytes are damaged or of a newer version, or refer to what is gone.
-    """
+    """What :func:`fields_of` gave of the request in *payload*."""
     return _load(payload, dict[str, Any])
 
 
 def url_of(payload: bytes) -> str | None:
-    """The URL of a stored request; ``None``: it cannot be read.
-
-    It is unpickled: not for what comes from a server.
-    """
+    """The URL of a stored request, which is unpickled; ``None``: it cannot be read."""
     try:
         return str(decode_fields(payload)["url"])
     except (CodecError, KeyError):
@@ -109,7 +98,6 @@ def url_of(payload: bytes) -> str | None:
 
 
 def _load(payload: bytes, make: Callable[..., _Made], *arguments: object) -> _Made:
-    """What *make* returns for the pickle in *payload*, and *arguments*."""
     pickled = unwrap(payload)
     try:
         return make(pickle.loads(pickled), *arguments)
@@ -190,7 +178,7 @@ class PickleCodec:
 
 
 def wrap(data: bytes, version: bytes) -> bytes:
-    """A payload: the *version*, one byte, and a checksum before *data*."""
+    """A payload: *version*, one byte, and a checksum before *data*."""
     return version + zlib.crc32(data).to_bytes(4, "big") + data
 
 
@@ -221,7 +209,6 @@ def adopt_record(record: bytes) -> bytes:
 
 
 def _plain_fields(request: Request, spider: Spider) -> dict[str, Any]:
-    """The attributes that differ from those of ``Request(url)``; empty ones do not."""
     url, headers, meta, callback, errback = _common_parts_of(request)
     fields: dict[str, Any] = {"url": url}
     if headers:

@@ -114,10 +114,7 @@ class Entries:
         return request
 
     def decode(self, payload: bytes) -> Request:
-        """The request in *payload*.
-
-        :raises CodecError: it cannot be restored.
-        """
+        """The request in *payload*; CodecError: it cannot be restored."""
         assert self._codec is not None
         return self._codec.decode(payload)
 
@@ -126,10 +123,7 @@ class Entries:
         return None if self._codec is None else self._codec.url_of(payload)
 
     def locate(self, payload: bytes) -> tuple[str, bool]:
-        """Slot of the request in *payload*, and whether it is a start request.
-
-        :raises CodecError: it cannot be restored.
-        """
+        """Slot of the request in *payload*, and whether it is a start request."""
         request = self.decode(payload)
         return self._engine.slot_key(request), bool(request.meta.get("is_start_request"))
 

@@ -80,13 +80,12 @@ _begin = sha1(b'{"body": "", "headers": {}, "method": "GET", "url": "').copy
 
 
 def fingerprint_page(url: str) -> bytes | None:
-    """Scrapy's fingerprint of a plain request for *url*: 20 bytes; ``None``: ask w3lib."""
+    """Scrapy's fingerprint (20 bytes) of a plain request for *url*; ``None``: ask w3lib."""
     match = _match(url) or _match_rare(url)
     return None if match is None or "/." in url else _digest(url, match)
 
 
 def _digest(url: str, match: re.Match[str]) -> bytes | None:
-    """:func:`fingerprint_page` of a *url* in which *match* was found."""
     if match.lastindex != 1:
         url = _tidy(url, match)
         if not url:
@@ -98,10 +97,7 @@ def _digest(url: str, match: re.Match[str]) -> bytes | None:
 
 
 def _tidy(url: str, match: re.Match[str]) -> str:
-    """The canonical form of *url*, which has more than a path or less; empty: ask w3lib.
-
-    :param match: what :data:`_match` or :data:`_match_rare` found in it.
-    """
+    """The canonical form of *url*, which has more than a path or less; empty: ask w3lib."""
     kind = match.lastindex
     if kind == 4:
         return f"{url}/"
@@ -145,9 +141,8 @@ class RequestFingerprinter:
         """
         ScrapyFingerprinter.from_crawler(crawler)  # warns of settings without effect
         try:
-            return cls(
-                _read_rules(crawler.settings).with_spider(crawler.spider or crawler.spidercls)
-            )
+            rules = _read_rules(crawler.settings)
+            return cls(rules.with_spider(crawler.spider or crawler.spidercls))
         except ConfigError as error:
             logger.critical("%s", error)
             raise

@@ -1,8 +1,8 @@
 """A request as bytes that may be read from a server which others can write to.
 
-A pickle from there can execute any code.  This form is data only: a version
-byte and a checksum, as in :mod:`.codec`, and the request's attributes as :mod:`.values` packs them.
-Request classes come from a list, and callbacks are methods of the spider.
+A pickle from there can execute any code.  This form is data only: a version byte and a checksum, as
+in :mod:`.codec`, and the request's attributes as :mod:`.values` packs them.  Request classes come
+from a list, and callbacks are methods of the spider.
 
 Who can write to the server still decides which URLs are requested, and what is in their meta.
 """
@@ -174,21 +174,19 @@ class PortableCodec:
         elif name in self._methods:
             return True
         else:
-            owner = next((cls for cls in type(self._spider).__mro__ if name in vars(cls)), None)
-            found = None if owner is None else vars(owner)[name]
+            classes = type(self._spider).__mro__
+            found = next((vars(cls)[name] for cls in classes if name in vars(cls)), None)
             if callable(found) or isinstance(found, classmethod):
                 found = getattr(self._spider, name)
-        if not self._is_bound(found) or (name.startswith("__") and name.endswith("__")):
+        # The spider's or its class's, not one of something that they refer to.
+        is_theirs = isinstance(found, MethodType) and (
+            found.__self__ is self._spider or found.__self__ is type(self._spider)
+        )
+        if not is_theirs or (name.startswith("__") and name.endswith("__")):
             return False
         if name not in self._own:
             self._methods.add(name)
         return True
-
-    def _is_bound(self, method: Any) -> bool:
-        """Whether *method* is the spider's or its class's, not one of something they refer to."""
-        return isinstance(method, MethodType) and (
-            method.__self__ is self._spider or method.__self__ is type(self._spider)
-        )
 
 
 def read_url(payload: bytes) -> str | None:

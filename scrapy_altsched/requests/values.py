@@ -39,12 +39,13 @@ _CONTAINERS = frozenset({list, dict, tuple, set, frozenset})
 
 
 class _Kind(NamedTuple):
-    """A type that msgpack does not know."""
+    """A type that msgpack does not know.
+
+    :ivar take_apart: a value -> what it is made of, which *build* is called with.
+    """
 
     type: type[Any]
-    #: A value -> what it is made of.
     take_apart: Callable[[Any], Iterable[Any]]
-    #: Called with the parts that it is made of.
     build: Callable[..., Any]
 
 
@@ -138,22 +139,20 @@ class ValueCodec:
 
 def _take_apart(value: Any) -> list[Any]:
     """What msgpack is to write for a *value* that it does not know."""
-    try:
-        head, kind = _BY_TYPE[type(value)]
-    except KeyError:
-        raise TypeError(_a(type(value))) from None
+    if type(value) not in _BY_TYPE:
+        raise TypeError(_a(type(value)))
+    head, kind = _BY_TYPE[type(value)]
     return [head, *kind.take_apart(value)]
 
 
 def _mark_bytearrays(value: Any) -> Any:
     """A copy of *value* whose bytearrays are as :func:`_take_apart` has them."""
-    if type(value) is dict:
+    kind = type(value)
+    if kind is dict:
         return {key: _mark_bytearrays(part) for key, part in value.items()}
-    if type(value) is list:
-        return [_mark_bytearrays(part) for part in value]
-    if type(value) is tuple:
-        return tuple([_mark_bytearrays(part) for part in value])
-    return _take_apart(value) if type(value) is bytearray else value
+    if kind is list or kind is tuple:
+        return kind(map(_mark_bytearrays, value))
+    return _take_apart(value) if kind is bytearray else value
 
 
 def _alike_in(fields: dict[str, Any]) -> set[type]:
@@ -166,27 +165,19 @@ def _alike_in(fields: dict[str, Any]) -> set[type]:
         kind = type(part)
         if kind in _SCALARS or name == "headers":
             continue
-        if kind is dict:  # meta, and most often flat: worth a shorter path
-            if _SCALARS.issuperset(map(type, part.values())) and _SCALARS.issuperset(
-                map(type, part)
-            ):
-                continue
-            found |= _types_in(part)
-        elif kind in _CONTAINERS:
-            found |= _types_in(part)
-        else:
-            found.add(kind)
+        if kind is dict and (  # meta, and most often flat: worth a shorter path
+            _SCALARS.issuperset(map(type, part.values())) and _SCALARS.issuperset(map(type, part))
+        ):
+            continue
+        found |= _types_in(part) if kind in _CONTAINERS else {kind}
     return found & _ALIKE if found else found
 
 
 def _types_in(container: Any) -> set[type]:
-    """The types in a container at all depths, other than those of scalars that msgpack knows.
-
-    :raises ValueError: it is nested too deeply.
-    """
+    """The types in a container at all depths, other than those of scalars that msgpack knows."""
     found: set[type] = set()
     level = [container]
-    # Level by level, so that only a container takes a step of Python, and not each value.
+    # Level by level, since then only a container takes a step of Python, and not each value.
     for _ in range(_MAX_DEPTH):
         inner: list[Any] = []
         for parts in level:
