@@ -32,11 +32,7 @@ _QUEUES = {
 
 
 def _setting(default: Any, must_be: str, check: Callable[[Any], Any]) -> Any:
-    """A field that is a setting.
-
-    :param must_be: what messages say of its values.
-    :param check: value -> what is meant by it; raises ValueError, TypeError or KeyError.
-    """
+    """A field whose values are *must_be*, or *check* raises ValueError, TypeError or KeyError."""
     return field(default=default, metadata={"must_be": must_be, "check": check})
 
 
@@ -73,12 +69,6 @@ def _check_key(value: Any) -> str:
     return value
 
 
-def _check_idle(value: Any) -> Any:
-    if value not in ("finish", "wait"):
-        raise ValueError
-    return value
-
-
 def _check_request_classes(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         value = [part.strip() for part in value.split(",") if part.strip()]
@@ -99,8 +89,7 @@ class Config:
 
     docs/settings.rst says what each of them does.  The last four follow from other settings:
 
-    :ivar keeps_interval: whether *commit_interval* was set, and is kept to even if commits cost
-        less.
+    :ivar keeps_interval: whether *commit_interval* was set, and counts even if commits cost less.
     :ivar order: which request is next, from Scrapy's own settings.
     :ivar patience: seconds for which a request that is leased alone may hold up all others: three
         times DOWNLOAD_TIMEOUT.
@@ -125,7 +114,7 @@ class Config:
     lease_timeout: float = _number(60.0, 1, "seconds")
     shared_prefetch: int = _number(100, 1, "requests")
     shared_idle: Idle = _setting(  # noqa: RUF009  (a field)
-        "finish", "one of 'finish' and 'wait'", _check_idle
+        "finish", "one of 'finish' and 'wait'", {"finish": "finish", "wait": "wait"}.__getitem__
     )
     shared_restart: bool = _flag(False)
     shared_request_classes: tuple[str, ...] = _setting(
@@ -154,8 +143,7 @@ class Config:
     def shared_options(self, spider_name: str) -> SharedOptions | None:
         """The part that a shared frontier needs; ``None``: the crawl is not shared.
 
-        :param spider_name: what the crawl is called unless a setting says otherwise.
-        :raises ConfigError: that name cannot be used for a crawl.
+        :raises ConfigError: the spider's name cannot be the crawl's, and no setting names it.
         """
         if not self.shared:
             return None
@@ -176,10 +164,7 @@ class Config:
         )
 
     def rules_of(self, spider: Spider | type[Spider] | None) -> Rules:
-        """The rules for URLs: those of the setting, then those of a spider's ``url_rules``.
-
-        :raises ConfigError: one of the spider's rules is invalid.
-        """
+        """The rules for URLs: those of the setting, then those of a spider's ``url_rules``."""
         return (self.url_rules or Rules()).with_spider(spider)
 
     @classmethod
@@ -222,9 +207,8 @@ class Config:
 
 
 def read_redis(settings: BaseSettings, user: str = f"{PREFIX}SHARED") -> dict[str, Any]:
-    """scrapy-redis's settings that are set, by name, for a server.
+    """scrapy-redis's settings that are set, by name; *user*: what needs the server, for messages.
 
-    :param user: what needs the server, for messages.
     :raises ConfigError: one cannot be used, or a package is missing.
     """
     missing = [name for name in ("redis", "msgpack") if importlib.util.find_spec(name) is None]
@@ -245,49 +229,47 @@ def read_redis(settings: BaseSettings, user: str = f"{PREFIX}SHARED") -> dict[st
 
 
 def _read_order(settings: BaseSettings, given: dict[str, Any], medium: str) -> Order:
-    policy = _read_policy(settings, given)
-    normal = _read_direction(f"SCHEDULER_{medium}_QUEUE", settings, given)
-    start = _read_direction(f"SCHEDULER_START_{medium}_QUEUE", settings, given)
-    if normal is None:
-        raise ConfigError(f"SCHEDULER_{medium}_QUEUE is not set. Use one of {_QUEUES[medium]}.")
-    if policy == "slots" and settings.getint("CONCURRENT_REQUESTS_PER_IP"):
-        raise ConfigError(
-            "SCHEDULER_PRIORITY_QUEUE = 'scrapy.pqueues.DownloaderAwarePriorityQueue' does not"
-            " support CONCURRENT_REQUESTS_PER_IP. Set the latter to 0, or the former to"
-            " 'scrapy.pqueues.ScrapyPriorityQueue'."
-        )
-    return Order(policy, normal, start)
-
-
-def _read_policy(settings: BaseSettings, given: dict[str, Any]) -> Policy:
     name = "SCHEDULER_PRIORITY_QUEUE"
     value = given.get(name) or settings[name]
     queue_class = _load(name, value)
+    policy: Policy = "one"
     if queue_class is pqueues.DownloaderAwarePriorityQueue:
-        return "slots"
-    if queue_class is pqueues.ScrapyPriorityQueue:
-        return "one"
-    raise ConfigError(
-        f"{name} = {value!r} is not supported: scrapy_altsched has the order of"
-        " 'scrapy.pqueues.DownloaderAwarePriorityQueue' and of"
-        " 'scrapy.pqueues.ScrapyPriorityQueue'. Use one of them, or Scrapy's own SCHEDULER."
-    )
+        policy = "slots"
+        if settings.getint("CONCURRENT_REQUESTS_PER_IP"):
+            raise ConfigError(
+                f"{name} = 'scrapy.pqueues.DownloaderAwarePriorityQueue' does not support"
+                " CONCURRENT_REQUESTS_PER_IP. Set the latter to 0, or the former to"
+                " 'scrapy.pqueues.ScrapyPriorityQueue'."
+            )
+    elif queue_class is not pqueues.ScrapyPriorityQueue:
+        raise ConfigError(
+            f"{name} = {value!r} is not supported: scrapy_altsched has the order of"
+            " 'scrapy.pqueues.DownloaderAwarePriorityQueue' and of"
+            " 'scrapy.pqueues.ScrapyPriorityQueue'. Use one of them, or Scrapy's own SCHEDULER."
+        )
+    directions: list[Direction | None] = []
+    for name in (f"SCHEDULER_{medium}_QUEUE", f"SCHEDULER_START_{medium}_QUEUE"):
+        value = given.get(name) or settings[name]
+        queue_class = _load(name, value)
+        directions.append(_direction_of(queue_class))
+        if queue_class is not None and directions[-1] is None:
+            raise ConfigError(
+                f"{name} = {value!r} is not supported: scrapy_altsched keeps requests in its own"
+                f" store and takes only LIFO or FIFO from this setting. Use one of"
+                f" {_QUEUES[medium]}, or Scrapy's own SCHEDULER."
+            )
+    normal, start = directions
+    if normal is None:
+        raise ConfigError(f"SCHEDULER_{medium}_QUEUE is not set. Use one of {_QUEUES[medium]}.")
+    return Order(policy, normal, start)
 
 
-def _read_direction(name: str, settings: BaseSettings, given: dict[str, Any]) -> Direction | None:
-    value = given.get(name) or settings[name]
-    queue_class = _load(name, value)
-    if queue_class is None:
-        return None
+def _direction_of(queue_class: Any) -> Direction | None:
     if isinstance(queue_class, type) and queue_class in vars(squeues).values():
         for base in queue_class.__mro__:  # queuelib derives some LIFO queues from FIFO ones
             if base.__module__ == "queuelib.queue" and base.__name__.startswith(("Lifo", "Fifo")):
                 return "lifo" if base.__name__.startswith("Lifo") else "fifo"
-    raise ConfigError(
-        f"{name} = {value!r} is not supported: scrapy_altsched keeps requests in its own"
-        f" store and takes only LIFO or FIFO from this setting. Use one of"
-        f" {_QUEUES['MEMORY' if 'MEMORY' in name else 'DISK']}, or Scrapy's own SCHEDULER."
-    )
+    return None
 
 
 def _load(name: str, value: Any) -> Any:

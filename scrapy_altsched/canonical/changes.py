@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote_plus, unquote_to_bytes, urlencode
 
@@ -27,12 +28,9 @@ _FORM = "application/x-www-form-urlencoded"
 
 
 class Step(NamedTuple):
-    """One change, by one key of one rule.
+    """One change, by one key (*what*) of the rule with that index.
 
-    :ivar rule: index of the rule.
-    :ivar what: the key.
     :ivar before: the whole URL before it (or the body, for the keys of the body).
-    :ivar after: the same after it.
     """
 
     rule: int
@@ -42,13 +40,9 @@ class Step(NamedTuple):
 
 
 class Canonicalizer:
-    """Applies some rules together to the URLs that they match.
-
-    :param rules: index and rule, in the order in which they apply.
-    """
+    """Applies some rules, with their indexes, together to the URLs that they match."""
 
     def __init__(self, rules: Sequence[tuple[int, Rule]]) -> None:
-        self.rules = tuple(index for index, _ in rules)
         self.headers = tuple(sorted({name for _, rule in rules for name in rule.count_headers}))
         #: Flag -> what the last rule with it says, and which that is.
         self._flags: dict[str, tuple[int, Any]] = {
@@ -70,7 +64,7 @@ class Canonicalizer:
         """The canonical form of a URL, and the steps to it.
 
         :param canonical: the URL as w3lib writes it, with its fragment.
-        :param given: the URL as it was given, for the order of its query.
+        :param given: the same as it was given, for the order of its query.
         """
         walk = _Walk(canonical)
         self._change_host(walk)
@@ -84,7 +78,7 @@ class Canonicalizer:
         return walk.url(), walk.steps
 
     def _find_flag(self, name: str) -> int | None:
-        """The index of the rule that sets a flag, or ``None`` if it is not."""
+        """The index of the rule that sets a flag; ``None``: none does."""
         index, value = self._flags.get(name, (None, None))
         return index if value else None
 
@@ -141,10 +135,7 @@ class Canonicalizer:
             walk.filter_query(index, "ignore_params", ignored, keeps=False)
 
     def apply_to_body(self, body: bytes, content_type: str) -> tuple[bytes, list[Step]]:
-        """The canonical form of a body, and the steps to it.
-
-        :param content_type: value of the request's header; "" if it has none.
-        """
+        """The canonical form of a body, and the steps to it."""
         index = self._find_flag("ignore_body")
         if index is not None:
             return b"", [Step(index, "ignore_body", _text(body), "")]
@@ -157,16 +148,8 @@ class Canonicalizer:
         return body, steps
 
 
-_FLAGS = (
-    "sort_query",
-    "keep_fragment",
-    "ignore_path_case",
-    "ignore_trailing_slash",
-    "ignore_www",
-    "ignore_scheme",
-    "ignore_default_port",
-    "ignore_body",
-)
+#: What of several rules the last one decides.
+_FLAGS = [item.name for item in fields(Rule) if item.default is None and item.name != "keep_params"]
 
 
 def find_marks(rule: Rule, netloc: str) -> set[str] | None:
@@ -174,12 +157,9 @@ def find_marks(rule: Rule, netloc: str) -> set[str] | None:
 
     ``None``: it may change any URL with that netloc.  Bodies do not count.
     """
+    anywhere = rule.remove_segments or rule.ignore_path_case or rule.ignore_trailing_slash
     if (
-        rule.remove_segments
-        or rule.ignore_path_case
-        or rule.ignore_trailing_slash
-        or rule.ignore_scheme
-        or rule.count_headers
+        (anywhere or rule.ignore_scheme or rule.count_headers)
         or (rule.ignore_www and "www" in netloc.lower())
         or (rule.ignore_default_port and ":" in netloc)
     ):
@@ -205,9 +185,9 @@ class _Walk:
 
     def filter_query(self, rule: int, what: str, names: Globs, *, keeps: bool) -> None:
         """Keep only the fields of the query that have one of these names, or else all others."""
-        fields = self.query.split("&") if self.query else []
-        kept = [item for item in fields if (_decode_name(item) in names) is keeps]
-        if len(kept) < len(fields):
+        given = self.query.split("&") if self.query else []
+        kept = [item for item in given if (_decode_name(item) in names) is keeps]
+        if len(kept) < len(given):
             self.set(rule, what, query="&".join(kept))
 
     def set(self, rule: int, what: str, **parts: str) -> None:
@@ -225,13 +205,11 @@ def _globs(rules: Iterable[tuple[int, Rule]], key: str) -> list[tuple[int, Globs
 
 
 def _decode_name(field: str) -> str:
-    """The decoded name of a field of a query."""
     name = field.partition("=")[0]
     return unquote_plus(name) if "%" in name or "+" in name else name
 
 
 def _remove_path_params(segment: str, names: Globs) -> str:
-    """A segment of a path without those of its parameters."""
     name, *params = segment.split(";")
     kept = [param for param in params if _decode_name(param.replace("+", "%2B")) not in names]
     return ";".join([name, *kept])
@@ -261,14 +239,11 @@ def _without_fields(body: bytes, content_type: str, names: Globs) -> bytes:
     """A JSON or form body as data, without those fields; any other body as it is."""
     kind = content_type.partition(";")[0].strip().lower()
     if kind == _FORM:
-        fields = parse_qsl_to_bytes(body.decode("latin-1"), True)
-        kept = [item for item in fields if item[0].decode("utf-8", "replace") not in names]
+        given = parse_qsl_to_bytes(body.decode("latin-1"), True)
+        kept = [item for item in given if item[0].decode("utf-8", "replace") not in names]
         return urlencode(sorted(kept)).encode()
-    if (
-        kind == "application/json"
-        or kind.endswith("+json")
-        or (not kind and body.lstrip()[:1] in (b"{", b"["))
-    ):
+    looks_like_json = not kind and body.lstrip()[:1] in (b"{", b"[")
+    if kind == "application/json" or kind.endswith("+json") or looks_like_json:
         try:
             data = json.loads(body)
             _remove(data, "", names.__contains__)

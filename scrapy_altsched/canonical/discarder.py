@@ -24,9 +24,8 @@ def is_foreign(data: Mapping[str, Any]) -> bool:
 
 
 def read_foreign(data: Mapping[str, Any], place: str) -> Rule:
-    """Translate one of their rules.
+    """Translate one of their rules; *place*: where it is, for messages.
 
-    :param place: where it is, for messages.
     :raises ConfigError: it has an unknown processor, argument or key.
     """
     for key in data:

@@ -49,10 +49,7 @@ def join(scheme: str, netloc: str, path: str, query: str, fragment: str) -> str:
 
 @lru_cache(10_000)  # each is needed twice, by the check and by the index
 def compile_patterns(include: tuple[str, ...], exclude: tuple[str, ...]) -> PatternsMatcher:
-    """A matcher for canonical URLs.
-
-    :raises ValueError: a pattern is invalid, or all of them together never match.
-    """
+    """A matcher for canonical URLs; ValueError: a pattern is invalid, or none ever matches."""
     included = [_normalize(pattern, "include") for pattern in include]
     excluded = [_normalize(pattern, "exclude") for pattern in exclude]
     with _without_network():
@@ -98,25 +95,26 @@ def _normalize(pattern: str, key: str) -> str:
             warnings.simplefilter("error")
             parsed = patterns.pattern_parse(re.sub(r"\{\w*\}", "*", pattern.strip()))
             scheme, netloc, path, query, fragment = parsed
+            why = ""
             if netloc:
                 netloc = split(canonicalize_url(f"http://{netloc}/"))[1]
             elif key == "include":
-                raise ValueError(f"{bad} has no host: write it as example.com/path")
+                why = "has no host: write it as example.com/path"
             elif scheme:
-                raise ValueError(f"{bad} has a scheme, but no host")
+                why = "has a scheme, but no host"
             if scheme and scheme not in _SCHEMES:
-                raise ValueError(
-                    f"{bad} has none of the schemes {', '.join(_SCHEMES)}: leave it out for any"
-                )
-            if netloc in {"http", "https"}:
-                raise ValueError(f"{bad} has no host: a scheme is followed by ://")
-            if "*" in netloc:
-                raise ValueError(
-                    f"{bad} has a wildcard in its host, which is not supported: example.com also"
+                why = f"has none of the schemes {', '.join(_SCHEMES)}: leave it out for any"
+            elif netloc in {"http", "https"}:
+                why = "has no host: a scheme is followed by ://"
+            elif "*" in netloc:
+                why = (
+                    "has a wildcard in its host, which is not supported: example.com also"
                     " matches all its subdomains if nothing follows it"
                 )
-            if netloc and not _HOST(netloc):
-                raise ValueError(f"{bad} never matches: {netloc!r} is not a host")
+            elif netloc and not _HOST(netloc):
+                why = f"never matches: {netloc!r} is not a host"
+            if why:
+                raise ValueError(f"{bad} {why}")
             path = _canonicalize_part(path, "http://h{}", path)
             fragment = _canonicalize_part(fragment, "http://h/#{}", "")
     except (ValueError, Warning) as error:
@@ -172,10 +170,7 @@ _Host: TypeAlias = dict[int, dict[str, set[int]]]
 
 
 class Index:
-    """All patterns; finds those that may match a URL in one look-up.
-
-    :param matchers: one for each rule; they are numbered by position.
-    """
+    """All patterns, numbered by rule; finds those that may match a URL in one look-up."""
 
     def __init__(self, matchers: Sequence[PatternsMatcher]) -> None:
         self._matchers = matchers
@@ -200,15 +195,18 @@ class Index:
         except KeyError:
             return self._look_up(netloc) is not None
 
-    def candidates(self, netloc: str) -> set[int]:
-        """The numbers of the matchers that may match a URL with this netloc."""
+    def candidates(self, netloc: str, path: str | None = None) -> set[int]:
+        """Numbers of matchers that may match a URL with this netloc; *path*: in lower case."""
         if not self.concern(netloc):
             return set()
-        hosts = self._hosts_of[netloc] or []
-        known = (
-            numbers for host in hosts for by_path in host.values() for numbers in by_path.values()
-        )
-        return self._everywhere.union(*known)
+        numbers = set(self._everywhere)
+        for host in self._hosts_of[netloc] or ():
+            for length, by_beginning in host.items():
+                if path is None:
+                    numbers.update(*by_beginning.values())
+                else:
+                    numbers |= by_beginning.get(path[:length], frozenset())
+        return numbers
 
     def together(self) -> Iterator[set[int]]:
         """The numbers of matchers that may match one URL: for each host, and for all others."""
@@ -219,17 +217,7 @@ class Index:
         """The numbers of the matchers that match a canonical URL, ascending."""
         scheme, netloc, path, query, fragment = split(url)
         # Otherwise there is no host, and the :// is part of something else.
-        if not _SCHEME(scheme) or not self.concern(netloc):
-            return []
-        numbers = set(self._everywhere)
-        hosts = self._hosts_of[netloc]
-        if hosts:
-            path_in_lower_case = path.lower()
-            for host in hosts:
-                for length, by_beginning in host.items():
-                    found = by_beginning.get(path_in_lower_case[:length])
-                    if found is not None:
-                        numbers |= found
+        numbers = self.candidates(netloc, path.lower()) if _SCHEME(scheme) else ()
         if "@" in netloc:
             url = join(scheme, netloc.rpartition("@")[2], path, query, fragment)
         try:

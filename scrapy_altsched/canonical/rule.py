@@ -43,10 +43,7 @@ def _some(
     make: Callable[[Iterable[Any]], Iterable[Any]] = dict.fromkeys,
     may_be_none: bool = False,
 ) -> _Check:
-    """One or several of a *kind*, each once, as a tuple.
-
-    :param make: those that were checked -> those that the rule has.
-    """
+    """One or several of a *kind*, each once, as a tuple that *make* may still change."""
 
     def check(value: Any) -> tuple[Any, ...]:
         items = [value] if isinstance(value, kind) else value
@@ -147,9 +144,8 @@ class Rule:
     def from_dict(
         cls, data: Mapping[str, Any], place: str, effect: Mapping[str, Any] | None = None
     ) -> Rule:
-        """Check a rule.
+        """Check a rule; *place*: where it is, for messages.
 
-        :param place: where it is, for messages.
         :param effect: fields with what the rule does, if *data* does not say that; they were
             checked, and may be empty.
         :raises ConfigError: it is invalid.

@@ -15,11 +15,10 @@ from .patterns import Index, compile_patterns
 from .rule import Rule
 from .sources import Source, read_rules
 
-#: Part of the digest: a new number means that the same rules have another effect now.
-VERSION = 1
-#: The same where several rules say what is kept: with the number before, they kept only what all of
-#: them named, and fingerprints that were made so must not be mixed with others.
-VERSION_OF_SEVERAL_KEPT = 2
+#: Part of the digest: a new number means that the same rules have another effect now.  The second
+#: is for several rules that say what is kept: with the first one, they kept only what all of them
+#: named, and fingerprints that were made so must not be mixed with others.
+_VERSION, _VERSION_OF_SEVERAL_KEPT = 1, 2
 _MEMO_LIMIT = 10_000  # sets of rules that match together; hosts
 
 
@@ -30,7 +29,6 @@ class Canonical(NamedTuple):
         that cannot parse it.
     :ivar body: the part of the body that counts.
     :ivar headers: names of the headers that count, in lower case, sorted.
-    :ivar steps: which rule changed what, in the order in which it was done.
     :ivar rules: indexes of the rules that matched, in the order in which they apply.
     """
 
@@ -52,8 +50,7 @@ class _Entry(NamedTuple):
 class Rules:
     """All rules of a crawl; immutable.
 
-    :ivar digest: a hash of what they mean: of their order and effects, not of their names and
-        places; "" without rules.
+    :ivar digest: a hash of their order and effects, not of their names and places; "" without any.
     """
 
     __slots__ = ("_changes", "_entries", "_index", "_marks", "_rank", "concern", "digest")
@@ -70,7 +67,7 @@ class Rules:
         self._rank = {index: rank for rank, index in enumerate(in_order)}
         #: Indexes of rules that match together -> what they change.
         self._changes: dict[tuple[int, ...], Canonicalizer] = {}
-        version = VERSION_OF_SEVERAL_KEPT if self._may_keep_together() else VERSION
+        version = _VERSION_OF_SEVERAL_KEPT if self._may_keep_together() else _VERSION
         self.digest = _digest([entries[index] for index in in_order], version)
 
     @classmethod
@@ -91,10 +88,7 @@ class Rules:
         return Rules([*self._entries, *more])
 
     def with_spider(self, spider: object) -> Rules:
-        """These rules and, after them, those in the ``url_rules`` of a spider or its class.
-
-        :raises ConfigError: as :meth:`load`.
-        """
+        """These rules and, after them, those in the ``url_rules`` of a spider or its class."""
         more = getattr(spider, "url_rules", None)
         if more is None:
             return self
@@ -125,8 +119,6 @@ class Rules:
 
         Only ``True`` is certain, and takes no longer than a look into a dict: a rule for
         parameters, say, changes nothing in a URL without a query.
-
-        :param netloc: that of the URL, as it is written there.
         """
         try:
             marks = self._marks[netloc]
@@ -150,10 +142,7 @@ class Rules:
         return marks
 
     def canonicalize(self, url: str, *, body: bytes = b"", content_type: str = "") -> Canonical:
-        """What a request for a URL is compared by.  Never raises, whatever the URL and the body.
-
-        :param content_type: value of the header of that name; "" if the request has none.
-        """
+        """What a request is compared by.  Never raises, whatever the URL and the body."""
         try:
             whole = canonicalize_url(url, keep_fragments=True)
         except Exception:  # whatever w3lib cannot parse

@@ -23,11 +23,7 @@ _Entry: TypeAlias = "tuple[str, str, Any]"
 
 
 def read_rules(source: Source, name: str) -> Iterator[tuple[str, Rule]]:
-    """Every rule of a source, checked, with what to call it.
-
-    :param name: what messages call the source.
-    :raises ConfigError: a file cannot be read, or a rule is invalid.
-    """
+    """Every rule of *source*, checked, with what to call it; the rest is as in ``Rules.load``."""
     for label, place, data in _entries(source, name):
         if not isinstance(data, Mapping):
             raise ConfigError(f"{place}: {data!r} is not a rule: it must be a dict.")

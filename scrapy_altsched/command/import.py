@@ -104,7 +104,6 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
             slot_key=_slot_of,
             is_filtered=True,
         ),
-        fingerprint=identity.of,
         notes={NOTE: note},
         takes_seen=not arguments.without_seen,
     )

@@ -1,11 +1,8 @@
 """START HERE: plugins with a record of their own, and what a kill does to them.
 
 A record that says "done" before the queue does is ahead of it after a kill: what is crawled again
-is then skipped, or served from a file that was cut short.
-
-The scheduler calls ``warn_of_unsafe_plugins``, and the addon ``make_safe``.  Settings name
-``deltafetch.DeltaFetch``, ``files.FilesPipeline``, ``files.ImagesPipeline`` and
-``httpcache.FilesystemCacheStorage``.
+is then skipped, or served from a file that was cut short.  The scheduler warns of that, and the
+addon puts our classes in the place of such plugins, in whose modules they are.
 """
 
 from __future__ import annotations

@@ -128,7 +128,6 @@ def _load(component: str | type) -> Iterator[type]:
 
 
 def _path_of(component: object) -> str:
-    """The path that settings name a class by."""
     if isinstance(component, type):
         return f"{component.__module__}.{component.__qualname__}"
     return str(component)

@@ -73,9 +73,8 @@ class DeltaFetch(scrapy_deltafetch.DeltaFetch):  # type: ignore[misc]  # it has 
 
 @dataclass(slots=True)
 class _Row:
-    """What was noted of a page.
+    """What was noted of a page, which is that of one of the requests *pages*.
 
-    :ivar pages: the requests of which one is the page.
     :ivar position: the scheduler's when these had left; ``None``: some of them are in progress.
     """
 
@@ -85,12 +84,11 @@ class _Row:
 
 
 class DurableRecord:
-    """Stands in for a plugin's record in a crawl that can be resumed.
+    """Stands in for a plugin's record, a database of ``dbm``, in a crawl that can be resumed.
 
     What is noted is found at once, and written when it is durable.  What the record cannot take, as
     on a full disk, is kept and tried again at the next commit.
 
-    :param record: the plugin's own, a database of ``dbm``, open; closed by :meth:`close`.
     :ivar page: the request whose page is noted next.
     """
 

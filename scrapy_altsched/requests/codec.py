@@ -33,7 +33,7 @@ PICKLED = b"\x01"
 PORTABLE = b"\x02"
 _PROTOCOL = 4
 
-#: Whether those are all that this Scrapy's requests have.
+#: Whether these parts are all that this Scrapy's requests have.
 _KNOWN = set(REQUEST_PARTS).issuperset(Request.attributes)
 _TAKES_VERBATIM = Request("http://site.test/ ", meta={VERBATIM: True}).url.endswith(" ")
 #: With these fields the URL need not be made safe once more, which is two thirds of the cost of
@@ -123,8 +123,7 @@ def fields_of(request: Request, spider: Spider) -> dict[str, Any]:
 def request_of(fields: dict[str, Any], spider: Spider) -> Request:
     """The request that :func:`fields_of` gave *fields* of, which must not be used afterwards.
 
-    :param fields: its headers are believed to be those of a request; ``_class`` may also be the
-        class itself.
+    :param fields: its headers are believed; ``_class`` may also be the class itself.
     :raises Exception: a callback is not a method of *spider*, a class is gone, or a value is
         nothing that such a request can have.
     """
@@ -152,8 +151,7 @@ def is_whole(payload: bytes) -> bool:
 def is_as_encoded(request: Request, payload: bytes, spider: Spider) -> bool:
     """Whether *request* is all that :func:`decode_request` would make of *payload*.
 
-    True of a request whose meta and cb_kwargs hold only immutable values, if it was not changed
-    since *payload* was made from it.
+    True if meta and cb_kwargs hold only immutable values, and nothing was changed since.
     """
     if not _KNOWN or type(request) is not Request:
         return False
@@ -183,10 +181,7 @@ def wrap(data: bytes, version: bytes) -> bytes:
 
 
 def unwrap(payload: bytes, version: bytes = PICKLED) -> bytes:
-    """The data that :func:`wrap` made *payload* from.
-
-    :raises CodecError: it is damaged, or of another version.
-    """
+    """The data in *payload*; CodecError: it is damaged, or of another version."""
     if payload[:1] != version:
         raise CodecError(f"it is of an unknown version ({payload[:1].hex() or 'empty'})")
     data = payload[5:]
@@ -196,7 +191,7 @@ def unwrap(payload: bytes, version: bytes = PICKLED) -> bytes:
 
 
 def adopt_record(record: bytes) -> bytes:
-    """The payload of a request that one of Scrapy's own disk queues has stored as *record*.
+    """The payload of the request in *record*, one of Scrapy's own disk queues.
 
     :raises CodecError: it is neither a pickle nor a marshalled dict.
     """

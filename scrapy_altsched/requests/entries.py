@@ -40,19 +40,14 @@ def codec_of(config: Config, spider: Spider) -> Codec:
 class Entries:
     """Turns requests of a crawl into entries, and entries into requests.
 
-    :param codec: makes bytes of requests; ``None``: they do not survive the process.
+    :param codec: ``None``: requests do not survive the process.
     :param tally: name of a stat -> by how much to increase it: what is enqueued and dequeued.
     :param by_slot: whether requests wait in the queues of their download slots.
     :ivar on_unserializable: called with each entry whose request cannot be encoded, and why.
     """
 
     def __init__(
-        self,
-        codec: Codec | None,
-        engine: Engine,
-        tally: MutableMapping[str, int],
-        *,
-        by_slot: bool,
+        self, codec: Codec | None, engine: Engine, tally: MutableMapping[str, int], *, by_slot: bool
     ) -> None:
         self._codec = codec
         self._engine = engine

@@ -129,16 +129,12 @@ class RequestFingerprinter:
 
     A request that no rule matches, or that no rule changes, has Scrapy's own fingerprint.
 
-    :param rules: those of a crawl.
     :param stats: where to count, for each rule, the requests that it changed something in.
     """
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        """Make one with the rules of the crawler's settings and spider.
-
-        :raises ConfigError: a rule is invalid.
-        """
+        """Make one with the rules of the crawler's settings and spider; ConfigError: one is bad."""
         ScrapyFingerprinter.from_crawler(crawler)  # warns of settings without effect
         try:
             rules = _read_rules(crawler.settings)
@@ -247,11 +243,7 @@ class _WrappedFingerprinter(RequestFingerprinter):
     """Another fingerprinter, given a changed copy of a request if a rule changes it."""
 
     def __init__(
-        self,
-        wrapped: RequestFingerprinterProtocol,
-        rules: Rules,
-        *,
-        stats: StatsCollector | None = None,
+        self, wrapped: RequestFingerprinterProtocol, rules: Rules, stats: StatsCollector | None
     ) -> None:
         super().__init__(rules, stats=stats)
         self._wrapped = wrapped
@@ -282,7 +274,7 @@ def apply_rules(
         return RequestFingerprinter(rules, stats=stats)
     if isinstance(fingerprinter, RequestFingerprinter):  # a subclass of ours has its own rules
         return fingerprinter
-    return _WrappedFingerprinter(fingerprinter, rules, stats=stats)
+    return _WrappedFingerprinter(fingerprinter, rules, stats)
 
 
 def _read_rules(settings: BaseSettings) -> Rules:

@@ -43,10 +43,7 @@ def are_sha1(note: bytes | str) -> bool:
 
 
 def differences(stored: bytes | None, current: bytes) -> list[str]:
-    """How the fingerprints of a job differ from those that are made now, as phrases.
-
-    :param stored: the note, or ``None`` for a job from before there was one.
-    """
+    """How a job's fingerprints differ from those made now, as phrases; ``None``: it has no note."""
     before, now = json.loads(stored or b'{"rules": ""}'), json.loads(current)
     found = []
     if before["rules"] != now["rules"]:
@@ -66,10 +63,7 @@ def warn_of_other_fingerprints(
     spider: Spider | None,
     settings: BaseSettings | None,
 ) -> None:
-    """Warn if the fingerprints of a job were not made as they are made now.
-
-    :param settings: of this crawl; those that its command line gave are needed again.
-    """
+    """Warn if the fingerprints of a job were not made as they are made now."""
     if not (found := differences(stored, current)):
         return
     given = () if settings is None else given_options(settings, _SETTINGS)

@@ -36,15 +36,13 @@ if TYPE_CHECKING:
     from scrapy import Spider
 
 _SCRAPYS_OWN: tuple[type[Request], ...] = (Request, FormRequest, JsonRequest, XmlRpcRequest)
-_BYTES = frozenset({bytes})
-_LIST = frozenset({list})
+_BYTES, _LIST = frozenset({bytes}), frozenset({list})
 
 
 class PortableCodec:
     """Encodes and decodes the requests of one spider.  For one thread only.
 
-    :param request_classes: subclasses of ``Request`` that may be encoded and created, besides
-        Scrapy's own.
+    :param request_classes: those that may be encoded and created, besides Scrapy's own.
     :param most_bytes: of a request that is encoded.
     :param pickle: whether to use pickles for what msgpack cannot carry, and to load any pickle:
         everyone who can write to the server can then execute code here.
@@ -111,11 +109,16 @@ class PortableCodec:
         but that of allowed request classes, and nothing is imported but Python's text encodings,
         which any page can name.
 
-        :raises CodecError: the bytes are damaged, of another version, or nothing that
-            :meth:`encode` makes; the class is not allowed; a callback is no method of the spider.
+        :raises CodecError: the bytes are nothing that :meth:`encode` makes here.
         """
         if payload[:1] == PICKLED:
-            return self._unpickle(payload)
+            if not self._pickle:
+                raise CodecError(
+                    "it is a pickle (version 01): one from a shared server could run any code"
+                )
+            request = decode_request(payload, self._spider)
+            self._require_class(type(request), _path_of(type(request)))
+            return request
         fields = self._values.unpack(unwrap(payload, PORTABLE))
         try:
             if "_class" in fields:
@@ -134,15 +137,6 @@ class PortableCodec:
     def url_of(self, payload: bytes) -> str | None:
         """The URL of a stored request; ``None``: it cannot be read, or must not be."""
         return url_of(payload) if self._pickle and payload[:1] == PICKLED else read_url(payload)
-
-    def _unpickle(self, payload: bytes) -> Request:
-        if not self._pickle:
-            raise CodecError(
-                "it is a pickle (version 01): one from a shared server could run any code"
-            )
-        request = decode_request(payload, self._spider)
-        self._require_class(type(request), _path_of(type(request)))
-        return request
 
     def _require_class(self, request_class: type[Request], path: Any) -> None:
         if self._class_named(path) is not request_class:

@@ -72,9 +72,8 @@ class ValueCodec:
         self._heads = 0
 
     def pack(self, fields: dict[str, Any]) -> bytes:
-        """The bytes of a request's attributes.
+        """The bytes of attributes by name; headers are believed to be made of bytes.
 
-        :param fields: name -> value; headers are believed to be made of bytes, as Scrapy's are.
         :raises CodecError: a value cannot be carried; :func:`find_problem` tells which.
         """
         try:
@@ -98,10 +97,7 @@ class ValueCodec:
         return packed
 
     def unpack(self, data: bytes) -> dict[str, Any]:
-        """The attributes that :meth:`pack` made *data* from.
-
-        :raises CodecError: it is nothing that :meth:`pack` makes.
-        """
+        """The attributes that :meth:`pack` made *data* from; CodecError: it did not."""
         self._heads = 0
         try:
             if len(data) > _LONG:
@@ -156,10 +152,7 @@ def _mark_bytearrays(value: Any) -> Any:
 
 
 def _alike_in(fields: dict[str, Any]) -> set[type]:
-    """The types of :data:`_ALIKE` that are somewhere in *fields*, other than in the headers.
-
-    :raises ValueError: something is nested too deeply.
-    """
+    """The types of :data:`_ALIKE` in *fields*, headers aside; ValueError: too deep a nesting."""
     found: set[type] = set()
     for name, part in fields.items():
         kind = type(part)
@@ -197,10 +190,7 @@ def _types_in(container: Any) -> set[type]:
 
 
 def find_problem(fields: dict[str, Any]) -> str | None:
-    """Where the first value of *fields* is that cannot be carried, and why not.
-
-    :return: such as "meta['item'] is a FormItem, which msgpack cannot carry".
-    """
+    """Which value of *fields* cannot be carried, as in "meta['a'] is a FormItem, which ..."."""
     waiting = [(part, name, 1) for name, part in reversed(fields.items())]
     while waiting:
         value, path, depth = waiting.pop()
@@ -260,10 +250,6 @@ def _only(kind: type, part: Any) -> Any:
     return part
 
 
-def _int_parts(value: int) -> list[Any]:
-    return [value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)]
-
-
 def _time_parts(value: datetime.datetime | datetime.time) -> list[Any]:
     clock = [value.hour, value.minute, value.second, value.microsecond]
     return [*clock, value.tzinfo, value.fold]
@@ -290,8 +276,11 @@ _KINDS = {
     1: _Kind(tuple, tuple, lambda *parts: parts),
     2: _Kind(set, list, lambda *parts: set(parts)),
     3: _Kind(frozenset, list, lambda *parts: frozenset(parts)),
-    # Of more than 64 bits.
-    4: _Kind(int, _int_parts, lambda it: int.from_bytes(_only(bytes, it), "big", signed=True)),
+    4: _Kind(  # of more than 64 bits
+        int,
+        lambda value: [value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)],
+        lambda it: int.from_bytes(_only(bytes, it), "big", signed=True),
+    ),
     5: _Kind(bytearray, lambda value: [bytes(value)], lambda it: bytearray(_only(bytes, it))),
     6: _Kind(complex, attrgetter("real", "imag"), lambda *parts: complex(*map(float, parts))),
     7: _Kind(Decimal, lambda value: [str(value)], lambda it: Decimal(_only(str, it))),

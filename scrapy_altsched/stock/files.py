@@ -66,7 +66,6 @@ def readable(path: Path) -> Iterator[None]:
 class Look(NamedTuple):
     """What a queue looks like before it is read.
 
-    :ivar records: how many can be read.
     :ivar unreadable: bytes in which there is no record.
     :ivar agrees: whether the queue's own count is the same; it is not if a process died.
     """
@@ -92,10 +91,7 @@ class StockQueue:
     start: bool
 
     def look(self) -> Look:
-        """Count the records, without reading them.
-
-        :raises JobdirError: it cannot be read.
-        """
+        """Count the records, without reading them."""
         records = unreadable = 0
         with readable(self.path):
             if self.kind == "SQLite":
@@ -111,10 +107,7 @@ class StockQueue:
             return Look(records, unreadable, records == self._own_count())
 
     def records(self) -> Iterator[bytes]:
-        """The records, in the order in which they were pushed.
-
-        :raises JobdirError: it cannot be read.
-        """
+        """The records, in the order in which they were pushed."""
         with readable(self.path):
             if self.kind != "SQLite":
                 for file, (starts, lengths, _) in self._files():
@@ -130,8 +123,7 @@ class StockQueue:
     def _files(self) -> Iterator[tuple[int, _Spans]]:
         """Descriptors of the files of records, the oldest first.
 
-        Those up to the last close's place are left out; without it, what was taken may be read
-        again.
+        What was taken before the last close is left out; what was taken since may be read again.
         """
         if self.kind == "LIFO":
             with _opened(self.path) as (file, size):
@@ -155,10 +147,9 @@ class StockQueue:
 
 
 def find_queues(directory: Path, slot_hash: str = "") -> Iterator[StockQueue]:
-    """All queues in *directory*, which is a requests.queue/, whatever its ``active.json`` says.
+    """All queues in *directory*, which is a requests.queue/, or in it the folder of a slot.
 
-    :param slot_hash: of the slot, if *directory* is its folder.
-    :raises JobdirError: it cannot be read.
+    :raises JobdirError: it cannot be read; so do the methods of a queue.
     """
     with readable(directory):
         for path in sorted(directory.iterdir(), reverse=True):  # "0s" before "0"
@@ -311,10 +302,10 @@ class SeenFile:
     """A requests.seen, in either of its formats, or one after the other.
 
     Before Scrapy 2.19 each fingerprint is a line of hex digits; since then, two bytes of length and
-    then the fingerprint.
+    then the fingerprint.  Once all was read:
 
     :ivar formats: which of the two are in it.
-    :ivar unreadable: bytes that are in no fingerprint.  Both are known once all was read.
+    :ivar unreadable: bytes that are in no fingerprint.
     """
 
     def __init__(self, path: Path) -> None:

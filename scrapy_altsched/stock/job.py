@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
@@ -36,18 +37,13 @@ if TYPE_CHECKING:
 QUEUE = "requests.queue"
 SEEN = "requests.seen"
 _ACTIVE = "active.json"
-_PLACE = "stock"
 #: The filter is closed right after active.json was written.
 _SEEN_LATER = 10.0  # seconds
-#: How many signs of an unclean end are kept.
-_SIGNS = 3
 
 
 class StockJob:
     """What Scrapy's own scheduler has left in a job directory; a source for a frontier.
 
-    :param fingerprint: a request's fingerprint.
-    :param slot_key: the name of a request's download slot.
     :param takes_seen: whether requests.seen is imported; it is not if another filter is in use,
         which may be Scrapy's own and continue with it.
     :param trusts_seen: whether what was seen is trusted after an unclean end, too.
@@ -55,11 +51,9 @@ class StockJob:
     Once the frontier is open:
 
     :ivar imported: how much was imported; ``None``: nothing.
-    :ivar unclean: how many signs there are that Scrapy's scheduler did not end cleanly.
-    :ivar signs: the first of them.
+    :ivar signs: that Scrapy's scheduler did not end cleanly.
     :ivar has_seen: whether requests.seen was there, and is taken if it is trusted.
-    :ivar seen: how many fingerprints are in it.
-    :ivar formats: its formats.
+    :ivar seen: how many fingerprints are in it, in which *formats*.
     :ivar kinds: kind of queue -> number of its records.
     :ivar joins_job: whether the job directory also holds requests of this package.
     """
@@ -89,11 +83,10 @@ class StockJob:
         self.has_seen = self.joins_job = False
         self._queues: list[StockQueue] = []
         self.imported: Imported | None = None
-        self.unclean = 0
         self.signs: list[str] = []
         self.seen = 0
         self.formats: set[str] = set()
-        self.kinds: dict[str, int] = {}
+        self.kinds: Counter[str] = Counter()
         self._unreadable = 0
 
     # For the frontier
@@ -120,15 +113,14 @@ class StockJob:
         return found
 
     def examine(self, parts: Collection[str], runs: Runs, *, has_job: bool) -> int:
-        """Look at all files; the number of pending requests.
-
-        :raises JobdirError: one of them cannot be read.
-        """
+        """Look at all files; the number of pending requests."""
         self.has_seen, self.joins_job = SEEN in parts, has_job
         queue = self.path / QUEUE
-        for run in runs.by_filter:
-            if not run.ended:
-                self._note_sign(f"run {run.number}, under {run.components.scheduler}, did not end")
+        self.signs += [
+            f"run {run.number}, under {run.components.scheduler}, did not end"
+            for run in runs.by_filter
+            if not run.ended
+        ]
         with readable(self.path):
             has_queue = queue.exists()
             if has_queue or runs.has_marks or not has_job:
@@ -136,11 +128,12 @@ class StockJob:
         if self.has_seen and has_job:
             # It may have come from another scheduler than Scrapy's.
             if not has_queue and not runs.beside_filter:
-                self._note_sign(f"nothing tells how the crawl ended that wrote {SEEN}")
-            for run in runs.beside_filter:
-                if not run.ended:
-                    dupefilter = run.components.dupefilter
-                    self._note_sign(f"run {run.number}, with {dupefilter}, did not end")
+                self.signs.append(f"nothing tells how the crawl ended that wrote {SEEN}")
+            self.signs += [
+                f"run {run.number}, with {run.components.dupefilter}, did not end"
+                for run in runs.beside_filter
+                if not run.ended
+            ]
         if QUEUE in parts:
             named = self._active()
             for found in find_queues(queue):
@@ -149,33 +142,33 @@ class StockJob:
                 if not look.records:
                     continue
                 self._queues.append(found)
-                self.kinds[found.kind] = self.kinds.get(found.kind, 0) + look.records
+                self.kinds[found.kind] += look.records
                 name = found.path.relative_to(self.path)
                 if not look.agrees or look.unreadable:
-                    self._note_sign(f"{name} was not closed")
+                    self.signs.append(f"{name} was not closed")
                 elif named is not None and (found.slot_hash, found.priority) not in named:
-                    self._note_sign(f"{_ACTIVE} does not name {name}")
+                    self.signs.append(f"{_ACTIVE} does not name {name}")
         if self.has_seen:
             seen = SeenFile(self.path / SEEN)
             self.seen = sum(1 for _ in seen)
             self.formats = seen.formats
             self._unreadable += seen.unreadable
             if seen.unreadable:
-                self._note_sign(f"{SEEN} holds {seen.unreadable} bytes that are no fingerprints")
-        return sum(self.kinds.values())
+                self.signs.append(f"{SEEN} holds {seen.unreadable} bytes that are no fingerprints")
+        return self.kinds.total()
 
     @property
     def ended(self) -> bool:
-        return not self.unclean
+        return not self.signs
 
     @property
     def is_trusted(self) -> bool:
-        return self._trusts_seen or not self.unclean
+        return self._trusts_seen or not self.signs
 
     def requests(self) -> Iterator[tuple[Entry, DeadLetter | None]]:
         records = chain.from_iterable(queue.records() for queue in self._queues)
         title = "Importing requests of Scrapy's own scheduler"
-        return self.restorer.restore(records, title, sum(self.kinds.values()))
+        return self.restorer.restore(records, title, self.kinds.total())
 
     def fingerprints(self) -> Iterator[bytes]:
         if self.has_seen and self.is_trusted:
@@ -190,10 +183,7 @@ class StockJob:
         return self._unreadable + sum(self.restorer.unreadable)
 
     def move_away(self) -> Path | None:
-        """Move the imported files away; where they are now, if there were any.
-
-        :raises JobdirError: they cannot be moved.
-        """
+        """Move the imported files away; where they are now, if there were any."""
         place: Path | None = None
         with readable(self.path):
             names = list(self.parts())
@@ -215,16 +205,16 @@ class StockJob:
         return place
 
     def _free_place(self, name: str) -> Path:
-        place, number = self.path / _PLACE, 1
+        place, number = self.path / "stock", 1
         while (place / name).exists() or (place.exists() and not place.is_dir()):
             number += 1
-            place = self.path / f"{_PLACE}-{number}"
+            place = self.path / f"stock-{number}"
         return place
 
     # Parts
 
     def _active(self) -> set[tuple[str, int]] | None:
-        """The queues that active.json names, as hash of the slot and priority; ``None``: it cannot.
+        """The queues that active.json names, if it can be read: hash of the slot, and priority.
 
         A slot's folder has the hash of the slot's name at its end (scrapy/pqueues.py).
         """
@@ -240,25 +230,19 @@ class StockJob:
         except (FileNotFoundError, ValueError, TypeError, AttributeError):
             return None
 
-    def _note_sign(self, sign: str) -> None:
-        self.unclean += 1
-        if self.unclean <= _SIGNS:
-            self.signs.append(sign)
-
     def _look_at_times(self) -> None:
         """Look for what is later than active.json, which Scrapy's scheduler writes last."""
         active, seen = self.path / QUEUE / _ACTIVE, self.path / SEEN
         if self._active() is None:
-            is_there = active.exists()
-            self._note_sign(f"{_ACTIVE} {'cannot be read' if is_there else 'is missing'}")
+            self.signs.append(f"{_ACTIVE} {'cannot be read' if active.exists() else 'is missing'}")
             return
         closed_at = _changed_at(active)
         for path in _walk(self.path / QUEUE):
             if _changed_at(path) > closed_at:
-                self._note_sign(f"{path.relative_to(self.path)} is newer than {_ACTIVE}")
+                self.signs.append(f"{path.relative_to(self.path)} is newer than {_ACTIVE}")
                 return
         if self.has_seen and _changed_at(seen) - closed_at > _SEEN_LATER * 1e9:
-            self._note_sign(f"{SEEN} is newer than {_ACTIVE}")
+            self.signs.append(f"{SEEN} is newer than {_ACTIVE}")
 
 
 def _changed_at(path: Path) -> int:

@@ -36,17 +36,12 @@ _SAMPLE = 200
 class RedisJob:
     """What a crawl of scrapy-redis has left; a source for a frontier.
 
-    :param queue_key: the key of its queue.
-    :param seen_key: the key of its dupefilter.
-    :param restorer: makes entries of what is in the queue.
-    :param fingerprint: a request's fingerprint in the crawl that goes on with it.
     :param takes_seen: whether what was seen is wanted.
-
     :ivar pending: how many requests are in the queue.
     :ivar seen: how many fingerprints are in the dupefilter.
     :ivar sampled: how many queued requests were compared with it.
     :ivar known: how many of them have a fingerprint that is in it.
-    :ivar maker: if these are too few, who makes its fingerprints; ``None``: nobody known.
+    :ivar maker: if these are too few, what makes its fingerprints, if that is known.
     :raises InputError: there is no such crawl, or a key is another program's.
     :raises SharedError: the server cannot be reached.
     """
@@ -60,7 +55,6 @@ class RedisJob:
         seen_key: str,
         *,
         restorer: Restorer,
-        fingerprint: Callable[[Request], bytes],
         notes: Mapping[str, bytes],
         takes_seen: bool,
     ) -> None:
@@ -78,16 +72,13 @@ class RedisJob:
             # All queued requests were seen unless they are unfiltered.
             sample = list(islice(self._filtered(), _SAMPLE))
             self.sampled = len(sample)
-            self.known = self._count_known(fingerprint, sample)
-            if not self.takes_seen:
-                self.maker = next(
-                    (
-                        name
-                        for name, make in KNOWN.items()
-                        if 2 * self._count_known(make, sample) > len(sample)
-                    ),
-                    None,
-                )
+            self.known = self._count_known(restorer.fingerprint, sample)
+            makers = (
+                name
+                for name, make in KNOWN.items()
+                if 2 * self._count_known(make, sample) > len(sample)
+            )
+            self.maker = None if self.takes_seen else next(makers, None)
 
     @property
     def takes_seen(self) -> bool:
@@ -158,10 +149,7 @@ class RedisJob:
         return pending, seen
 
     def _records(self) -> Iterator[bytes]:
-        """All that is in the queue, the first one that was pushed first.
-
-        A sorted set does not know which that was.
-        """
+        """All that is in the queue, the first one that was pushed first, if a list tells."""
         with explain_errors(self._client):
             for start in range(0, self.pending, _PORTION):
                 end = min(start + _PORTION, self.pending)

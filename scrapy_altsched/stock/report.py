@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ..inflection import inflect
@@ -17,50 +18,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_IMPORTED = (
-    "Imported the crawl of Scrapy's own scheduler in %(jobdir)s: %(pending)d %(requests)s pending"
-    " (read: %(kinds)s), %(dead)d dead, %(duplicates)d left out as duplicates; fingerprints in"
-    " requests.seen: %(seen)d (%(formats)s), %(done)d of them imported as done. Its files"
-    " are kept in %(place)s; spider.state stays where it is"
-)
-_MOVED = "Files of Scrapy's own scheduler that were imported before are kept in %(place)s"
-_UNCLEAN = (
-    "An earlier run did not end cleanly (%(count)d %(noun)s: %(signs)s): requests that were"
-    " in flight are lost from its queue, and nothing tells which. %(what)s"
-)
-_SEEN_LEFT_OUT = "So %s left out: what was crawled before is crawled again, and nothing is missed."
-_HOW_TO_TRUST = (
-    " With ALTSCHED_TRUST_STOCK_SEEN = True it is imported nevertheless, and what was lost"
-    " stays missing. For that, move the files back and delete frontier and altsched.json."
-)
-_SEEN_TRUSTED = (
-    "What was seen is still treated as crawled (ALTSCHED_TRUST_STOCK_SEEN): an unknown number of"
-    " pages is missed. To be sure of every page, start the job over in another JOBDIR."
-)
-_SEEN_ELSEWHERE = (
-    "What DUPEFILTER_CLASS has recorded is not crawled again, lost or not. To be sure of every"
-    " page, start the job over in another JOBDIR."
-)
-_SEEN_NOWHERE = "Nothing of scrapy_altsched's own job in this JOBDIR is missed."
-_DEAD = (
-    "%(count)d %(noun)s of Scrapy's own scheduler cannot be restored: kept as dead letters, and"
-    " not crawled. The first: %(first)s."
-)
-_UNREADABLE = (
-    "%(count)d %(noun)s of the files of Scrapy's own scheduler could not be read: half-written"
-    " by a process that died, or damaged. None of them is deleted: see %(place)s."
-)
-_UNMATCHED = (
-    "%(count)d pending %(noun)s of Scrapy's own scheduler cannot be found in its requests.seen:"
-    " the rules for fingerprints have changed since. Pages that were crawled may be crawled again."
-)
-
 
 def report_import(job: StockJob, place: Path | None, spider: Spider, stats: StatsCollector) -> None:
-    """Report what was imported from *job*.
-
-    :param place: where its files are now, if there were any.
-    """
+    """Report what was imported from *job*, whose files are in *place* now, if there were any."""
 
     def log(level: int, message: str, **values: Any) -> None:
         logger.log(level, message, {"place": place, **values}, extra={"spider": spider})
@@ -71,49 +31,87 @@ def report_import(job: StockJob, place: Path | None, spider: Spider, stats: Stat
     imported = job.imported
     if imported is None:
         if place is not None:
-            log(logging.INFO, _MOVED)
+            log(
+                logging.INFO,
+                "Files of Scrapy's own scheduler that were imported before are kept in %(place)s",
+            )
         return
     for name in ("pending", "done", "dead", "duplicates"):
         stats.set_value(f"altsched/stock/{name}", getattr(imported, name))
     stats.set_value("altsched/stock/unreadable", job.unreadable)
-    stats.set_value("altsched/stock/unclean", job.unclean)
+    stats.set_value("altsched/stock/unclean", len(job.signs))
     if place is not None:
         log(
             logging.INFO,
-            _IMPORTED,
+            "Imported the crawl of Scrapy's own scheduler in %(jobdir)s: %(pending)d %(requests)s"
+            " pending (read: %(kinds)s), %(dead)d dead, %(duplicates)d left out as duplicates;"
+            " fingerprints in requests.seen: %(seen)d (%(formats)s), %(done)d of them imported as"
+            " done. Its files are kept in %(place)s; spider.state stays where it is",
             jobdir=job.path,
-            pending=imported.pending,
             requests=inflect(imported.pending, "request"),
             kinds=", ".join(f"{count} {kind}" for kind, count in job.kinds.items()) or "none",
-            dead=imported.dead,
-            duplicates=imported.duplicates,
             seen=job.seen,
             formats=" and ".join(sorted(job.formats)) or "none",
-            done=imported.done,
+            **asdict(imported),
         )
-    if job.unclean:
-        what = _describe_seen(job, imported.dropped)
-        warn(_UNCLEAN, job.unclean, "sign", signs="; ".join(job.signs), what=what)
+    if job.signs:
+        warn(
+            "An earlier run did not end cleanly (%(count)d %(noun)s: %(signs)s): requests that were"
+            " in flight are lost from its queue, and nothing tells which. %(what)s",
+            len(job.signs),
+            "sign",
+            signs="; ".join(job.signs[:3]),
+            what=_describe_seen(job, imported.dropped),
+        )
     elif imported.unmatched:
-        warn(_UNMATCHED, imported.unmatched, "request")
+        warn(
+            "%(count)d pending %(noun)s of Scrapy's own scheduler cannot be found in its"
+            " requests.seen: the rules for fingerprints have changed since. Pages that were crawled"
+            " may be crawled again.",
+            imported.unmatched,
+            "request",
+        )
     if imported.dead:
-        warn(_DEAD, imported.dead, "request", first=job.restorer.first_dead)
+        warn(
+            "%(count)d %(noun)s of Scrapy's own scheduler cannot be restored: kept as dead letters,"
+            " and not crawled. The first: %(first)s.",
+            imported.dead,
+            "request",
+            first=job.restorer.first_dead,
+        )
     if job.unreadable:
-        warn(_UNREADABLE, job.unreadable, "byte")
+        warn(
+            "%(count)d %(noun)s of the files of Scrapy's own scheduler could not be read:"
+            " half-written by a process that died, or damaged. None of them is deleted: see"
+            " %(place)s.",
+            job.unreadable,
+            "byte",
+        )
 
 
 def _describe_seen(job: StockJob, dropped: int) -> str:
     """How the seen set of a crawl that did not end cleanly is treated."""
+    start_over = "To be sure of every page, start the job over in another JOBDIR."
     if job.is_trusted:
-        return _SEEN_TRUSTED
+        return (
+            "What was seen is still treated as crawled (ALTSCHED_TRUST_STOCK_SEEN): an unknown"
+            f" number of pages is missed. {start_over}"
+        )
     if not job.takes_seen:
-        return _SEEN_ELSEWHERE
+        return f"What DUPEFILTER_CLASS has recorded is not crawled again, lost or not. {start_over}"
     left_out = ["requests.seen"] * job.has_seen
     if dropped:
         left_out.append(f"what scrapy_altsched.DupeFilter noted then (fingerprints: {dropped})")
     if not left_out and job.joins_job:
-        return _SEEN_NOWHERE
+        return "Nothing of scrapy_altsched's own job in this JOBDIR is missed."
     left_out = left_out or ["requests.seen"]
-    text = _SEEN_LEFT_OUT % f"{' and '.join(left_out)} {inflect(len(left_out), 'is', 'are')}"
-    can_begin_again = not job.joins_job and not dropped
-    return text + _HOW_TO_TRUST if can_begin_again else text
+    text = (
+        f"So {' and '.join(left_out)} {inflect(len(left_out), 'is', 'are')} left out: what was"
+        " crawled before is crawled again, and nothing is missed."
+    )
+    if job.joins_job or dropped:
+        return text
+    return (
+        f"{text} With ALTSCHED_TRUST_STOCK_SEEN = True it is imported nevertheless, and what was"
+        " lost stays missing. For that, move the files back and delete frontier and altsched.json."
+    )

@@ -21,8 +21,6 @@ class Restorer:
     """Makes entries of records, one each.
 
     :param encode: the bytes of a request, as the frontier is to keep them.
-    :param fingerprint: a request's fingerprint.
-    :param slot_key: the name of a request's download slot.
     :param is_filtered: whether the frontier keeps the record of what was seen.
     :ivar first_dead: why the first of those that cannot be restored is dead; ``None``: none is.
     :ivar unreadable: the lengths (bytes) of records that are not requests.
@@ -38,7 +36,7 @@ class Restorer:
         is_filtered: bool,
     ) -> None:
         self._spider = spider
-        self._encode, self._fingerprint, self._slot_key = encode, fingerprint, slot_key
+        self._encode, self.fingerprint, self._slot_key = encode, fingerprint, slot_key
         self._is_filtered = is_filtered
         self.first_dead: str | None = None
         self.unreadable: list[int] = []
@@ -69,7 +67,7 @@ class Restorer:
             except CodecError:
                 return self._dead(payload, why)
         try:
-            fingerprint = self._fingerprint(request)
+            fingerprint = self.fingerprint(request)
             slot = str(self._slot_key(request))
         except MemoryError:
             raise
