@@ -183,8 +183,7 @@ class Config:
                 raise ConfigError(f"Unknown setting {name} (did you mean {near}?).")
         values: dict[str, Any] = {}
         for name, item in known.items():
-            value = settings.get(name)
-            if value is None:
+            if (value := settings.get(name)) is None:
                 continue
             try:
                 values[item.name] = item.metadata["check"](value)

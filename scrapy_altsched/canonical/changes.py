@@ -85,8 +85,7 @@ class Canonicalizer:
     def _change_host(self, walk: _Walk) -> None:
         is_web = walk.scheme in {"http", "https"}
         scheme_rule = self._find_flag("ignore_scheme")
-        port_rule = self._find_flag("ignore_default_port")
-        if port_rule is not None:
+        if (port_rule := self._find_flag("ignore_default_port")) is not None:
             ports = {_DEFAULT_PORTS.get(walk.scheme)}
             if is_web and scheme_rule is not None:
                 ports = {":80", ":443"}  # else https://a:80 would not always have the same form
@@ -95,8 +94,7 @@ class Canonicalizer:
                 walk.set(port_rule, "ignore_default_port", netloc=name)
         if is_web and scheme_rule is not None:
             walk.set(scheme_rule, "ignore_scheme", scheme="https")
-        www_rule = self._find_flag("ignore_www")
-        if www_rule is not None:
+        if (www_rule := self._find_flag("ignore_www")) is not None:
             user, at, host = walk.netloc.rpartition("@")
             if www := _WWW.match(host):
                 walk.set(www_rule, "ignore_www", netloc=user + at + host[www.end() :])
@@ -114,11 +112,9 @@ class Canonicalizer:
             gone = {at + len(segments) if at < 0 else at for at in positions}
             path = "".join(f"/{part}" for at, part in enumerate(segments) if at not in gone)
             walk.set(index, "remove_segments", path=path or "/")
-        case_rule = self._find_flag("ignore_path_case")
-        if case_rule is not None:
+        if (case_rule := self._find_flag("ignore_path_case")) is not None:
             walk.set(case_rule, "ignore_path_case", path=_lower(walk.path))
-        slash_rule = self._find_flag("ignore_trailing_slash")
-        if slash_rule is not None:
+        if (slash_rule := self._find_flag("ignore_trailing_slash")) is not None:
             walk.set(slash_rule, "ignore_trailing_slash", path=walk.path.rstrip("/") or "/")
 
     def _change_query(self, walk: _Walk, given: str) -> None:
@@ -136,8 +132,7 @@ class Canonicalizer:
 
     def apply_to_body(self, body: bytes, content_type: str) -> tuple[bytes, list[Step]]:
         """The canonical form of a body, and the steps to it."""
-        index = self._find_flag("ignore_body")
-        if index is not None:
+        if (index := self._find_flag("ignore_body")) is not None:
             return b"", [Step(index, "ignore_body", _text(body), "")]
         steps: list[Step] = []
         for index, names in self._body_fields:

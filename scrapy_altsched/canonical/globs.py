@@ -63,8 +63,7 @@ class Globs:
         self._memo: dict[str, bool] = {}
 
     def __contains__(self, name: str) -> bool:
-        found = self._memo.get(name)
-        if found is None:
+        if (found := self._memo.get(name)) is None:
             if len(self._memo) >= _MEMO_LIMIT:
                 self._memo.clear()
             found = self._memo[name] = self._match(name) is not None

@@ -89,8 +89,7 @@ class Rules:
 
     def with_spider(self, spider: object) -> Rules:
         """These rules and, after them, those in the ``url_rules`` of a spider or its class."""
-        more = getattr(spider, "url_rules", None)
-        if more is None:
+        if (more := getattr(spider, "url_rules", None)) is None:
             return self
         spider_class = spider if isinstance(spider, type) else type(spider)
         return self.extended(more, name=f"{spider_class.__name__}.url_rules")
@@ -150,8 +149,7 @@ class Rules:
         matching = self._matching(whole)
         if not matching:
             return Canonical(whole.partition("#")[0], body)
-        changes = self._changes.get(matching)
-        if changes is None:
+        if (changes := self._changes.get(matching)) is None:
             if len(self._changes) >= _MEMO_LIMIT:
                 self._changes.clear()
             changes = Canonicalizer([(index, self._entries[index].rule) for index in matching])

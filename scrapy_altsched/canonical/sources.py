@@ -55,8 +55,7 @@ def _entries(source: Any, name: str) -> Iterator[_Entry]:
 
 def _file_entries(path: Path, name: str) -> Iterator[_Entry]:
     readers = {".json": _json_entries, ".toml": _toml_entries}
-    reader = readers.get(path.suffix.lower())
-    if reader is None:
+    if (reader := readers.get(path.suffix.lower())) is None:
         raise ConfigError(
             f"{name}: {str(path)!r} cannot be used: a file with rules ends in .json or .toml."
         )

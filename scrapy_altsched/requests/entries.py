@@ -63,8 +63,7 @@ class Entries:
             name = self._engine.slot_key(request)
             entry.slot = name if isinstance(name, str) else str(name)
         entry.start = bool(request.meta.get("is_start_request"))
-        codec = self._codec
-        if codec is not None:
+        if (codec := self._codec) is not None:
             try:
                 entry.payload = codec.encode(request)
             except CodecError as error:
@@ -92,8 +91,7 @@ class Entries:
         """
         tally = self._tally
         request: Request | None = entry.request
-        payload = entry.payload
-        if payload is None:
+        if (payload := entry.payload) is None:
             assert request is not None
             tally["scheduler/dequeued/memory"] += 1
         else:

@@ -104,8 +104,7 @@ def _tidy(url: str, match: re.Match[str]) -> str:
     if kind == 2:
         page, _, query = url.partition("?")
     else:
-        rest = _match_rest(url, match.start(3))
-        if rest is None:
+        if (rest := _match_rest(url, match.start(3))) is None:
             return ""
         page = url[: rest.end(1)]
         if rest[1]:
@@ -165,22 +164,20 @@ class RequestFingerprinter:
             meta and (VERBATIM in meta or SKIP_RULES in meta or DEDUPE_KEY in meta)
         ):
             match = _match(page) or _match_rare(page)
-            if match is not None and "/." not in page:
-                free = self._free
-                if free is None or match[1] in free or self._spares(match[1], url):
-                    made = _digest(page, match)
-                    if made is not None:
-                        return made
-        key = self._dedupe_key(request)
-        if key is not None:
+            if (
+                match is not None
+                and "/." not in page
+                and (
+                    (free := self._free) is None or match[1] in free or self._spares(match[1], url)
+                )
+                and (made := _digest(page, match)) is not None
+            ):
+                return made
+        if (key := self._dedupe_key(request)) is not None:
             return key
-        canonical = self._canonicalize(request)
-        if canonical is None:
-            if is_plain and not (meta and meta.get(VERBATIM)):
-                made = fingerprint_page(page)
-                if made is not None:
-                    return made
-            return scrapy_fingerprint(request)
+        if (canonical := self._canonicalize(request)) is None:
+            is_page = is_plain and not (meta and meta.get(VERBATIM))
+            return (fingerprint_page(page) if is_page else None) or scrapy_fingerprint(request)
         # As Scrapy does, from the canonical form.
         data = {
             "method": to_unicode(request.method),
@@ -202,8 +199,7 @@ class RequestFingerprinter:
 
     def _dedupe_key(self, request: Request) -> bytes | None:
         """The fingerprint that *request* itself asks for."""
-        key = request.meta.get(DEDUPE_KEY)
-        if key is None:
+        if (key := request.meta.get(DEDUPE_KEY)) is None:
             return None
         if isinstance(key, (str, bytes)) and key:
             data = key.encode("utf-8", "surrogatepass") if isinstance(key, str) else key
@@ -249,11 +245,9 @@ class _WrappedFingerprinter(RequestFingerprinter):
         self._wrapped = wrapped
 
     def fingerprint(self, request: Request) -> bytes:
-        key = self._dedupe_key(request)
-        if key is not None:
+        if (key := self._dedupe_key(request)) is not None:
             return key
-        canonical = self._canonicalize(request)
-        if canonical is None:
+        if (canonical := self._canonicalize(request)) is None:
             return self._wrapped.fingerprint(request)
         headers = _headers(request, canonical.headers)
         if canonical.steps:

@@ -28,8 +28,7 @@ def report_import(job: StockJob, place: Path | None, spider: Spider, stats: Stat
     def warn(message: str, count: int, noun: str, **values: Any) -> None:
         log(logging.WARNING, message, count=count, noun=inflect(count, noun), **values)
 
-    imported = job.imported
-    if imported is None:
+    if (imported := job.imported) is None:
         if place is not None:
             log(
                 logging.INFO,
