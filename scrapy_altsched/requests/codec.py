@@ -75,7 +75,13 @@ def decode_request(payload: bytes, spider: Spider) -> Request:
     :raises CodecError: its callback is no longer a method of *spider*, a class it refers to is
         gone, or the bytes are damaged or of a newer version; so do all that read a payload.
     """
-    return _load(payload, request_of, spider)
+    pickled = unwrap(payload)
+    try:  # as in _load(), which takes a twentieth longer
+        return request_of(pickle.loads(pickled), spider)
+    except MemoryError:
+        raise
+    except Exception as error:  # unpickling runs code of whatever the request carries
+        raise CodecError(f"{type(error).__name__}: {error}") from error
 
 
 def decode_without_callbacks(payload: bytes) -> Request:
@@ -97,13 +103,13 @@ def url_of(payload: bytes) -> str | None:
         return None
 
 
-def _load(payload: bytes, make: Callable[..., _Made], *arguments: object) -> _Made:
+def _load(payload: bytes, make: Callable[[dict[str, Any]], _Made]) -> _Made:
     pickled = unwrap(payload)
     try:
-        return make(pickle.loads(pickled), *arguments)
+        return make(pickle.loads(pickled))
     except MemoryError:
         raise
-    except Exception as error:  # unpickling runs code of whatever the request carries
+    except Exception as error:  # as above
         raise CodecError(f"{type(error).__name__}: {error}") from error
 
 
