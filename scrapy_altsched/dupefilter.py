@@ -21,10 +21,9 @@ from .frontier import Components, Frontier, Options
 from .frontier.options import SYSTEM_CLOCK
 from .inflection import inflect
 from .maintenance.opening import open_frontier
-from .requests.fingerprint import apply_rules, makes_scrapys_own, shorten
-from .requests.identity import PageIdentity, no_page
+from .requests.fingerprint import apply_rules, shorten
+from .requests.identity import PageIdentity, no_page, page_of
 from .requests.made_by import NOTE, are_sha1, describe, warn_of_other_fingerprints
-from .requests.recent import RecentURLs, page_of
 from .settings import Config
 
 if TYPE_CHECKING:
@@ -85,11 +84,11 @@ class DupeFilter(BaseDupeFilter):
         is_ours = type(self).fingerprint is DupeFilter.fingerprint
         #: Whether look-up and mark may be one atomic step with the rest of an add.
         is_exact = type(self).request_seen is DupeFilter.request_seen
-        is_plain = is_ours and is_exact and not rules and makes_scrapys_own(self.fingerprinter)
+        is_scrapys = type(self.fingerprinter) is RequestFingerprinter
         #: Which page a request is, for a scheduler that shares its frontier.
         self.identity = PageIdentity(
             self.fingerprint,
-            RecentURLs(page_of if is_plain else no_page),
+            page_of if is_ours and is_exact and not rules and is_scrapys else no_page,
             None if is_exact else self.request_seen,
             are_sha1=is_ours and are_sha1(self.fingerprint_note),
         )
@@ -177,7 +176,7 @@ class DupeFilter(BaseDupeFilter):
         :raises StoreError: the store could not be read or written.
         """
         frontier = self._frontier or self._open()
-        self.identity.recent.clear()
+        self.identity.forget_recent()
         was_seen = frontier.forget(self.fingerprint(request))
         if was_seen and self._is_owner:
             self._commit(frontier)

@@ -1,26 +1,5 @@
 """Every error that this package raises.
 
-::
-
-    AltschedError
-    ├── ConfigError (also a ValueError)      a setting is invalid, or needs a missing package
-    ├── UnsupportedScrapyError               this Scrapy lacks something we depend on
-    ├── JobdirError                          the job directory cannot be used
-    │   ├── JobdirLockedError                another crawl holds it
-    │   ├── UnsupportedSystemError           this operating system cannot lock it
-    │   ├── JobdirMismatchError              newer format, or another spider's
-    │   └── JobdirLostError                  it was deleted or replaced during the crawl
-    ├── FeedLockedError                      another crawl writes to the file of a feed
-    ├── StoreError                           a read or write of the store failed
-    │   ├── StoreStalledError                the store asks to write later
-    │   └── StoreDamagedError                its files are damaged or missing
-    ├── SharedError                          the server of a shared crawl cannot be used now
-    ├── FrontierFailedError                  a thread of the crawl died of an unexpected error
-    ├── CommitPostponedError                 a component could not flush its data
-    ├── CodecError (also a ValueError)       a request cannot be stored or restored
-    ├── InputError                           a file given to a command cannot be used
-    └── ForkedError                          used from a forked child process
-
 A message says what happened, to which setting, file or URL, and what to do.
 """
 

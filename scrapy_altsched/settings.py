@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from queuelib import queue as queuelib_queue
 from scrapy import Request, pqueues, squeues
 from scrapy.utils.misc import load_object
 
@@ -26,10 +25,21 @@ if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
 
 PREFIX = "ALTSCHED_"
+_QUEUES = {
+    "MEMORY": "'scrapy.squeues.LifoMemoryQueue' and 'scrapy.squeues.FifoMemoryQueue'",
+    "DISK": "'scrapy.squeues.PickleLifoDiskQueue' and 'scrapy.squeues.PickleFifoDiskQueue'",
+}
 
 
-def _number(kind: type[int] | type[float], least: float, unit: str) -> Callable[[Any], Any]:
-    def check(value: Any) -> Any:
+def _setting(default: Any, must_be: str, check: Callable[[Any], Any]) -> Any:
+    """A field whose values are *must_be*, or *check* raises ValueError, TypeError or KeyError."""
+    return field(default=default, metadata={"must_be": must_be, "check": check})
+
+
+def _number(default: float, least: float, unit: str) -> Any:
+    kind = type(default)
+
+    def check(value: Any) -> float:
         number = kind(value)
         is_rounded = isinstance(value, float) and number != value
         if isinstance(value, bool) or is_rounded or not math.isfinite(number) or number < least:
@@ -37,39 +47,29 @@ def _number(kind: type[int] | type[float], least: float, unit: str) -> Callable[
         return number
 
     name = "a whole number" if kind is int else "a number"
-    check.__doc__ = f"{name} of {unit}, {least} or more"
-    return check
+    return _setting(default, f"{name} of {unit}, {least} or more", check)
 
 
-def _flag(value: Any) -> bool:
-    """True or False"""
-    if isinstance(value, bool):
-        return value
-    return {"1": True, "true": True, "0": False, "false": False}[str(value).lower()]
+def _flag(default: bool) -> Any:
+    def check(value: Any) -> bool:
+        if isinstance(value, bool):
+            return value
+        return {"1": True, "true": True, "0": False, "false": False}[str(value).lower()]
+
+    return _setting(default, "True or False", check)
 
 
-def _rules(value: Any) -> Rules:
-    """a list of rules, or the path of a JSON or TOML file"""  # noqa: D403  (part of a sentence)
-    return Rules.load(value)
+_KEY = "a name of 1 to 200 characters, without { and }"
 
 
-def _key(value: Any) -> str:
-    """a name of 1 to 200 characters, without { and }"""  # noqa: D403  (part of a sentence)
+def _check_key(value: Any) -> str:
     # Braces mark the part of a key that a Redis Cluster chooses a node by.
     if not isinstance(value, str) or not 1 <= len(value) <= 200 or set(value) & set("{}"):
         raise ValueError
     return value
 
 
-def _idle(value: Any) -> Idle:
-    """one of 'finish' and 'wait'"""  # noqa: D403  (part of a sentence)
-    if value not in ("finish", "wait"):
-        raise ValueError
-    return value  # type: ignore[no-any-return]
-
-
-def _request_classes(value: Any) -> tuple[str, ...]:
-    """a list of request classes, or of their import paths"""  # noqa: D403  (part of a sentence)
+def _check_request_classes(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         value = [part.strip() for part in value.split(",") if part.strip()]
     elif not isinstance(value, list | tuple):
@@ -83,67 +83,47 @@ def _request_classes(value: Any) -> tuple[str, ...]:
     return tuple(paths)
 
 
-def _setting(default: Any, check: Callable[[Any], Any]) -> Any:
-    return field(default=default, metadata={"check": check})
-
-
 @dataclass(frozen=True, slots=True)
 class Config:
     """The settings ``ALTSCHED_...``, by their names in lower case without the prefix.
 
-    :ivar commit_interval: seconds between two commits, at most.
-    :ivar commit_every: changes (requests added or done) that make a commit due sooner.
-    :ivar commit_timeout: seconds of failing commits after which the spider is closed.
-    :ivar sync: whether each commit is also forced to the disk, against power cuts.
-    :ivar max_crashes: deaths of the process while a request is leased alone, with its response in
-        hand, that make it a dead letter.
-    :ivar memory_requests: pending requests of a stored queue that are kept in memory.
-    :ivar skip_started: whether a resumed unfinished job skips start requests that earlier runs
-        accepted; stock does not.
-    :ivar url_rules: which URLs mean the same page, without the spider's own rules.
-    :ivar trust_stock_seen: whether requests.seen of Scrapy's own filter is trusted even if its
-        scheduler did not end cleanly.
-    :ivar gc_freeze: whether garbage collections skip objects from before the crawl opened.
-    :ivar exit_code: whether the process's exit code says whether the job is finished.
-    :ivar shared: whether many workers share one frontier, on Redis or Valkey.
-    :ivar shared_key: the shared crawl's name on the server; ``None``: the spider's.
-    :ivar lease_timeout: seconds after which the leases of a worker that is no longer heard of go
-        to others.
-    :ivar shared_prefetch: requests that a worker holds leased at most before it needs them.
-    :ivar shared_idle: whether workers end when nothing is left, or wait for more.
-    :ivar shared_restart: whether a shared crawl that is finished starts again from nothing.
-    :ivar shared_request_classes: import paths of request classes that may be restored from the
-        server, besides Scrapy's own.
-    :ivar shared_pickle: whether requests on the server may be pickled.
-    :ivar shared_worker: the name of this worker; ``None``: host and job directory decide.
-    :ivar keeps_interval: whether *commit_interval* was set, and is kept to even if commits cost
-        less.
+    docs/settings.rst says what each of them does.  The last four follow from other settings:
+
+    :ivar keeps_interval: whether *commit_interval* was set, and counts even if commits cost less.
     :ivar order: which request is next, from Scrapy's own settings.
     :ivar patience: seconds for which a request that is leased alone may hold up all others: three
         times DOWNLOAD_TIMEOUT.
     :ivar redis: scrapy-redis's settings that are set, by name; only if the crawl is shared.
     """
 
-    commit_interval: float = _setting(1.0, _number(float, 0.01, "seconds"))
-    commit_every: int = _setting(2_000, _number(int, 1, "changes"))
-    commit_timeout: float = _setting(600.0, _number(float, 0, "seconds"))
-    sync: bool = _setting(False, _flag)
-    max_crashes: int = _setting(3, _number(int, 1, "crashes"))
-    memory_requests: int = _setting(100_000, _number(int, 1, "requests"))
-    skip_started: bool = _setting(True, _flag)
-    url_rules: Rules | None = field(default=None, metadata={"check": _rules})
-    trust_stock_seen: bool = _setting(False, _flag)
-    gc_freeze: bool = _setting(True, _flag)
-    exit_code: bool = _setting(False, _flag)
-    shared: bool = _setting(False, _flag)
-    shared_key: str | None = _setting(None, _key)
-    lease_timeout: float = _setting(60.0, _number(float, 1, "seconds"))
-    shared_prefetch: int = _setting(100, _number(int, 1, "requests"))
-    shared_idle: Idle = _setting("finish", _idle)  # noqa: RUF009  (a field)
-    shared_restart: bool = _setting(False, _flag)
-    shared_request_classes: tuple[str, ...] = _setting((), _request_classes)
-    shared_pickle: bool = _setting(False, _flag)
-    shared_worker: str | None = _setting(None, check_name)
+    commit_interval: float = _number(1.0, 0.01, "seconds")
+    commit_every: int = _number(2_000, 1, "changes")
+    commit_timeout: float = _number(600.0, 0, "seconds")
+    sync: bool = _flag(False)
+    max_crashes: int = _number(3, 1, "crashes")
+    memory_requests: int = _number(100_000, 1, "requests")
+    skip_started: bool = _flag(True)
+    url_rules: Rules | None = _setting(  # noqa: RUF009  (a field)
+        None, "a list of rules, or the path of a JSON or TOML file", Rules.load
+    )
+    trust_stock_seen: bool = _flag(False)
+    gc_freeze: bool = _flag(True)
+    exit_code: bool = _flag(False)
+    shared: bool = _flag(False)
+    shared_key: str | None = _setting(None, _KEY, _check_key)
+    lease_timeout: float = _number(60.0, 1, "seconds")
+    shared_prefetch: int = _number(100, 1, "requests")
+    shared_idle: Idle = _setting(  # noqa: RUF009  (a field)
+        "finish", "one of 'finish' and 'wait'", {"finish": "finish", "wait": "wait"}.__getitem__
+    )
+    shared_restart: bool = _flag(False)
+    shared_request_classes: tuple[str, ...] = _setting(
+        (), "a list of request classes, or of their import paths", _check_request_classes
+    )
+    shared_pickle: bool = _flag(False)
+    shared_worker: str | None = _setting(
+        None, "text of letters, digits, '.', '_' and '-'", check_name
+    )
     keeps_interval: bool = False
     order: Order = DEFAULT_ORDER
     patience: float = 540.0
@@ -163,20 +143,17 @@ class Config:
     def shared_options(self, spider_name: str) -> SharedOptions | None:
         """The part that a shared frontier needs; ``None``: the crawl is not shared.
 
-        :param spider_name: what the crawl is called unless a setting says otherwise.
-        :raises ConfigError: that name cannot be used for a crawl.
+        :raises ConfigError: the spider's name cannot be the crawl's, and no setting names it.
         """
         if not self.shared:
             return None
-        key = self.shared_key
-        if key is None:
-            try:
-                key = _key(spider_name)
-            except ValueError:
-                raise ConfigError(
-                    f"The spider's name {spider_name!r} cannot be the name of a shared crawl: set"
-                    f" {PREFIX}SHARED_KEY to {_key.__doc__}."
-                ) from None
+        try:
+            key = self.shared_key or _check_key(spider_name)
+        except ValueError:
+            raise ConfigError(
+                f"The spider's name {spider_name!r} cannot be the name of a shared crawl: set"
+                f" {PREFIX}SHARED_KEY to {_KEY}."
+            ) from None
         return SharedOptions(
             key=key,
             lease_timeout=self.lease_timeout,
@@ -187,10 +164,7 @@ class Config:
         )
 
     def rules_of(self, spider: Spider | type[Spider] | None) -> Rules:
-        """The rules for URLs: those of the setting, then those of a spider's ``url_rules``.
-
-        :raises ConfigError: one of the spider's rules is invalid.
-        """
+        """The rules for URLs: those of the setting, then those of a spider's ``url_rules``."""
         return (self.url_rules or Rules()).with_spider(spider)
 
     @classmethod
@@ -202,33 +176,29 @@ class Config:
         :param given: queue classes that override settings, by name of the setting.
         :raises ConfigError: a value is invalid, or a setting is unknown.
         """
-        checks = {
-            PREFIX + item.name.upper(): item for item in fields(cls) if "check" in item.metadata
-        }
+        known = {PREFIX + item.name.upper(): item for item in fields(cls) if item.metadata}
         for name in settings:
-            if str(name).startswith(PREFIX) and name not in checks:
-                near = difflib.get_close_matches(str(name).upper(), checks, 1, 0)[0]
+            if str(name).startswith(PREFIX) and name not in known:
+                near = difflib.get_close_matches(str(name).upper(), known, 1, 0)[0]
                 raise ConfigError(f"Unknown setting {name} (did you mean {near}?).")
         values: dict[str, Any] = {}
-        for name, item in checks.items():
-            value = settings.get(name)
-            if value is None:
+        for name, item in known.items():
+            if (value := settings.get(name)) is None:
                 continue
-            check = item.metadata["check"]
             try:
-                values[item.name] = check(value)
+                values[item.name] = item.metadata["check"](value)
             except ConfigError:
                 raise
             except (ValueError, TypeError, KeyError, OverflowError):
                 raise ConfigError(
-                    f"{name} = {value!r} cannot be used: it must be {check.__doc__}"
+                    f"{name} = {value!r} cannot be used: it must be {item.metadata['must_be']}"
                     f" (default: {item.default!r})."
                 ) from None
         values["keeps_interval"] = "commit_interval" in values
         if disk is not None:
             # A shared crawl is stored, whether this worker has a job directory or not.
-            stored = disk or bool(values.get("shared"))
-            values["order"] = _read_order(settings, given, disk=stored)
+            medium = "DISK" if disk or values.get("shared") else "MEMORY"
+            values["order"] = _read_order(settings, given, medium)
             values["patience"] = 3 * settings.getfloat("DOWNLOAD_TIMEOUT")
         if values.get("shared"):
             values["redis"] = read_redis(settings)
@@ -236,9 +206,8 @@ class Config:
 
 
 def read_redis(settings: BaseSettings, user: str = f"{PREFIX}SHARED") -> dict[str, Any]:
-    """scrapy-redis's settings that are set, by name, for a server.
+    """scrapy-redis's settings that are set, by name; *user*: what needs the server, for messages.
 
-    :param user: what needs the server, for messages.
     :raises ConfigError: one cannot be used, or a package is missing.
     """
     missing = [name for name in ("redis", "msgpack") if importlib.util.find_spec(name) is None]
@@ -258,55 +227,48 @@ def read_redis(settings: BaseSettings, user: str = f"{PREFIX}SHARED") -> dict[st
     return values
 
 
-def _read_order(settings: BaseSettings, given: dict[str, Any], *, disk: bool) -> Order:
-    medium = "DISK" if disk else "MEMORY"
-    policy = _read_policy(settings, given)
-    normal = _read_direction(f"SCHEDULER_{medium}_QUEUE", settings, given)
-    start = _read_direction(f"SCHEDULER_START_{medium}_QUEUE", settings, given)
-    if normal is None:
-        raise ConfigError(
-            f"SCHEDULER_{medium}_QUEUE is not set. Use one of {_queue_names(medium)}."
-        )
-    if policy == "slots" and settings.getint("CONCURRENT_REQUESTS_PER_IP"):
-        raise ConfigError(
-            "SCHEDULER_PRIORITY_QUEUE = 'scrapy.pqueues.DownloaderAwarePriorityQueue' does not"
-            " support CONCURRENT_REQUESTS_PER_IP. Set the latter to 0, or the former to"
-            " 'scrapy.pqueues.ScrapyPriorityQueue'."
-        )
-    return Order(policy, normal, start)
-
-
-def _read_policy(settings: BaseSettings, given: dict[str, Any]) -> Policy:
+def _read_order(settings: BaseSettings, given: dict[str, Any], medium: str) -> Order:
     name = "SCHEDULER_PRIORITY_QUEUE"
     value = given.get(name) or settings[name]
     queue_class = _load(name, value)
+    policy: Policy = "one"
     if queue_class is pqueues.DownloaderAwarePriorityQueue:
-        return "slots"
-    if queue_class is pqueues.ScrapyPriorityQueue:
-        return "one"
-    raise ConfigError(
-        f"{name} = {value!r} is not supported: scrapy_altsched has the order of"
-        " 'scrapy.pqueues.DownloaderAwarePriorityQueue' and of"
-        " 'scrapy.pqueues.ScrapyPriorityQueue'. Use one of them, or Scrapy's own SCHEDULER."
-    )
+        policy = "slots"
+        if settings.getint("CONCURRENT_REQUESTS_PER_IP"):
+            raise ConfigError(
+                f"{name} = 'scrapy.pqueues.DownloaderAwarePriorityQueue' does not support"
+                " CONCURRENT_REQUESTS_PER_IP. Set the latter to 0, or the former to"
+                " 'scrapy.pqueues.ScrapyPriorityQueue'."
+            )
+    elif queue_class is not pqueues.ScrapyPriorityQueue:
+        raise ConfigError(
+            f"{name} = {value!r} is not supported: scrapy_altsched has the order of"
+            " 'scrapy.pqueues.DownloaderAwarePriorityQueue' and of"
+            " 'scrapy.pqueues.ScrapyPriorityQueue'. Use one of them, or Scrapy's own SCHEDULER."
+        )
+    directions: list[Direction | None] = []
+    for name in (f"SCHEDULER_{medium}_QUEUE", f"SCHEDULER_START_{medium}_QUEUE"):
+        value = given.get(name) or settings[name]
+        queue_class = _load(name, value)
+        directions.append(_direction_of(queue_class))
+        if queue_class is not None and directions[-1] is None:
+            raise ConfigError(
+                f"{name} = {value!r} is not supported: scrapy_altsched keeps requests in its own"
+                f" store and takes only LIFO or FIFO from this setting. Use one of"
+                f" {_QUEUES[medium]}, or Scrapy's own SCHEDULER."
+            )
+    normal, start = directions
+    if normal is None:
+        raise ConfigError(f"SCHEDULER_{medium}_QUEUE is not set. Use one of {_QUEUES[medium]}.")
+    return Order(policy, normal, start)
 
 
-def _read_direction(name: str, settings: BaseSettings, given: dict[str, Any]) -> Direction | None:
-    value = given.get(name) or settings[name]
-    queue_class = _load(name, value)
-    if queue_class is None:
-        return None
+def _direction_of(queue_class: Any) -> Direction | None:
     if isinstance(queue_class, type) and queue_class in vars(squeues).values():
-        for kind in ("DiskQueue", "SQLiteQueue", "MemoryQueue"):
-            if issubclass(queue_class, getattr(queuelib_queue, "Lifo" + kind)):
-                return "lifo"
-            if issubclass(queue_class, getattr(queuelib_queue, "Fifo" + kind)):
-                return "fifo"
-    raise ConfigError(
-        f"{name} = {value!r} is not supported: scrapy_altsched keeps requests in its own"
-        f" store and takes only LIFO or FIFO from this setting. Use one of"
-        f" {_queue_names('MEMORY' if 'MEMORY' in name else 'DISK')}, or Scrapy's own SCHEDULER."
-    )
+        for base in queue_class.__mro__:  # queuelib derives some LIFO queues from FIFO ones
+            if base.__module__ == "queuelib.queue" and base.__name__.startswith(("Lifo", "Fifo")):
+                return "lifo" if base.__name__.startswith("Lifo") else "fifo"
+    return None
 
 
 def _load(name: str, value: Any) -> Any:
@@ -316,9 +278,3 @@ def _load(name: str, value: Any) -> Any:
         return load_object(value)
     except (ImportError, AttributeError, ValueError, TypeError, NameError) as error:
         raise ConfigError(f"{name} = {value!r} cannot be loaded: {error}.") from error
-
-
-def _queue_names(medium: str) -> str:
-    if medium == "MEMORY":
-        return "'scrapy.squeues.LifoMemoryQueue' and 'scrapy.squeues.FifoMemoryQueue'"
-    return "'scrapy.squeues.PickleLifoDiskQueue' and 'scrapy.squeues.PickleFifoDiskQueue'"

@@ -27,7 +27,7 @@ def name_worker(given: str | None, jobdir: str | os.PathLike[str] | None) -> str
 
 
 def check_name(value: object) -> str:
-    """text of letters, digits, '.', '_' and '-'"""  # noqa: D403  (part of a sentence)
+    """The name of a worker, which ``ALTSCHED_SHARED_WORKER`` gives; ValueError: it is none."""
     if not isinstance(value, str | int) or isinstance(value, bool):
         raise ValueError
     name = str(value)

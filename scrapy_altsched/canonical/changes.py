@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import fields
+from typing import Any, NamedTuple
 from urllib.parse import quote, unquote_plus, unquote_to_bytes, urlencode
 
 from w3lib.url import canonicalize_url, parse_qsl_to_bytes, parse_url, safe_url_string
@@ -22,18 +22,15 @@ from .rule import Rule
 
 _DEFAULT_PORTS = {"http": ":80", "https": ":443", "ftp": ":21"}
 _WWW = re.compile(r"(?:www[0-9]*\.)+(?=[^.]+\.)")
-_ESCAPES = re.compile("(?:%[0-9A-Fa-f]{2})+")
+#: Group 1: percent escapes; without it: all up to the next of them.
+_ESCAPES_AND_TEXT = re.compile("((?:%[0-9A-Fa-f]{2})+)|(?:(?!%[0-9A-Fa-f]{2}).)+", re.DOTALL)
 _FORM = "application/x-www-form-urlencoded"
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One change, by one key of one rule.
+class Step(NamedTuple):
+    """One change, by one key (*what*) of the rule with that index.
 
-    :ivar rule: index of the rule.
-    :ivar what: the key.
     :ivar before: the whole URL before it (or the body, for the keys of the body).
-    :ivar after: the same after it.
     """
 
     rule: int
@@ -43,20 +40,17 @@ class Step:
 
 
 class Canonicalizer:
-    """Applies some rules together to the URLs that they match.
-
-    :param rules: index and rule, in the order in which they apply.
-    """
+    """Applies some rules, with their indexes, together to the URLs that they match."""
 
     def __init__(self, rules: Sequence[tuple[int, Rule]]) -> None:
-        self.rules = tuple(index for index, _ in rules)
         self.headers = tuple(sorted({name for _, rule in rules for name in rule.count_headers}))
-        self._flags: dict[str, tuple[int, Any]] = {}
-        for index, rule in rules:
-            for name in _FLAGS:
-                value = getattr(rule, name)
-                if value is not None:
-                    self._flags[name] = (index, value)
+        #: Flag -> what the last rule with it says, and which that is.
+        self._flags: dict[str, tuple[int, Any]] = {
+            name: (index, getattr(rule, name))
+            for index, rule in rules
+            for name in _FLAGS
+            if getattr(rule, name) is not None
+        }
         self._path_params = _globs(rules, "ignore_path_params")
         self._segments = [(i, rule.remove_segments) for i, rule in rules if rule.remove_segments]
         keeping = [index for index, rule in rules if rule.keep_params is not None]
@@ -70,7 +64,7 @@ class Canonicalizer:
         """The canonical form of a URL, and the steps to it.
 
         :param canonical: the URL as w3lib writes it, with its fragment.
-        :param given: the URL as it was given, for the order of its query.
+        :param given: the same as it was given, for the order of its query.
         """
         walk = _Walk(canonical)
         self._change_host(walk)
@@ -84,15 +78,14 @@ class Canonicalizer:
         return walk.url(), walk.steps
 
     def _find_flag(self, name: str) -> int | None:
-        """The index of the rule that sets a flag, or ``None`` if it is not."""
+        """The index of the rule that sets a flag; ``None``: none does."""
         index, value = self._flags.get(name, (None, None))
         return index if value else None
 
     def _change_host(self, walk: _Walk) -> None:
         is_web = walk.scheme in {"http", "https"}
         scheme_rule = self._find_flag("ignore_scheme")
-        port_rule = self._find_flag("ignore_default_port")
-        if port_rule is not None:
+        if (port_rule := self._find_flag("ignore_default_port")) is not None:
             ports = {_DEFAULT_PORTS.get(walk.scheme)}
             if is_web and scheme_rule is not None:
                 ports = {":80", ":443"}  # else https://a:80 would not always have the same form
@@ -101,11 +94,9 @@ class Canonicalizer:
                 walk.set(port_rule, "ignore_default_port", netloc=name)
         if is_web and scheme_rule is not None:
             walk.set(scheme_rule, "ignore_scheme", scheme="https")
-        www_rule = self._find_flag("ignore_www")
-        if www_rule is not None:
+        if (www_rule := self._find_flag("ignore_www")) is not None:
             user, at, host = walk.netloc.rpartition("@")
-            www = _WWW.match(host)
-            if www is not None:
+            if www := _WWW.match(host):
                 walk.set(www_rule, "ignore_www", netloc=user + at + host[www.end() :])
 
     def _change_path(self, walk: _Walk) -> None:
@@ -113,19 +104,17 @@ class Canonicalizer:
             if ";" in walk.path:
                 path = "/".join(_remove_path_params(part, names) for part in walk.path.split("/"))
                 if path != walk.path:
-                    path = _canonicalize_path(walk.scheme, path)
+                    # As w3lib writes it: what was removed may have turned a segment into "..".
+                    path = split(canonicalize_url(f"{walk.scheme}://h{path}"))[2]
                     walk.set(index, "ignore_path_params", path=path)
         for index, positions in self._segments:
             segments = walk.path.split("/")[1:]
             gone = {at + len(segments) if at < 0 else at for at in positions}
-            kept = [segment for at, segment in enumerate(segments) if at not in gone]
-            path = "".join(f"/{segment}" for segment in kept)
+            path = "".join(f"/{part}" for at, part in enumerate(segments) if at not in gone)
             walk.set(index, "remove_segments", path=path or "/")
-        case_rule = self._find_flag("ignore_path_case")
-        if case_rule is not None:
+        if (case_rule := self._find_flag("ignore_path_case")) is not None:
             walk.set(case_rule, "ignore_path_case", path=_lower(walk.path))
-        slash_rule = self._find_flag("ignore_trailing_slash")
-        if slash_rule is not None:
+        if (slash_rule := self._find_flag("ignore_trailing_slash")) is not None:
             walk.set(slash_rule, "ignore_trailing_slash", path=walk.path.rstrip("/") or "/")
 
     def _change_query(self, walk: _Walk, given: str) -> None:
@@ -142,15 +131,10 @@ class Canonicalizer:
             walk.filter_query(index, "ignore_params", ignored, keeps=False)
 
     def apply_to_body(self, body: bytes, content_type: str) -> tuple[bytes, list[Step]]:
-        """The canonical form of a body, and the steps to it.
-
-        :param content_type: value of the request's header; "" if it has none.
-        """
+        """The canonical form of a body, and the steps to it."""
+        if (index := self._find_flag("ignore_body")) is not None:
+            return b"", [Step(index, "ignore_body", _text(body), "")]
         steps: list[Step] = []
-        index = self._find_flag("ignore_body")
-        if index is not None:
-            steps.append(Step(index, "ignore_body", _text(body), ""))
-            return b"", steps
         for index, names in self._body_fields:
             changed = _without_fields(body, content_type, names)
             if changed != body:
@@ -159,16 +143,8 @@ class Canonicalizer:
         return body, steps
 
 
-_FLAGS = (
-    "sort_query",
-    "keep_fragment",
-    "ignore_path_case",
-    "ignore_trailing_slash",
-    "ignore_www",
-    "ignore_scheme",
-    "ignore_default_port",
-    "ignore_body",
-)
+#: What of several rules the last one decides.
+_FLAGS = [item.name for item in fields(Rule) if item.default is None and item.name != "keep_params"]
 
 
 def find_marks(rule: Rule, netloc: str) -> set[str] | None:
@@ -176,12 +152,9 @@ def find_marks(rule: Rule, netloc: str) -> set[str] | None:
 
     ``None``: it may change any URL with that netloc.  Bodies do not count.
     """
+    anywhere = rule.remove_segments or rule.ignore_path_case or rule.ignore_trailing_slash
     if (
-        rule.remove_segments
-        or rule.ignore_path_case
-        or rule.ignore_trailing_slash
-        or rule.ignore_scheme
-        or rule.count_headers
+        (anywhere or rule.ignore_scheme or rule.count_headers)
         or (rule.ignore_www and "www" in netloc.lower())
         or (rule.ignore_default_port and ":" in netloc)
     ):
@@ -207,9 +180,9 @@ class _Walk:
 
     def filter_query(self, rule: int, what: str, names: Globs, *, keeps: bool) -> None:
         """Keep only the fields of the query that have one of these names, or else all others."""
-        fields = self.query.split("&") if self.query else []
-        kept = [item for item in fields if (_decode_name(item) in names) is keeps]
-        if len(kept) < len(fields):
+        given = self.query.split("&") if self.query else []
+        kept = [item for item in given if (_decode_name(item) in names) is keeps]
+        if len(kept) < len(given):
             self.set(rule, what, query="&".join(kept))
 
     def set(self, rule: int, what: str, **parts: str) -> None:
@@ -227,18 +200,11 @@ def _globs(rules: Iterable[tuple[int, Rule]], key: str) -> list[tuple[int, Globs
 
 
 def _decode_name(field: str) -> str:
-    """The decoded name of a field of a query."""
     name = field.partition("=")[0]
     return unquote_plus(name) if "%" in name or "+" in name else name
 
 
-def _canonicalize_path(scheme: str, path: str) -> str:
-    """A path as w3lib writes it: what was removed may have turned a segment into ``..``."""
-    return split(canonicalize_url(f"{scheme}://h{path}"))[2]
-
-
 def _remove_path_params(segment: str, names: Globs) -> str:
-    """A segment of a path without those of its parameters."""
     name, *params = segment.split(";")
     kept = [param for param in params if _decode_name(param.replace("+", "%2B")) not in names]
     return ";".join([name, *kept])
@@ -248,18 +214,16 @@ def _lower(path: str) -> str:
     """A path in lower case, but for the letters of percent escapes; what they encode is lowered."""
 
     def lower(found: re.Match[str]) -> str:
-        escaped = found.group()
+        escaped = found[1]
+        if not escaped:
+            return found[0].lower()
         try:
             text = unquote_to_bytes(escaped).decode()
         except UnicodeDecodeError:
             return escaped.upper()
         return escaped.upper() if text.isascii() else quote(text.lower(), safe="")
 
-    parts, end = [], 0
-    for found in _ESCAPES.finditer(path):
-        parts += [path[end : found.start()].lower(), lower(found)]
-        end = found.end()
-    return "".join([*parts, path[end:].lower()])
+    return _ESCAPES_AND_TEXT.sub(lower, path)
 
 
 def _text(body: bytes) -> str:
@@ -270,14 +234,11 @@ def _without_fields(body: bytes, content_type: str, names: Globs) -> bytes:
     """A JSON or form body as data, without those fields; any other body as it is."""
     kind = content_type.partition(";")[0].strip().lower()
     if kind == _FORM:
-        fields = parse_qsl_to_bytes(body.decode("latin-1"), True)
-        kept = [item for item in fields if item[0].decode("utf-8", "replace") not in names]
+        given = parse_qsl_to_bytes(body.decode("latin-1"), True)
+        kept = [item for item in given if item[0].decode("utf-8", "replace") not in names]
         return urlencode(sorted(kept)).encode()
-    if (
-        kind == "application/json"
-        or kind.endswith("+json")
-        or (not kind and body.lstrip()[:1] in (b"{", b"["))
-    ):
+    looks_like_json = not kind and body.lstrip()[:1] in (b"{", b"[")
+    if kind == "application/json" or kind.endswith("+json") or looks_like_json:
         try:
             data = json.loads(body)
             _remove(data, "", names.__contains__)

@@ -24,9 +24,8 @@ def is_foreign(data: Mapping[str, Any]) -> bool:
 
 
 def read_foreign(data: Mapping[str, Any], place: str) -> Rule:
-    """Translate one of their rules.
+    """Translate one of their rules; *place*: where it is, for messages.
 
-    :param place: where it is, for messages.
     :raises ConfigError: it has an unknown processor, argument or key.
     """
     for key in data:
@@ -42,28 +41,24 @@ def read_foreign(data: Mapping[str, Any], place: str) -> Rule:
         raise ConfigError(f"{place}: urlPattern = {pattern!r} must hold include and exclude.")
     for key in pattern:
         if key not in {"include", "exclude"}:
-            raise ConfigError(
-                f"{place}: unknown key {key!r} of urlPattern"
-                f" ({suggest(key, ('include', 'exclude'))})."
-            )
+            near = suggest(key, ("include", "exclude"))
+            raise ConfigError(f"{place}: unknown key {key!r} of urlPattern ({near}).")
     if not isinstance(processor, str) or processor not in PROCESSORS:
-        raise ConfigError(
-            f"{place}: unknown processor {processor!r} ({suggest(processor, PROCESSORS)})."
-        )
+        near = suggest(processor, PROCESSORS)
+        raise ConfigError(f"{place}: unknown processor {processor!r} ({near}).")
     arguments = data.get("args") or ()
     try:
-        if isinstance(arguments, str) or not isinstance(arguments, (list, tuple)):
+        if not isinstance(arguments, (list, tuple)):
             raise ValueError("must be a list")
         effect = PROCESSORS[processor](tuple(arguments))
     except ValueError as error:
         raise ConfigError(f"{place}: args = {arguments!r} cannot be used: {error}.") from None
     include = [item for item in pattern.get("include") or () if item]
-    exclude = list(pattern.get("exclude") or ())
-    # Those without a pattern apply only if none with a pattern matches.
     given = {
         "include": include,
-        "exclude": exclude,
+        "exclude": list(pattern.get("exclude") or ()),
         "order": data["order"],
+        # Those without a pattern apply only if none with a pattern matches.
         "fallback": not include,
     }
     return Rule.from_dict(given, place, effect)
@@ -79,9 +74,9 @@ def _parameters(arguments: tuple[Any, ...]) -> tuple[str, ...]:
 
 def _subpath_removal(arguments: tuple[Any, ...]) -> dict[str, Any]:
     for position in arguments:
-        if not isinstance(position, int) or isinstance(position, bool):
+        if type(position) is not int:
             raise ValueError(f"{position!r} is not a whole number")
-    # It knows no others.
+    # It knows no negative ones.
     return {"remove_segments": tuple(position for position in arguments if position >= 0)}
 
 

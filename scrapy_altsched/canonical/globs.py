@@ -26,31 +26,28 @@ def escape_glob(name: str) -> str:
 
 
 def _to_regex(glob: str) -> str:
-    parts, is_open, position = [], False, 0
-    while position < len(glob):
-        char = glob[position]
-        if char == "\\":
-            position += 1
-            if glob[position : position + 1] not in tuple(_SPECIAL):
+    parts, is_open = [], False
+    for found in re.finditer(r"\\(.?)|.", glob, re.DOTALL):
+        char = found[0]
+        if char[0] == "\\":
+            if not found[1] or found[1] not in _SPECIAL:
                 raise ValueError(
                     f"{glob!r} has a backslash before none of the characters {_SPECIAL}"
                 )
-            parts.append(re.escape(glob[position]))
-        elif char in "[]":
+            parts.append(re.escape(found[1]))
+            continue
+        if char in "[]":
             if is_open == (char == "["):
                 raise ValueError(
                     f"{glob!r} has an unmatched bracket: write \\{char} for a literal one"
                 )
             is_open = char == "["
-            if is_open and re.match(r"\[(?:[!^]|\w-\w)", glob[position:]):
+            if is_open and re.match(r"\[(?:[!^]|\w-\w)", glob[found.start() :]):
                 raise ValueError(
                     f"{glob!r} looks like a set of characters, but brackets are literal:"
                     " list the names, or use * or ?"
                 )
-            parts.append(re.escape(char))
-        else:
-            parts.append({"*": ".*", "?": "."}.get(char) or re.escape(char))
-        position += 1
+        parts.append({"*": ".*", "?": "."}.get(char) or re.escape(char))
     if is_open:
         raise ValueError(f"{glob!r} has an unmatched bracket: write \\[ for a literal one")
     return "".join(parts)
@@ -66,8 +63,7 @@ class Globs:
         self._memo: dict[str, bool] = {}
 
     def __contains__(self, name: str) -> bool:
-        found = self._memo.get(name)
-        if found is None:
+        if (found := self._memo.get(name)) is None:
             if len(self._memo) >= _MEMO_LIMIT:
                 self._memo.clear()
             found = self._memo[name] = self._match(name) is not None

@@ -13,6 +13,8 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import product
+from typing import TypeAlias
 from urllib.parse import parse_qs, quote
 
 from url_matcher import Patterns, patterns
@@ -37,7 +39,7 @@ def split(url: str) -> tuple[str, str, str, str, str]:
     return scheme, netloc, slash + path, query, fragment
 
 
-def join(scheme: str, netloc: str, path: str, query: str = "", fragment: str = "") -> str:
+def join(scheme: str, netloc: str, path: str, query: str, fragment: str) -> str:
     """The reverse of :func:`split`."""
     url = f"{scheme}://{netloc}{path}"
     if query:
@@ -47,10 +49,7 @@ def join(scheme: str, netloc: str, path: str, query: str = "", fragment: str = "
 
 @lru_cache(10_000)  # each is needed twice, by the check and by the index
 def compile_patterns(include: tuple[str, ...], exclude: tuple[str, ...]) -> PatternsMatcher:
-    """A matcher for canonical URLs.
-
-    :raises ValueError: a pattern is invalid, or all of them together never match.
-    """
+    """A matcher for canonical URLs; ValueError: a pattern is invalid, or none ever matches."""
     included = [_normalize(pattern, "include") for pattern in include]
     excluded = [_normalize(pattern, "exclude") for pattern in exclude]
     with _without_network():
@@ -96,25 +95,26 @@ def _normalize(pattern: str, key: str) -> str:
             warnings.simplefilter("error")
             parsed = patterns.pattern_parse(re.sub(r"\{\w*\}", "*", pattern.strip()))
             scheme, netloc, path, query, fragment = parsed
+            why = ""
             if netloc:
                 netloc = split(canonicalize_url(f"http://{netloc}/"))[1]
             elif key == "include":
-                raise ValueError(f"{bad} has no host: write it as example.com/path")
+                why = "has no host: write it as example.com/path"
             elif scheme:
-                raise ValueError(f"{bad} has a scheme, but no host")
+                why = "has a scheme, but no host"
             if scheme and scheme not in _SCHEMES:
-                raise ValueError(
-                    f"{bad} has none of the schemes {', '.join(_SCHEMES)}: leave it out for any"
-                )
-            if netloc in {"http", "https"}:
-                raise ValueError(f"{bad} has no host: a scheme is followed by ://")
-            if "*" in netloc:
-                raise ValueError(
-                    f"{bad} has a wildcard in its host, which is not supported: example.com also"
+                why = f"has none of the schemes {', '.join(_SCHEMES)}: leave it out for any"
+            elif netloc in {"http", "https"}:
+                why = "has no host: a scheme is followed by ://"
+            elif "*" in netloc:
+                why = (
+                    "has a wildcard in its host, which is not supported: example.com also"
                     " matches all its subdomains if nothing follows it"
                 )
-            if netloc and not _HOST(netloc):
-                raise ValueError(f"{bad} never matches: {netloc!r} is not a host")
+            elif netloc and not _HOST(netloc):
+                why = f"never matches: {netloc!r} is not a host"
+            if why:
+                raise ValueError(f"{bad} {why}")
             path = _canonicalize_part(path, "http://h{}", path)
             fragment = _canonicalize_part(fragment, "http://h/#{}", "")
     except (ValueError, Warning) as error:
@@ -123,11 +123,7 @@ def _normalize(pattern: str, key: str) -> str:
         raise ValueError(f"{bad} cannot be read: {error}") from None
     if any("*" in name for name in parse_qs(query, keep_blank_values=True)):
         raise ValueError(f"{bad} has a wildcard in the name of a parameter: only values have them")
-    text = f"{scheme}://{netloc}" if scheme else netloc
-    text += path
-    if query:
-        text += f"?{query}"
-    return f"{text}#{fragment}" if fragment else text
+    return join(scheme, netloc, path, query, fragment).removeprefix("://")
 
 
 def _canonicalize_part(text: str, template: str, default: str) -> str:
@@ -147,22 +143,19 @@ def _make_examples(pattern: str) -> Iterator[str]:
         f"{quote(name)}={quote(values[0].replace('*', ''))}"
         for name, values in parse_qs(query, keep_blank_values=True).items()
     )
-    for more in ("", "zq", "7", "/zq7/"):
-        for given_scheme in [scheme] if scheme else ["https", "http"]:
-            for host in hosts:
-                for given_query in (needed, f"{needed}&zq=7"):
-                    for given_fragment in (_fill_in(fragment, ""), _fill_in(fragment, "zq")):
-                        url = join(
-                            given_scheme,
-                            host,
-                            _fill_in(path or "/", more),
-                            given_query,
-                            given_fragment,
-                        )
-                        try:
-                            yield canonicalize_url(url, keep_fragments=True)
-                        except ValueError:
-                            continue
+    for more, given_scheme, host, given_query, end in product(
+        ("", "zq", "7", "/zq7/"),
+        [scheme] if scheme else ["https", "http"],
+        hosts,
+        (needed, f"{needed}&zq=7"),
+        ("", "zq"),
+    ):
+        given_path = _fill_in(path or "/", more)
+        url = join(given_scheme, host, given_path, given_query, _fill_in(fragment, end))
+        try:
+            yield canonicalize_url(url, keep_fragments=True)
+        except ValueError:
+            continue
 
 
 def _fill_in(pattern: str, more: str) -> str:
@@ -172,82 +165,59 @@ def _fill_in(pattern: str, more: str) -> str:
     return pattern.replace("*", more) + more
 
 
-class _Host:
-    """The patterns of one host, by the characters that their paths begin with."""
-
-    def __init__(self) -> None:
-        self._by_beginning: dict[str, set[int]] = {}
-        self._lengths: list[int] = []
-
-    def add(self, beginning: str, number: int) -> None:
-        self._by_beginning.setdefault(beginning, set()).add(number)
-        self._lengths = sorted({len(known) for known in self._by_beginning})
-
-    def numbers(self) -> set[int]:
-        """The numbers of all its patterns."""
-        return set().union(*self._by_beginning.values())
-
-    def candidates(self, path: str) -> Iterator[set[int]]:
-        """The numbers of the patterns that a path, in lower case, may match."""
-        for length in self._lengths:
-            found = self._by_beginning.get(path[:length])
-            if found is not None:
-                yield found
+#: The patterns of a host: length of what their paths begin with -> that -> their numbers.
+_Host: TypeAlias = dict[int, dict[str, set[int]]]
 
 
 class Index:
-    """All patterns; finds those that may match a URL in one look-up.
-
-    :param matchers: one for each rule; they are numbered by position.
-    """
+    """All patterns, numbered by rule; finds those that may match a URL in one look-up."""
 
     def __init__(self, matchers: Sequence[PatternsMatcher]) -> None:
         self._matchers = matchers
-        self._everywhere: list[int] = []
+        self._everywhere: set[int] = set()
         self._hosts: dict[str, _Host] = {}
-        #: By netloc, as it is written in a URL; bounded, and emptied together.
-        self._concerned: dict[str, bool] = {}
-        self._hosts_of: dict[str, tuple[_Host, ...]] = {}
+        #: By netloc, as it is written in a URL; ``None``: no pattern may match such a URL.
+        self._hosts_of: dict[str, list[_Host] | None] = {}
         for number, matcher in enumerate(matchers):
             if not matcher.patterns.include:
-                self._everywhere.append(number)
+                self._everywhere.add(number)
             for pattern in matcher.patterns.include:
                 _, netloc, path, _, _ = patterns.pattern_parse(pattern)
-                host = self._hosts.setdefault(_PORT.sub("", netloc), _Host())
                 beginning, star, _ = path.partition("*")
-                host.add((beginning if star else beginning.removesuffix("|")).lower(), number)
+                beginning = (beginning if star else beginning.removesuffix("|")).lower()
+                host = self._hosts.setdefault(_PORT.sub("", netloc), {})
+                host.setdefault(len(beginning), {}).setdefault(beginning, set()).add(number)
 
     def concern(self, netloc: str) -> bool:
         """Whether a URL with this netloc may be matched."""
         try:
-            return self._concerned[netloc]
+            return self._hosts_of[netloc] is not None
         except KeyError:
-            return self._look_up(netloc)
+            return self._look_up(netloc) is not None
 
-    def candidates(self, netloc: str) -> set[int]:
-        """The numbers of the matchers that may match a URL with this netloc."""
+    def candidates(self, netloc: str, path: str | None = None) -> set[int]:
+        """Numbers of matchers that may match a URL with this netloc; *path*: in lower case."""
         if not self.concern(netloc):
             return set()
-        return set(self._everywhere).union(*(host.numbers() for host in self._hosts_of[netloc]))
+        numbers = set(self._everywhere)
+        for host in self._hosts_of[netloc] or ():
+            for length, by_beginning in host.items():
+                if path is None:
+                    numbers.update(*by_beginning.values())
+                else:
+                    numbers |= by_beginning.get(path[:length], frozenset())
+        return numbers
 
     def together(self) -> Iterator[set[int]]:
         """The numbers of matchers that may match one URL: for each host, and for all others."""
-        yield set(self._everywhere)
-        for host in self._hosts:
-            yield self.candidates(host)
+        yield self._everywhere
+        yield from map(self.candidates, self._hosts)
 
     def match(self, url: str) -> list[int]:
         """The numbers of the matchers that match a canonical URL, ascending."""
         scheme, netloc, path, query, fragment = split(url)
         # Otherwise there is no host, and the :// is part of something else.
-        if not _SCHEME(scheme) or not self.concern(netloc):
-            return []
-        numbers = set(self._everywhere)
-        hosts = self._hosts_of[netloc]
-        if hosts:
-            path_in_lower_case = path.lower()
-            for host in hosts:
-                numbers.update(*host.candidates(path_in_lower_case))
+        numbers = self.candidates(netloc, path.lower()) if _SCHEME(scheme) else ()
         if "@" in netloc:
             url = join(scheme, netloc.rpartition("@")[2], path, query, fragment)
         try:
@@ -255,7 +225,7 @@ class Index:
         except ValueError:  # a URL that w3lib accepts, but the standard library does not
             return []
 
-    def _look_up(self, netloc: str) -> bool:
+    def _look_up(self, netloc: str) -> list[_Host] | None:
         host = netloc.rpartition("@")[2].lower()
         if not _PLAIN_NETLOC(host):
             try:
@@ -267,9 +237,8 @@ class Index:
             if name in self._hosts:
                 found.append(self._hosts[name])
             name = name.partition(".")[2]
-        if len(self._concerned) >= _MEMO_LIMIT:
-            self._concerned.clear()
+        if len(self._hosts_of) >= _MEMO_LIMIT:
             self._hosts_of.clear()
-        self._hosts_of[netloc] = tuple(found)
-        self._concerned[netloc] = bool(host) and bool(found or self._everywhere)
-        return self._concerned[netloc]
+        is_concerned = bool(host) and bool(found or self._everywhere)
+        self._hosts_of[netloc] = found if is_concerned else None
+        return self._hosts_of[netloc]

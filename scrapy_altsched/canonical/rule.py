@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
@@ -13,112 +14,100 @@ from typing import Any, Literal
 from ..errors import ConfigError
 from .globs import check_glob
 from .patterns import compile_patterns
-from .toml import tomllib
 
-#: What `order` is if a rule does not say.
-DEFAULT_ORDER = 500
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
+read_toml = tomllib.loads
 
-def _check_list(value: Any, kind: type, what: str) -> tuple[Any, ...]:
-    """One or several of a kind, each once, as a tuple; ValueError if it is something else."""
-    items = [value] if isinstance(value, kind) else value
-    if isinstance(items, (str, bytes, Mapping)) or not isinstance(items, Iterable):
-        raise ValueError(f"must be {what}")
-    items = sorted(items, key=repr) if isinstance(items, (set, frozenset)) else list(items)
-    for item in items:
-        if not isinstance(item, kind) or isinstance(item, bool):
-            raise ValueError(f"must be {what}, and {item!r} is not")
-    return tuple(dict.fromkeys(items))
+#: A value of a key -> what the rule has of it; ValueError, with the reason: it cannot be used.
+_Check = Callable[[Any], Any]
 
 
-def _check_not_empty(items: tuple[Any, ...]) -> tuple[Any, ...]:
-    if not items:
-        raise ValueError("is an empty list, which does nothing: leave the key out")
-    return items
-
-
-def _check_patterns(value: Any) -> tuple[str, ...]:
-    return _check_list(value, str, "a pattern or a list of patterns")
-
-
-def _check_field_names(value: Any) -> tuple[str, ...]:
-    names = _check_not_empty(_check_list(value, str, "a name or a list of names"))
-    for name in names:
-        check_glob(name)
-    return names
-
-
-def _check_names(value: Any) -> tuple[str, ...]:
-    names = _check_list(value, str, "a name or a list of names")
-    for name in names:
-        check_glob(name)
-        if "=" in name or "&" in name:
-            raise ValueError(f"{name!r} is not the name of a parameter: leave out '=' and '&'")
-        if re.search(r"%[0-9A-Fa-f]{2}", name):
-            raise ValueError(f"{name!r} is encoded: names are compared decoded, write it so")
-    return names
-
-
-def _check_param_names(value: Any) -> tuple[str, ...]:
-    return _check_not_empty(_check_names(value))
-
-
-def _check_path_params(value: Any) -> tuple[str, ...]:
-    if value is True:
-        return ("*",)
-    return _check_not_empty(_check_names(value))
-
-
-def _check_positions(value: Any) -> tuple[int, ...]:
-    return tuple(
-        sorted(_check_not_empty(_check_list(value, int, "a whole number or a list of them")))
-    )
-
-
-def _check_headers(value: Any) -> tuple[str, ...]:
-    names = _check_not_empty(_check_list(value, str, "the name of a header or a list of names"))
-    for name in names:
-        # RFC 9110, section 5.6.2: a token.
-        if re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) is None:
-            raise ValueError(f"{name!r} is not the name of a header")
-    return tuple(dict.fromkeys(sorted(name.lower() for name in names)))
-
-
-def _check_flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("must be true or false")
-    return value
-
-
-def _check_fragment(value: Any) -> bool | Literal["hashbang"]:
-    if isinstance(value, bool):
+def _only(is_one: Callable[[Any], bool], what: str) -> _Check:
+    def check(value: Any) -> Any:
+        if not is_one(value):
+            raise ValueError(f"must be {what}")
         return value
-    if value == "hashbang":
-        return "hashbang"
-    raise ValueError("must be true, false or 'hashbang'")
+
+    return check
 
 
-def _check_order(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ValueError("must be a whole number")
-    return value
+def _some(
+    kind: type,
+    what: str,
+    check_item: Callable[[Any], object] = bool,
+    *,
+    make: Callable[[Iterable[Any]], Iterable[Any]] = dict.fromkeys,
+    may_be_none: bool = False,
+) -> _Check:
+    """One or several of a *kind*, each once, as a tuple that *make* may still change."""
+
+    def check(value: Any) -> tuple[Any, ...]:
+        items = [value] if isinstance(value, kind) else value
+        if isinstance(items, (str, bytes, Mapping)) or not isinstance(items, Iterable):
+            raise ValueError(f"must be {what}")
+        items = sorted(items, key=repr) if isinstance(items, (set, frozenset)) else list(items)
+        for item in items:
+            if not isinstance(item, kind) or isinstance(item, bool):
+                raise ValueError(f"must be {what}, and {item!r} is not")
+            check_item(item)
+        if not items and not may_be_none:
+            raise ValueError("is an empty list, which does nothing: leave the key out")
+        return tuple(make(items))
+
+    return check
 
 
-def _check_text(value: Any) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError("must be a string")
-    return value
+def _check_param(name: str) -> None:
+    check_glob(name)
+    if "=" in name or "&" in name:
+        raise ValueError(f"{name!r} is not the name of a parameter: leave out '=' and '&'")
+    if re.search(r"%[0-9A-Fa-f]{2}", name):
+        raise ValueError(f"{name!r} is encoded: names are compared decoded, write it so")
 
 
-def _check_preset(value: Any) -> tuple[str, ...]:
-    names = _check_not_empty(_check_list(value, str, "the name of a preset or a list of names"))
-    for name in names:
-        if name not in presets():
-            raise ValueError(f"{name!r} is not a preset ({suggest(name, presets())})")
-    return names
+def _check_header(name: str) -> None:
+    # RFC 9110, section 5.6.2: a token.
+    if re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) is None:
+        raise ValueError(f"{name!r} is not the name of a header")
 
 
-def _key(default: Any, check: Callable[[Any], Any], *, acts: bool = True) -> Any:
+def _check_preset(name: str) -> None:
+    if name not in presets():
+        raise ValueError(f"{name!r} is not a preset ({suggest(name, presets())})")
+
+
+_NAMES = "a name or a list of names"
+_patterns = _some(str, "a pattern or a list of patterns", may_be_none=True)
+_params = _some(str, _NAMES, _check_param)
+_kept = _some(str, _NAMES, _check_param, may_be_none=True)
+_fields = _some(str, _NAMES, check_glob)
+_headers = _some(
+    str,
+    "the name of a header or a list of names",
+    _check_header,
+    make=lambda names: sorted({name.lower() for name in names}),
+)
+_presets = _some(str, "the name of a preset or a list of names", _check_preset)
+_positions = _some(
+    int, "a whole number or a list of them", make=lambda items: sorted(dict.fromkeys(items))
+)
+_flag = _only(lambda value: isinstance(value, bool), "true or false")
+_fragment = _only(
+    lambda value: isinstance(value, bool) or value == "hashbang", "true, false or 'hashbang'"
+)
+_order = _only(lambda value: type(value) is int, "a whole number")
+_text = _only(lambda value: isinstance(value, str) and bool(value.strip()), "a string")
+
+
+def _path_params(value: Any) -> Any:
+    return ("*",) if value is True else _params(value)
+
+
+def _key(default: Any, check: _Check, *, acts: bool = True) -> Any:
     return field(default=default, metadata={"check": check, "acts": acts})
 
 
@@ -126,42 +115,37 @@ def _key(default: Any, check: Callable[[Any], Any], *, acts: bool = True) -> Any
 class Rule:
     """What applies to the URLs that some patterns match; see docs/fingerprints.rst for each key.
 
-    A flag of ``None`` leaves the decision to other rules; so does an empty tuple.
-
-    :ivar ignore_params: globs; ``keep_params`` likewise, where ``()`` keeps none.
-    :ivar keep_fragment: "hashbang" keeps those that begin with ``!``.
-    :ivar remove_segments: positions, from 0; negative ones count from the end.
-    :ivar count_headers: names, in lower case.
+    A flag of ``None`` leaves the decision to other rules; so does an empty tuple, but for
+    *keep_params*, where it keeps none.
     """
 
-    include: tuple[str, ...] = _key((), _check_patterns, acts=False)
-    exclude: tuple[str, ...] = _key((), _check_patterns, acts=False)
-    order: int = _key(DEFAULT_ORDER, _check_order, acts=False)
-    name: str = _key("", _check_text, acts=False)
-    fallback: bool = _key(False, _check_flag, acts=False)
-    preset: tuple[str, ...] = _key((), _check_preset)
-    ignore_params: tuple[str, ...] = _key((), _check_param_names)
-    keep_params: tuple[str, ...] | None = _key(None, _check_names)
-    sort_query: bool | None = _key(None, _check_flag)
-    keep_fragment: bool | Literal["hashbang"] | None = _key(None, _check_fragment)
-    ignore_path_params: tuple[str, ...] = _key((), _check_path_params)
-    remove_segments: tuple[int, ...] = _key((), _check_positions)
-    ignore_path_case: bool | None = _key(None, _check_flag)
-    ignore_trailing_slash: bool | None = _key(None, _check_flag)
-    ignore_www: bool | None = _key(None, _check_flag)
-    ignore_scheme: bool | None = _key(None, _check_flag)
-    ignore_default_port: bool | None = _key(None, _check_flag)
-    ignore_body: bool | None = _key(None, _check_flag)
-    ignore_body_fields: tuple[str, ...] = _key((), _check_field_names)
-    count_headers: tuple[str, ...] = _key((), _check_headers)
+    include: tuple[str, ...] = _key((), _patterns, acts=False)
+    exclude: tuple[str, ...] = _key((), _patterns, acts=False)
+    order: int = _key(500, _order, acts=False)
+    name: str = _key("", _text, acts=False)
+    fallback: bool = _key(False, _flag, acts=False)
+    preset: tuple[str, ...] = _key((), _presets)
+    ignore_params: tuple[str, ...] = _key((), _params)
+    keep_params: tuple[str, ...] | None = _key(None, _kept)
+    sort_query: bool | None = _key(None, _flag)
+    keep_fragment: bool | Literal["hashbang"] | None = _key(None, _fragment)
+    ignore_path_params: tuple[str, ...] = _key((), _path_params)
+    remove_segments: tuple[int, ...] = _key((), _positions)
+    ignore_path_case: bool | None = _key(None, _flag)
+    ignore_trailing_slash: bool | None = _key(None, _flag)
+    ignore_www: bool | None = _key(None, _flag)
+    ignore_scheme: bool | None = _key(None, _flag)
+    ignore_default_port: bool | None = _key(None, _flag)
+    ignore_body: bool | None = _key(None, _flag)
+    ignore_body_fields: tuple[str, ...] = _key((), _fields)
+    count_headers: tuple[str, ...] = _key((), _headers)
 
     @classmethod
     def from_dict(
         cls, data: Mapping[str, Any], place: str, effect: Mapping[str, Any] | None = None
     ) -> Rule:
-        """Check a rule.
+        """Check a rule; *place*: where it is, for messages.
 
-        :param place: where it is, for messages.
         :param effect: fields with what the rule does, if *data* does not say that; they were
             checked, and may be empty.
         :raises ConfigError: it is invalid.
@@ -199,7 +183,7 @@ class Rule:
         return rule
 
 
-KEYS: dict[str, Callable[[Any], Any]] = {item.name: item.metadata["check"] for item in fields(Rule)}
+KEYS: dict[str, _Check] = {item.name: item.metadata["check"] for item in fields(Rule)}
 _ACTIONS = {item.name for item in fields(Rule) if item.metadata["acts"]}
 
 
@@ -215,5 +199,5 @@ def presets() -> dict[str, dict[str, tuple[str, ...]]]:
     text = files(__package__).joinpath("presets.toml").read_text(encoding="utf-8")
     return {
         name: {key: tuple(names) for key, names in preset.items() if key != "about"}
-        for name, preset in tomllib.loads(text).items()
+        for name, preset in read_toml(text).items()
     }

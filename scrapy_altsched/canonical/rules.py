@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from typing import NamedTuple
 
 from w3lib.url import canonicalize_url
 
@@ -14,23 +15,20 @@ from .patterns import Index, compile_patterns
 from .rule import Rule
 from .sources import Source, read_rules
 
-#: Part of the digest: a new number means that the same rules have another effect now.
-VERSION = 1
-#: The same where several rules say what is kept: with the number before, they kept only what all of
-#: them named, and fingerprints that were made so must not be mixed with others.
-VERSION_OF_SEVERAL_KEPT = 2
+#: Part of the digest: a new number means that the same rules have another effect now.  The second
+#: is for several rules that say what is kept: with the first one, they kept only what all of them
+#: named, and fingerprints that were made so must not be mixed with others.
+_VERSION, _VERSION_OF_SEVERAL_KEPT = 1, 2
 _MEMO_LIMIT = 10_000  # sets of rules that match together; hosts
 
 
-@dataclass(frozen=True, slots=True)
-class Canonical:
+class Canonical(NamedTuple):
     """What requests are compared by.
 
     :ivar url: if no rule matches, as :func:`w3lib.url.canonicalize_url` writes it; unchanged if
         that cannot parse it.
     :ivar body: the part of the body that counts.
     :ivar headers: names of the headers that count, in lower case, sorted.
-    :ivar steps: which rule changed what, in the order in which it was done.
     :ivar rules: indexes of the rules that matched, in the order in which they apply.
     """
 
@@ -41,13 +39,8 @@ class Canonical:
     rules: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """A rule among the others.
-
-    :ivar label: what to call it.
-    :ivar source: number of the source that it is from.
-    """
+class _Entry(NamedTuple):
+    """A rule, what to call it, and the number of the source that it is from."""
 
     rule: Rule
     label: str
@@ -57,8 +50,7 @@ class _Entry:
 class Rules:
     """All rules of a crawl; immutable.
 
-    :ivar digest: a hash of what they mean: of their order and effects, not of their names and
-        places; "" without rules.
+    :ivar digest: a hash of their order and effects, not of their names and places; "" without any.
     """
 
     __slots__ = ("_changes", "_entries", "_index", "_marks", "_rank", "concern", "digest")
@@ -75,7 +67,7 @@ class Rules:
         self._rank = {index: rank for rank, index in enumerate(in_order)}
         #: Indexes of rules that match together -> what they change.
         self._changes: dict[tuple[int, ...], Canonicalizer] = {}
-        version = VERSION_OF_SEVERAL_KEPT if self._may_keep_together() else VERSION
+        version = _VERSION_OF_SEVERAL_KEPT if self._may_keep_together() else _VERSION
         self.digest = _digest([entries[index] for index in in_order], version)
 
     @classmethod
@@ -90,21 +82,14 @@ class Rules:
         return cls().extended(source, name=name)
 
     def extended(self, source: Source, *, name: str) -> Rules:
-        """These rules and, after them, those of another source, as :meth:`load` takes it.
-
-        :raises ConfigError: as :meth:`load`.
-        """
+        """These rules and, after them, those of another source, as :meth:`load` takes it."""
         number = self._entries[-1].source + 1 if self._entries else 0
         more = [_Entry(rule, label, number) for label, rule in read_rules(source, name)]
         return Rules([*self._entries, *more])
 
     def with_spider(self, spider: object) -> Rules:
-        """These rules and, after them, those in the ``url_rules`` of a spider or its class.
-
-        :raises ConfigError: as :meth:`load`.
-        """
-        more = getattr(spider, "url_rules", None)
-        if more is None:
+        """These rules and, after them, those in the ``url_rules`` of a spider or its class."""
+        if (more := getattr(spider, "url_rules", None)) is None:
             return self
         spider_class = spider if isinstance(spider, type) else type(spider)
         return self.extended(more, name=f"{spider_class.__name__}.url_rules")
@@ -112,7 +97,7 @@ class Rules:
     def _may_keep_together(self) -> bool:
         """Whether two rules with ``keep_params`` may be for one URL."""
         keeping = {
-            index for index, entry in enumerate(self._entries) if entry.rule.keep_params is not None
+            at for at, entry in enumerate(self._entries) if entry.rule.keep_params is not None
         }
         return len(keeping) > 1 and any(
             len(keeping & indexes) > 1 for indexes in self._index.together()
@@ -133,8 +118,6 @@ class Rules:
 
         Only ``True`` is certain, and takes no longer than a look into a dict: a rule for
         parameters, say, changes nothing in a URL without a query.
-
-        :param netloc: that of the URL, as it is written there.
         """
         try:
             marks = self._marks[netloc]
@@ -148,27 +131,17 @@ class Rules:
         return True
 
     def _find_marks(self, netloc: str) -> tuple[str, ...] | None:
-        found: set[str] = set()
-        marks: tuple[str, ...] | None
-        for index in self._index.candidates(netloc):
-            more = find_marks(self._entries[index].rule, netloc)
-            if more is None:
-                marks = None
-                break
-            found |= more
-        else:
-            marks = tuple(sorted(found))
+        rules = (self._entries[index].rule for index in self._index.candidates(netloc))
+        found = [find_marks(rule, netloc) for rule in rules]
+        each = [marks for marks in found if marks is not None]
+        marks = tuple(sorted(set().union(*each))) if len(each) == len(found) else None
         if len(self._marks) >= _MEMO_LIMIT:
             self._marks.clear()
         self._marks[netloc] = marks
         return marks
 
     def canonicalize(self, url: str, *, body: bytes = b"", content_type: str = "") -> Canonical:
-        """What a request for a URL is compared by.  Never raises, whatever the URL and the body.
-
-        :param body: the request's.
-        :param content_type: value of the header of that name; "" if the request has none.
-        """
+        """What a request is compared by.  Never raises, whatever the URL and the body."""
         try:
             whole = canonicalize_url(url, keep_fragments=True)
         except Exception:  # whatever w3lib cannot parse
@@ -176,8 +149,7 @@ class Rules:
         matching = self._matching(whole)
         if not matching:
             return Canonical(whole.partition("#")[0], body)
-        changes = self._changes.get(matching)
-        if changes is None:
+        if (changes := self._changes.get(matching)) is None:
             if len(self._changes) >= _MEMO_LIMIT:
                 self._changes.clear()
             changes = Canonicalizer([(index, self._entries[index].rule) for index in matching])
@@ -190,18 +162,18 @@ class Rules:
 
     def _matching(self, url: str) -> tuple[int, ...]:
         """The indexes of the rules that apply to a canonical URL, in their order."""
-        found = self._index.match(url)
+        entries, found = self._entries, self._index.match(url)
         if not found:
             return ()
         named = {
-            entry.source
-            for entry in (self._entries[index] for index in found)
-            if entry.rule.include and not entry.rule.fallback
+            entries[index].source
+            for index in found
+            if entries[index].rule.include and not entries[index].rule.fallback
         }
         kept = [
             index
             for index in found
-            if not (self._entries[index].rule.fallback and self._entries[index].source in named)
+            if not (entries[index].rule.fallback and entries[index].source in named)
         ]
         return tuple(sorted(kept, key=self._rank.__getitem__))
 

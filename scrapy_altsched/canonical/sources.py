@@ -11,26 +11,20 @@ from typing import Any, TypeAlias
 
 from ..errors import ConfigError
 from .discarder import is_foreign, read_foreign
-from .rule import Rule, suggest
-from .toml import tomllib
+from .rule import Rule, read_toml, suggest
 
 #: A path, rules as dicts, or a list of both; text that begins with ``[`` is JSON.
 Source: TypeAlias = (
     "str | os.PathLike[str] | Sequence[Mapping[str, Any] | str | os.PathLike[str]] | None"
 )
 
-#: What to call a rule, the line that it begins at, if known, and what it says.
-_Entry: TypeAlias = "tuple[str, int | None, Any]"
+#: What to call a rule, its place (with the line that it begins at, if known), and what it says.
+_Entry: TypeAlias = "tuple[str, str, Any]"
 
 
 def read_rules(source: Source, name: str) -> Iterator[tuple[str, Rule]]:
-    """Every rule of a source, checked, with what to call it.
-
-    :param name: what messages call the source.
-    :raises ConfigError: a file cannot be read, or a rule is invalid.
-    """
-    for label, line, data in _entries(source, name):
-        place = f"{label}, line {line}" if line is not None else label
+    """Every rule of *source*, checked, with what to call it; the rest is as in ``Rules.load``."""
+    for label, place, data in _entries(source, name):
         if not isinstance(data, Mapping):
             raise ConfigError(f"{place}: {data!r} is not a rule: it must be a dict.")
         rule = read_foreign(data, place) if is_foreign(data) else Rule.from_dict(data, place)
@@ -49,7 +43,8 @@ def _entries(source: Any, name: str) -> Iterator[_Entry]:
             if isinstance(item, (str, os.PathLike)):
                 yield from _file_entries(Path(item), name)
             else:
-                yield f"{name}[{position}]", None, item
+                label = f"{name}[{position}]"
+                yield label, label, item
     else:
         hint = " Put it into a list." if isinstance(source, Mapping) else ""
         raise ConfigError(
@@ -60,8 +55,7 @@ def _entries(source: Any, name: str) -> Iterator[_Entry]:
 
 def _file_entries(path: Path, name: str) -> Iterator[_Entry]:
     readers = {".json": _json_entries, ".toml": _toml_entries}
-    reader = readers.get(path.suffix.lower())
-    if reader is None:
+    if (reader := readers.get(path.suffix.lower())) is None:
         raise ConfigError(
             f"{name}: {str(path)!r} cannot be used: a file with rules ends in .json or .toml."
         )
@@ -94,19 +88,16 @@ def _json_entries(text: str, name: str) -> Iterator[_Entry]:
     # Parse again, one by one, for the line at which each begins.
     position = text.index("[") + 1
     for number, rule in enumerate(rules):
-        position = _skip(text, position)
-        yield f"{name}[{number}]", text.count("\n", 0, position) + 1, rule
+        while text[position] in " \t\r\n,":
+            position += 1
+        label, line = f"{name}[{number}]", text.count("\n", 0, position) + 1
+        yield label, f"{label}, line {line}", rule
         position = decoder.raw_decode(text, position)[1]
-
-
-def _skip(text: str, position: int) -> int:
-    found = re.compile(r"[\s,]*").match(text, position)
-    return found.end() if found is not None else position
 
 
 def _toml_entries(text: str, name: str) -> Iterator[_Entry]:
     try:
-        document = tomllib.loads(text)
+        document = read_toml(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{name}: not TOML: {error}.") from None
     for key in document:
@@ -115,12 +106,13 @@ def _toml_entries(text: str, name: str) -> Iterator[_Entry]:
     rules = document.get("rules", [])
     if not isinstance(rules, list):
         raise ConfigError(f"{name}: each rule must be a table of its own, below [[rules]].")
-    heads = [
+    heads: list[int | None] = [
         number
         for number, line in enumerate(text.splitlines(), 1)
         if re.match(r"\s*\[\[\s*rules\s*\]\]", line)
     ]
-    for position, rule in enumerate(rules):
-        # As many heads as rules, unless rules are written inline, or one is inside a string.
-        line = heads[position] if len(heads) == len(rules) else None
-        yield f"{name}[{position}]", line, rule
+    if len(heads) != len(rules):  # rules are written inline, or a head is inside a string
+        heads = [None] * len(rules)
+    for position, (line, rule) in enumerate(zip(heads, rules, strict=True)):
+        label = f"{name}[{position}]"
+        yield label, label if line is None else f"{label}, line {line}", rule

@@ -17,7 +17,6 @@ from rich.console import Console
 from scrapy import Spider
 from scrapy.utils.misc import load_object
 
-from ..crawl.opening import codec_of
 from ..crawl.setup import CrawlClock
 from ..dupefilter import DupeFilter
 from ..errors import ConfigError, InputError, JobdirError, SharedError
@@ -26,6 +25,7 @@ from ..frontier.options import SharedOptions
 from ..inflection import counted
 from ..maintenance.importing import Imported, add_all
 from ..maintenance.opening import open_frontier
+from ..requests.entries import codec_of
 from ..requests.identity import PageIdentity
 from ..requests.made_by import NOTE
 from ..settings import Config, read_redis
@@ -70,20 +70,17 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     from ..stock.redis_job import QUEUE_KEY, SEEN_KEY, RedisJob
 
     identity, note = identity_of(spider)
-    codec = codec_of(config, spider, jobdir)
-    assert codec is not None
     job = RedisJob(
         connect({"REDIS_URL": arguments.from_redis, "REDIS_PARAMS": values["REDIS_PARAMS"]}),
         (settings["SCHEDULER_QUEUE_KEY"] or QUEUE_KEY) % {"spider": spider.name},
         (settings["SCHEDULER_DUPEFILTER_KEY"] or SEEN_KEY) % {"spider": spider.name},
         restorer=Restorer(
             spider,
-            encode=codec.encode,
+            encode=codec_of(config, spider).encode,
             fingerprint=identity.of,
             slot_key=lambda request: slot_of(request.url, request.meta),
             is_filtered=True,
         ),
-        fingerprint=identity.of,
         notes={NOTE: note},
         takes_seen=not arguments.without_seen,
     )
@@ -99,7 +96,7 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     if shared is None:
         option = quote(f"JOBDIR={jobdir}")
         out.print(f"Go on with: scrapy crawl {quote(spider.name)} -s {option}")
-    return 1 if imported.dead or job.unreadable else 0
+    return 1 if imported.dead or job.restorer.unreadable else 0
 
 
 def _check_filter(path: object) -> None:
@@ -181,9 +178,11 @@ def _show(out: Console, job: RedisJob, imported: Imported, place: str) -> None:
     out.print(f"{are} pending in {place}; duplicates: {imported.duplicates:,}.")
     if imported.dead:
         cannot = f"{counted(imported.dead, 'request')} cannot be restored, and will not be crawled"
-        out.print(f"{cannot}. The first: {job.first_dead}")
-    if job.unreadable:
-        are = counted(job.unreadable, "entry of the queue is", "entries of the queue are")
+        out.print(f"{cannot}. The first: {job.restorer.first_dead}")
+    if len(job.restorer.unreadable):
+        are = counted(
+            len(job.restorer.unreadable), "entry of the queue is", "entries of the queue are"
+        )
         out.print(f"{are} no pickled requests, and were left out.")
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scrapy.dupefilters import BaseDupeFilter
-from scrapy.utils.misc import load_object
 from scrapy.utils.python import global_object_name
 
 from ..canonical import Rules
@@ -20,8 +19,7 @@ from ..frontier import Components, Frontier, OnEvent, Options
 from ..frontier.options import SharedOptions
 from ..maintenance.opening import open_frontier
 from ..plugins import warn_of_unsafe_plugins
-from ..requests.codec import PickleCodec
-from ..requests.entries import Codec, Entries
+from ..requests.entries import Entries, codec_of
 from ..requests.fingerprint import shorten
 from ..requests.identity import PageIdentity
 from ..requests.made_by import NOTE, are_sha1, describe
@@ -38,7 +36,7 @@ from .setup import CrawlClock, Setup, is_fed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from scrapy import Request, Spider
+    from scrapy import Request
     from scrapy.crawler import Crawler
 
     from ..dupefilter import DupeFilter
@@ -80,7 +78,7 @@ def open_session(scheduler: Scheduler, own_filter: DupeFilter | None) -> Session
         if identity.is_refused is not None and type(df) is not BaseDupeFilter:
             reports.log_foreign_filter(df)
     tally: defaultdict[str, int] = defaultdict(int)
-    codec = codec_of(config, spider, jobdir)
+    codec = codec_of(config, spider) if keeps_items else None
     setup = Setup(
         crawler=crawler,
         spider=spider,
@@ -138,17 +136,6 @@ def identify(
         are_sha1=are_sha1(note),
     )
     return identity, note
-
-
-def codec_of(config: Config, spider: Spider, jobdir: str | None) -> Codec | None:
-    """What makes bytes of a crawl's requests; ``None``: they live in memory only."""
-    if config.shared:
-        from ..frontier.shared.additions import MOST_BYTES
-        from ..requests.portable import PortableCodec
-
-        classes = [load_object(path) for path in config.shared_request_classes]
-        return PortableCodec(spider, classes, most_bytes=MOST_BYTES, pickle=config.shared_pickle)
-    return None if jobdir is None else PickleCodec(spider)
 
 
 def _open_shared(

@@ -221,7 +221,7 @@ class Session:
             case events.LeaseUnrecorded():
                 self._reports.unrecorded_leases += 1
             case events.SeenInvalidated():
-                self._identity.recent.clear()
+                self._identity.forget_recent()
             case events.FrontierFailed():
                 close_failed(self._engine, self._spider, event.error)
             case events.DeadLettered() | events.Isolated() | events.IsolationEnded():

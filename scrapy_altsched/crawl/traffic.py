@@ -12,8 +12,8 @@ from ..errors import CodecError
 from ..frontier import Frontier, Lease, Verdict, Waiting
 from ..frontier.dead_letter import Cause, DeadLetter
 from ..inflection import inflect
+from ..requests import EVERY_RUN
 from ..requests.entries import RequestEntry
-from ..requests.meta_keys import EVERY_RUN
 from . import messages
 from .committer import Committer
 from .every_run import EveryRun

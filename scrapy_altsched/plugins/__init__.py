@@ -1,14 +1,8 @@
 """START HERE: plugins with a record of their own, and what a kill does to them.
 
 A record that says "done" before the queue does is ahead of it after a kill: what is crawled again
-is then skipped, or served from a file that was cut short.
-
-The interface: ``warn_of_unsafe_plugins``, which the scheduler calls; ``make_safe``, which the addon
-calls; and the classes that settings name: ``deltafetch.DeltaFetch``, ``files.FilesPipeline``,
-``files.ImagesPipeline`` and ``httpcache.FilesystemCacheStorage``.
-
-``known`` is the table of plugins; ``configured`` finds them in settings; ``record`` keeps a record
-from running ahead.
+is then skipped, or served from a file that was cut short.  The scheduler warns of that, and the
+addon puts our classes in the place of such plugins, in whose modules they are.
 """
 
 from __future__ import annotations

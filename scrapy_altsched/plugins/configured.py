@@ -1,4 +1,4 @@
-"""Known plugins, as a project's settings list them."""
+"""The plugins that a kill harms, as a project's settings list them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from scrapy.pipelines.images import ImagesPipeline
 from scrapy.settings import SETTINGS_PRIORITIES
 from scrapy.utils.misc import load_object
 
-from .known import KNOWN, SAFE, Plugin
-
 if TYPE_CHECKING:
     from scrapy import Spider
     from scrapy.settings import BaseSettings
@@ -22,6 +20,44 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _ADDON = SETTINGS_PRIORITIES["addon"]
+_DELTAFETCH = f"{__package__}.deltafetch.DeltaFetch"
+_FILES = f"{__package__}.files.FilesPipeline"
+_IMAGES = f"{__package__}.files.ImagesPipeline"
+_CACHE = f"{__package__}.httpcache.FilesystemCacheStorage"
+
+#: A class of Scrapy's or of a plugin, by each path that settings name it by -> ours in its place.
+SAFE = {
+    "scrapy_deltafetch.DeltaFetch": _DELTAFETCH,
+    "scrapy_deltafetch.middleware.DeltaFetch": _DELTAFETCH,
+    "scrapy.pipelines.files.FilesPipeline": _FILES,
+    "scrapy.pipelines.images.ImagesPipeline": _IMAGES,
+    "scrapy.extensions.httpcache.FilesystemCacheStorage": _CACHE,
+}
+#: The class that keeps a record, by its full name, as are those derived from it -> what a kill
+#: does, as the end of a sentence, and what to do instead.
+KNOWN = {
+    "scrapy_deltafetch.middleware.DeltaFetch": (
+        "its record has pages whose items and links are not saved yet, and skips them when they"
+        f" are found again. Use {_DELTAFETCH!r} in its place, or as the base of your class."
+    ),
+    "scrapy.pipelines.files.FSFilesStore": (
+        "a file that is being written stays empty or cut short, and counts as up to date after"
+        f" that. Use {_FILES!r} or {_IMAGES!r} in its place or as the base of your class, or set"
+        " your class's STORE_SCHEMES to theirs."
+    ),
+    "scrapy.pipelines.files.FTPFilesStore": (
+        "a file that is being uploaded stays cut short on the server, and counts as up to date"
+        " after that. Store files in a local directory, and upload them when the job is finished."
+    ),
+    "scrapy.extensions.httpcache.FilesystemCacheStorage": (
+        "a response that is being stored is cut short, and served like that after the resume. Set"
+        f" HTTPCACHE_STORAGE = {_CACHE!r}, or derive your class from it."
+    ),
+    "scrapy.extensions.httpcache.DbmCacheStorage": (
+        "its database, unless it is one of dbm.sqlite3, is not safe against a kill: it may serve"
+        f" damaged responses after the resume, or not open. Set HTTPCACHE_STORAGE = {_CACHE!r}."
+    ),
+}
 
 
 def make_safe(settings: BaseSettings) -> None:
@@ -38,27 +74,21 @@ def make_safe(settings: BaseSettings) -> None:
                 priority = components.getpriority(component)
                 del components[component]
                 components.set(safe, order, priority)
-    if settings.getbool("HTTPCACHE_ENABLED"):
-        safe = SAFE.get(_path_of(settings["HTTPCACHE_STORAGE"]))
-        if safe is not None:
-            priority = settings.getpriority("HTTPCACHE_STORAGE") or 0
-            settings.set("HTTPCACHE_STORAGE", safe, max(priority, _ADDON))
+    safe = SAFE.get(_path_of(settings["HTTPCACHE_STORAGE"]))
+    if safe is not None and settings.getbool("HTTPCACHE_ENABLED"):
+        priority = settings.getpriority("HTTPCACHE_STORAGE") or 0
+        settings.set("HTTPCACHE_STORAGE", safe, max(priority, _ADDON))
 
 
 def warn_of_unsafe_plugins(settings: BaseSettings, spider: Spider) -> None:
     """Log a warning for each plugin that is not safe against a kill, why, and what to do."""
     for setting, component, record in _list_records(settings):
-        plugin = _find(record)
-        if plugin is not None:
+        parents = [_path_of(parent) for parent in record.__mro__]
+        found = next((at for at in parents if at in KNOWN or at.startswith(__package__ + ".")), "")
+        if found in KNOWN:  # and not one of ours
             logger.warning(
-                "%(component)s (%(setting)s) may lose data if this crawl dies: %(harm)s."
-                " %(recipe)s",
-                {
-                    "component": _path_of(component),
-                    "setting": setting,
-                    "harm": plugin.harm,
-                    "recipe": plugin.recipe,
-                },
+                "%(component)s (%(setting)s) may lose data if this crawl dies: %(harm)s",
+                {"component": _path_of(component), "setting": setting, "harm": KNOWN[found]},
                 extra={"spider": spider},
             )
 
@@ -97,17 +127,7 @@ def _load(component: str | type) -> Iterator[type]:
         yield loaded
 
 
-def _find(record: type) -> Plugin | None:
-    for parent in record.__mro__:
-        if parent.__module__.startswith(f"{__package__}."):
-            return None
-        if (plugin := KNOWN.get(_path_of(parent))) is not None:
-            return plugin
-    return None
-
-
 def _path_of(component: object) -> str:
-    """The path that settings name a class by."""
     if isinstance(component, type):
         return f"{component.__module__}.{component.__qualname__}"
     return str(component)

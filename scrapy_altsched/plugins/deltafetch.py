@@ -1,31 +1,43 @@
-"""scrapy-deltafetch, for crawls that can be resumed."""
+"""scrapy-deltafetch, for crawls that can be resumed: its record does not run ahead of the crawl.
+
+A page counts as done in such a record as soon as its callback yields an item.  If the process dies
+then, the page that had led to it is crawled again, and the plugin skips the link to it: neither its
+items nor its links are ever saved.  So what is noted reaches the record only when no death can undo
+the page any more: its items are written, and all that it has led to is durable.
+"""
 
 from __future__ import annotations
 
+import dbm
+import logging
 from collections.abc import AsyncIterator, Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import scrapy_deltafetch
 
-from ..engine.engine import current_scheduler
-from .record import DurableRecord, PluginRecord
+from ..engine.engine import Engine, current_scheduler
+from ..inflection import inflect
+from ..signals import frontier_committed, frontier_committing
 
 if TYPE_CHECKING:
-    from scrapy import Spider
+    from scrapy import Request, Spider
     from scrapy.crawler import Crawler
     from scrapy.http import Response
     from typing_extensions import Self
 
+logger = logging.getLogger(__name__)
+
 
 class DeltaFetch(scrapy_deltafetch.DeltaFetch):  # type: ignore[misc]  # it has no types
-    """scrapy-deltafetch's spider middleware, whose record does not run ahead of the crawl.
+    """scrapy-deltafetch's spider middleware, for ``SPIDER_MIDDLEWARES``.
 
-    For ``SPIDER_MIDDLEWARES``.  Without JOBDIR, and under another scheduler, its record is as the
-    original's.  Callbacks may be asynchronous, which Scrapy 2.19 asks of every middleware.
+    Without JOBDIR, and under another scheduler, its record is as the original's.  Callbacks may be
+    asynchronous, which Scrapy 2.19 asks of every middleware.
     """
 
     crawler: Crawler
-    db: PluginRecord
+    db: Any
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -57,3 +69,93 @@ class DeltaFetch(scrapy_deltafetch.DeltaFetch):  # type: ignore[misc]  # it has 
         if isinstance(self.db, DurableRecord):
             self.db.page = response.request
         return list(super().process_spider_output(response, (output,), spider))
+
+
+@dataclass(slots=True)
+class _Row:
+    """What was noted of a page, which is that of one of the requests *pages*.
+
+    :ivar position: the scheduler's when these had left; ``None``: some of them are in progress.
+    """
+
+    value: str
+    pages: frozenset[Request | None]
+    position: int | None = None
+
+
+class DurableRecord:
+    """Stands in for a plugin's record, a database of ``dbm``, in a crawl that can be resumed.
+
+    What is noted is found at once, and written when it is durable.  What the record cannot take, as
+    on a full disk, is kept and tried again at the next commit.
+
+    :ivar page: the request whose page is noted next.
+    """
+
+    page: Request | None = None
+
+    def __init__(self, record: Any, crawler: Crawler, spider: Spider) -> None:
+        self._record = record
+        self._signals = crawler.signals
+        self._spider = spider
+        self._engine = Engine(crawler)
+        self._scheduler: Any = current_scheduler(crawler)
+        self._waiting: dict[bytes, _Row] = {}
+        self._failing = False
+        self._signals.connect(self._prepare, frontier_committing)
+        self._signals.connect(self._write, frontier_committed)
+
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._waiting or key in self._record
+
+    def __setitem__(self, key: bytes, value: str) -> None:
+        page, in_progress = self.page, self._engine.in_progress
+        # A middleware may have given the response another request: then it may be any of them.
+        is_known = page is not None and page in in_progress
+        self._waiting[key] = _Row(value, frozenset((page,) if is_known else in_progress))
+
+    def close(self) -> None:
+        """Write what is durable, and close the plugin's record."""
+        self._signals.disconnect(self._prepare, frontier_committing)
+        self._signals.disconnect(self._write, frontier_committed)
+        self._write()
+        if self._waiting:
+            count = len(self._waiting)
+            self._warn(
+                "%(count)d %(pages)s not added to the record of scrapy-deltafetch, as the last"
+                " changes of this crawl or of the record could not be saved: a later crawl does not"
+                " skip them.",
+                count=count,
+                pages=inflect(count, "page was", "pages were"),
+            )
+        self._record.close()
+
+    def _prepare(self) -> None:
+        """Note which pages the commit that comes now makes durable: those that have left."""
+        in_progress = self._engine.in_progress
+        position = self._scheduler.position()
+        for row in self._waiting.values():
+            if row.position is None and row.pages.isdisjoint(in_progress):
+                row.position = position
+
+    def _write(self) -> None:
+        for key, row in list(self._waiting.items()):
+            if row.position is None or not self._scheduler.is_durable(row.position):
+                continue
+            try:
+                self._record[key] = row.value
+            except dbm.error as error:
+                if not self._failing:
+                    self._failing = True
+                    self._warn(
+                        "The record of scrapy-deltafetch cannot be written (%(error)s). This is"
+                        " tried again after each commit; check that its disk (DELTAFETCH_DIR) has"
+                        " space.",
+                        error=error,
+                    )
+                return
+            del self._waiting[key]
+        self._failing = False
+
+    def _warn(self, message: str, **values: object) -> None:
+        logger.warning(message, values, extra={"spider": self._spider})

@@ -29,18 +29,13 @@ class LocalFilesStore(FSFilesStore):
     """
 
     def persist_file(
-        self,
-        path: str | PathLike[str],
-        buf: BytesIO,
-        info: SpiderInfo,
-        meta: dict[str, Any] | None = None,
-        headers: dict[str, str] | None = None,
+        self, path: str | PathLike[str], buf: BytesIO, info: SpiderInfo, *more: Any, **named: Any
     ) -> None:
         folder, _, name = str(path).rpartition("/")
         # Another worker may store the same file meanwhile.
         writer = f"{getattr(info.spider, PARAMETER, '')}/{name}".encode()
         partial = f"{folder}/.{blake2b(writer, digest_size=8).hexdigest()}.partial".lstrip("/")
-        super().persist_file(partial, buf, info, meta, headers)
+        super().persist_file(partial, buf, info, *more, **named)
         self._locate(partial).replace(self._locate(path))
 
     def stat_file(self, path: str | PathLike[str], info: SpiderInfo) -> StatInfo:
@@ -59,25 +54,23 @@ class LocalFilesStore(FSFilesStore):
         return Path(self.basedir, *str(path).split("/"))
 
 
-_LOCAL: dict[str, type[FilesStoreProtocol]] = {"": LocalFilesStore, "file": LocalFilesStore}
+_Schemes = dict[str, type[FilesStoreProtocol]]
+_LOCAL: _Schemes = {"": LocalFilesStore, "file": LocalFilesStore}
+
+
+# Both have the names of Scrapy's own since Scrapy derives settings from them.
 
 
 class FilesPipeline(files.FilesPipeline):
-    """Scrapy's, for ``ITEM_PIPELINES``; it has that name since Scrapy derives settings from it."""
+    """Scrapy's, for ``ITEM_PIPELINES``."""
 
-    STORE_SCHEMES: ClassVar[dict[str, type[FilesStoreProtocol]]] = {
-        **files.FilesPipeline.STORE_SCHEMES,
-        **_LOCAL,
-    }
+    STORE_SCHEMES: ClassVar[_Schemes] = {**files.FilesPipeline.STORE_SCHEMES, **_LOCAL}
 
 
 class ImagesPipeline(images.ImagesPipeline):
-    """Scrapy's, for ``ITEM_PIPELINES``; it has that name since Scrapy derives settings from it."""
+    """Scrapy's, for ``ITEM_PIPELINES``."""
 
-    STORE_SCHEMES: ClassVar[dict[str, type[FilesStoreProtocol]]] = {
-        **images.ImagesPipeline.STORE_SCHEMES,
-        **_LOCAL,
-    }
+    STORE_SCHEMES: ClassVar[_Schemes] = {**images.ImagesPipeline.STORE_SCHEMES, **_LOCAL}
 
     def media_to_download(
         self, request: Request, info: SpiderInfo, *, item: Any = None

@@ -1,6 +1,19 @@
 """START HERE.  Scrapy's requests as this package knows them.
 
-:mod:`.fingerprint` tells which ones mean the same page, :mod:`.recent` does so faster for most;
-:mod:`.codec` encodes and decodes requests, :mod:`.portable` does so for a server that others can
-write to, by way of :mod:`.values`; :mod:`.entries` combines the first two for a frontier.
+:mod:`.identity` tells which ones mean the same page, by way of :mod:`.fingerprint`; :mod:`.codec`
+encodes and decodes requests, and :mod:`.portable` does so for a server that others can write to, by
+way of :mod:`.values`; :mod:`.entries` combines all that for a frontier.
 """
+
+from __future__ import annotations
+
+# Meta keys of a request that this package reads.
+
+#: Whether no rule is to be applied to it.
+SKIP_RULES = "altsched_skip_rules"
+#: What identifies it, instead of its URL.
+DEDUPE_KEY = "altsched_dedupe_key"
+#: Scrapy's own, since 2.17: the URL is used as it is.
+VERBATIM = "verbatim_url"
+#: Whether every run has to make it, before all others.
+EVERY_RUN = "altsched_every_run"

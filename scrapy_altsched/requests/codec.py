@@ -11,8 +11,9 @@ from __future__ import annotations
 import marshal
 import pickle
 import zlib
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from scrapy import Request
 from scrapy.utils.misc import load_object
@@ -20,17 +21,19 @@ from scrapy.utils.request import request_from_dict
 
 from ..engine.engine import REQUEST_PARTS, reader_of
 from ..errors import CodecError
-from .meta_keys import VERBATIM
+from . import VERBATIM
 
 if TYPE_CHECKING:
     from scrapy import Spider
+
+_Made = TypeVar("_Made")
 
 #: The versions of payloads, their first byte: of those made here, and in :mod:`.portable`.
 PICKLED = b"\x01"
 PORTABLE = b"\x02"
 _PROTOCOL = 4
 
-#: Whether those are all that this Scrapy's requests have.
+#: Whether these parts are all that this Scrapy's requests have.
 _KNOWN = set(REQUEST_PARTS).issuperset(Request.attributes)
 _TAKES_VERBATIM = Request("http://site.test/ ", meta={VERBATIM: True}).url.endswith(" ")
 #: With these fields the URL need not be made safe once more, which is two thirds of the cost of
@@ -54,8 +57,10 @@ def encode_request(request: Request, spider: Spider) -> bytes:
     """
     try:
         fields = fields_of(request, spider)
-        if "_class" in fields:
-            _check_class(request, fields["_class"])
+        path = fields.get("_class")
+        # Scrapy's own queues fail when it is too late.
+        if path and load_object(path) is not type(request):
+            raise ValueError(f"{path} is another class than the request's, {type(request)!r}")
         pickled = pickle.dumps(fields, _PROTOCOL)
     except MemoryError:
         raise
@@ -68,14 +73,43 @@ def decode_request(payload: bytes, spider: Spider) -> Request:
     """The request that :func:`encode_request` made *payload* from.
 
     :raises CodecError: its callback is no longer a method of *spider*, a class it refers to is
-        gone, or the bytes are damaged or of a newer version.
+        gone, or the bytes are damaged or of a newer version; so do all that read a payload.
     """
     pickled = unwrap(payload)
-    try:
+    try:  # as in _load(), which takes a twentieth longer
         return request_of(pickle.loads(pickled), spider)
     except MemoryError:
         raise
     except Exception as error:  # unpickling runs code of whatever the request carries
+        raise CodecError(f"{type(error).__name__}: {error}") from error
+
+
+def decode_without_callbacks(payload: bytes) -> Request:
+    """The request in *payload* without its callbacks, in case they are gone."""
+    without = {"callback": None, "errback": None}
+    return _load(payload, lambda fields: request_from_dict({**fields, **without}))
+
+
+def decode_fields(payload: bytes) -> dict[str, Any]:
+    """What :func:`fields_of` gave of the request in *payload*."""
+    return _load(payload, dict[str, Any])
+
+
+def url_of(payload: bytes) -> str | None:
+    """The URL of a stored request, which is unpickled; ``None``: it cannot be read."""
+    try:
+        return str(decode_fields(payload)["url"])
+    except (CodecError, KeyError):
+        return None
+
+
+def _load(payload: bytes, make: Callable[[dict[str, Any]], _Made]) -> _Made:
+    pickled = unwrap(payload)
+    try:
+        return make(pickle.loads(pickled))
+    except MemoryError:
+        raise
+    except Exception as error:  # as above
         raise CodecError(f"{type(error).__name__}: {error}") from error
 
 
@@ -95,8 +129,7 @@ def fields_of(request: Request, spider: Spider) -> dict[str, Any]:
 def request_of(fields: dict[str, Any], spider: Spider) -> Request:
     """The request that :func:`fields_of` gave *fields* of, which must not be used afterwards.
 
-    :param fields: its headers are believed to be those of a request; ``_class`` may also be the
-        class itself.
+    :param fields: its headers are believed; ``_class`` may also be the class itself.
     :raises Exception: a callback is not a method of *spider*, a class is gone, or a value is
         nothing that such a request can have.
     """
@@ -115,56 +148,16 @@ def request_of(fields: dict[str, Any], spider: Spider) -> Request:
     return request
 
 
-class PickleCodec:
-    """The codec of one spider's job directory."""
-
-    def __init__(self, spider: Spider) -> None:
-        self.encode = partial(encode_request, spider=spider)
-        self.decode = partial(decode_request, spider=spider)
-        self.is_as_encoded = partial(is_as_encoded, spider=spider)
-        self.url_of = url_of
-
-
-def decode_fields(payload: bytes) -> dict[str, Any]:
-    """The URL of the request in *payload*, and its attributes that differ from a plain request's.
-
-    :raises CodecError: the bytes are damaged or of a newer version, or refer to what is gone.
-    """
-    pickled = unwrap(payload)
-    try:
-        fields: dict[str, Any] = pickle.loads(pickled)
-    except MemoryError:
-        raise
-    except Exception as error:  # as above
-        raise CodecError(f"{type(error).__name__}: {error}") from error
-    return fields
-
-
-def url_of(payload: bytes) -> str | None:
-    """The URL of a stored request; ``None``: it cannot be read.
-
-    It is unpickled: not for what comes from a server.
-    """
-    try:
-        return str(decode_fields(payload)["url"])
-    except (CodecError, KeyError):
-        return None
-
-
 def is_whole(payload: bytes) -> bool:
     """Whether the bytes are as :func:`wrap` made them."""
-    try:
-        unwrap(payload, PORTABLE if payload[:1] == PORTABLE else PICKLED)
-    except CodecError:
-        return False
-    return True
+    is_known = payload[:1] in (PICKLED, PORTABLE)
+    return is_known and payload[1:5] == zlib.crc32(payload[5:]).to_bytes(4, "big")
 
 
 def is_as_encoded(request: Request, payload: bytes, spider: Spider) -> bool:
     """Whether *request* is all that :func:`decode_request` would make of *payload*.
 
-    True of a request whose meta and cb_kwargs hold only immutable values, if it was not changed
-    since *payload* was made from it.
+    True if meta and cb_kwargs hold only immutable values, and nothing was changed since.
     """
     if not _KNOWN or type(request) is not Request:
         return False
@@ -178,16 +171,23 @@ def is_as_encoded(request: Request, payload: bytes, spider: Spider) -> bool:
         return False
 
 
+class PickleCodec:
+    """The codec of one spider's job directory."""
+
+    def __init__(self, spider: Spider) -> None:
+        self.encode = partial(encode_request, spider=spider)
+        self.decode = partial(decode_request, spider=spider)
+        self.is_as_encoded = partial(is_as_encoded, spider=spider)
+        self.url_of = url_of
+
+
 def wrap(data: bytes, version: bytes) -> bytes:
-    """A payload: the *version*, one byte, and a checksum before *data*."""
+    """A payload: *version*, one byte, and a checksum before *data*."""
     return version + zlib.crc32(data).to_bytes(4, "big") + data
 
 
 def unwrap(payload: bytes, version: bytes = PICKLED) -> bytes:
-    """The data that :func:`wrap` made *payload* from.
-
-    :raises CodecError: it is damaged, or of another version.
-    """
+    """The data in *payload*; CodecError: it is damaged, or of another version."""
     if payload[:1] != version:
         raise CodecError(f"it is of an unknown version ({payload[:1].hex() or 'empty'})")
     data = payload[5:]
@@ -197,7 +197,7 @@ def unwrap(payload: bytes, version: bytes = PICKLED) -> bytes:
 
 
 def adopt_record(record: bytes) -> bytes:
-    """The payload of a request that one of Scrapy's own disk queues has stored as *record*.
+    """The payload of the request in *record*, one of Scrapy's own disk queues.
 
     :raises CodecError: it is neither a pickle nor a marshalled dict.
     """
@@ -209,22 +209,7 @@ def adopt_record(record: bytes) -> bytes:
     return wrap(record, PICKLED)
 
 
-def decode_without_callbacks(payload: bytes) -> Request:
-    """The request in *payload* without its callbacks, in case they are gone.
-
-    :raises CodecError: it cannot be restored even so.
-    """
-    fields = decode_fields(payload)
-    try:
-        return request_from_dict({**fields, "callback": None, "errback": None})
-    except MemoryError:
-        raise
-    except Exception as error:  # as above
-        raise CodecError(f"{type(error).__name__}: {error}") from error
-
-
 def _plain_fields(request: Request, spider: Spider) -> dict[str, Any]:
-    """The attributes that differ from those of ``Request(url)``; empty ones do not."""
     url, headers, meta, callback, errback = _common_parts_of(request)
     fields: dict[str, Any] = {"url": url}
     if headers:
@@ -246,12 +231,6 @@ def _plain_fields(request: Request, spider: Spider) -> dict[str, Any]:
             if part != usual and (part or usual)
         )
     return fields
-
-
-def _check_class(request: Request, path: str) -> None:
-    """Check that the class will be found again; Scrapy's queues fail when it is too late."""
-    if load_object(path) is not type(request):
-        raise ValueError(f"{path} is another class than the request's, {type(request)!r}")
 
 
 def _method_name(function: Any, spider: Spider) -> str | None:

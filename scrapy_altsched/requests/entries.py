@@ -4,65 +4,55 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, MutableMapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
+
+from scrapy.utils.misc import load_object
 
 from ..engine.engine import Engine
 from ..errors import CodecError
 from ..frontier import Entry
+from .codec import PickleCodec
 
 if TYPE_CHECKING:
-    from scrapy import Request
+    from scrapy import Request, Spider
+
+    from ..settings import Config
+    from .portable import PortableCodec
+
+    Codec: TypeAlias = PickleCodec | PortableCodec
 
 #: What ``sys.getrefcount`` says of an object that only one local variable refers to.
 _OURS = 2
 
 
-class Codec(Protocol):
-    """Makes bytes of requests, and requests of bytes."""
+def codec_of(config: Config, spider: Spider) -> Codec:
+    """What makes bytes of a spider's requests, for its job or its shared crawl."""
+    if not config.shared:
+        return PickleCodec(spider)
+    # What it needs is optional.
+    from ..frontier.shared.additions import MOST_BYTES
+    from .portable import PortableCodec
 
-    def encode(self, request: Request) -> bytes:
-        """The bytes of *request*, as it is now.
-
-        :raises CodecError: it has none.
-        """
-
-    def decode(self, payload: bytes) -> Request:
-        """The request that :meth:`encode` made *payload* from.
-
-        :raises CodecError: it cannot be restored.
-        """
-
-    def url_of(self, payload: bytes) -> str | None:
-        """The URL of the request in *payload*; ``None``: it cannot be read."""
-
-    def is_as_encoded(self, request: Request, payload: bytes) -> bool:
-        """Whether *request* is all that :meth:`decode` would make of *payload*."""
-
-
-def ignore(_: Entry, __: CodecError) -> None:
-    """For requests that are encoded before a crawl is open."""
+    classes = [load_object(path) for path in config.shared_request_classes]
+    return PortableCodec(spider, classes, most_bytes=MOST_BYTES, pickle=config.shared_pickle)
 
 
 class Entries:
     """Turns requests of a crawl into entries, and entries into requests.
 
-    :param codec: makes bytes of requests; ``None``: they do not survive the process.
+    :param codec: ``None``: requests do not survive the process.
     :param tally: name of a stat -> by how much to increase it: what is enqueued and dequeued.
     :param by_slot: whether requests wait in the queues of their download slots.
+    :ivar on_unserializable: called with each entry whose request cannot be encoded, and why.
     """
 
     def __init__(
-        self,
-        codec: Codec | None,
-        engine: Engine,
-        tally: MutableMapping[str, int],
-        *,
-        by_slot: bool,
+        self, codec: Codec | None, engine: Engine, tally: MutableMapping[str, int], *, by_slot: bool
     ) -> None:
         self._codec = codec
         self._engine = engine
-        #: Called with each entry whose request cannot be encoded, and why.
-        self.on_unserializable: Callable[[Entry, CodecError], object] = ignore
+        # Until a crawl is open.
+        self.on_unserializable: Callable[[Entry, CodecError], object] = lambda _, __: None
         self._tally = tally
         self._by_slot = by_slot
 
@@ -73,8 +63,7 @@ class Entries:
             name = self._engine.slot_key(request)
             entry.slot = name if isinstance(name, str) else str(name)
         entry.start = bool(request.meta.get("is_start_request"))
-        codec = self._codec
-        if codec is not None:
+        if (codec := self._codec) is not None:
             try:
                 entry.payload = codec.encode(request)
             except CodecError as error:
@@ -102,8 +91,7 @@ class Entries:
         """
         tally = self._tally
         request: Request | None = entry.request
-        payload = entry.payload
-        if payload is None:
+        if (payload := entry.payload) is None:
             assert request is not None
             tally["scheduler/dequeued/memory"] += 1
         else:
@@ -119,10 +107,7 @@ class Entries:
         return request
 
     def decode(self, payload: bytes) -> Request:
-        """The request in *payload*.
-
-        :raises CodecError: it cannot be restored.
-        """
+        """The request in *payload*; CodecError: it cannot be restored."""
         assert self._codec is not None
         return self._codec.decode(payload)
 
@@ -131,19 +116,13 @@ class Entries:
         return None if self._codec is None else self._codec.url_of(payload)
 
     def locate(self, payload: bytes) -> tuple[str, bool]:
-        """Slot of the request in *payload*, and whether it is a start request.
-
-        :raises CodecError: it cannot be restored.
-        """
+        """Slot of the request in *payload*, and whether it is a start request."""
         request = self.decode(payload)
         return self._engine.slot_key(request), bool(request.meta.get("is_start_request"))
 
 
 class RequestEntry(Entry):
-    """An entry that is encoded only if it is accepted.
-
-    :param entries: completes it.
-    """
+    """An entry that is encoded, by *entries*, only if it is accepted."""
 
     __slots__ = ("_entries",)
 

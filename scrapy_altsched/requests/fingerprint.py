@@ -21,7 +21,7 @@ import difflib
 import json
 import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from hashlib import sha1
 from typing import TYPE_CHECKING
@@ -35,7 +35,7 @@ from scrapy.utils.request import fingerprint as scrapy_fingerprint
 from ..canonical import Canonical, Rules
 from ..engine.engine import reader_of
 from ..errors import ConfigError
-from .meta_keys import DEDUPE_KEY, SKIP_RULES, VERBATIM
+from . import DEDUPE_KEY, SKIP_RULES, VERBATIM
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -80,13 +80,12 @@ _begin = sha1(b'{"body": "", "headers": {}, "method": "GET", "url": "').copy
 
 
 def fingerprint_page(url: str) -> bytes | None:
-    """Scrapy's fingerprint of a plain request for *url*: 20 bytes; ``None``: ask w3lib."""
+    """Scrapy's fingerprint (20 bytes) of a plain request for *url*; ``None``: ask w3lib."""
     match = _match(url) or _match_rare(url)
     return None if match is None or "/." in url else _digest(url, match)
 
 
 def _digest(url: str, match: re.Match[str]) -> bytes | None:
-    """:func:`fingerprint_page` of a *url* in which *match* was found."""
     if match.lastindex != 1:
         url = _tidy(url, match)
         if not url:
@@ -97,47 +96,15 @@ def _digest(url: str, match: re.Match[str]) -> bytes | None:
     return digest.digest()
 
 
-def fingerprint(
-    request: Request,
-    *,
-    include_headers: Iterable[bytes | str] | None = None,
-    keep_fragments: bool = False,
-) -> bytes:
-    """What ``scrapy.utils.request.fingerprint`` returns for the same arguments: 20 bytes.
-
-    For requests that this is fast for, nothing is cached: the scheduler calls it once for each.
-    """
-    if type(request) is Request:
-        method, body, meta, url = _parts_of(request)
-    else:
-        method, body, meta, url = request.method, request.body, request.meta, request.url
-    if (
-        method == "GET"
-        and not (body or include_headers or keep_fragments)
-        and not (meta and meta.get(VERBATIM))
-    ):
-        page, _, fragment = url.partition("#")
-        made = fingerprint_page(page) if fragment.isascii() else None
-        if made is not None:
-            return made
-    return scrapy_fingerprint(
-        request, include_headers=include_headers, keep_fragments=keep_fragments
-    )
-
-
 def _tidy(url: str, match: re.Match[str]) -> str:
-    """The canonical form of *url*, which has more than a path or less; empty: ask w3lib.
-
-    :param match: what :data:`_match` or :data:`_match_rare` found in it.
-    """
+    """The canonical form of *url*, which has more than a path or less; empty: ask w3lib."""
     kind = match.lastindex
     if kind == 4:
         return f"{url}/"
     if kind == 2:
         page, _, query = url.partition("?")
     else:
-        rest = _match_rest(url, match.start(3))
-        if rest is None:
+        if (rest := _match_rest(url, match.start(3))) is None:
             return ""
         page = url[: rest.end(1)]
         if rest[1]:
@@ -161,21 +128,16 @@ class RequestFingerprinter:
 
     A request that no rule matches, or that no rule changes, has Scrapy's own fingerprint.
 
-    :param rules: those of a crawl.
     :param stats: where to count, for each rule, the requests that it changed something in.
     """
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        """Make one with the rules of the crawler's settings and spider.
-
-        :raises ConfigError: a rule is invalid.
-        """
+        """Make one with the rules of the crawler's settings and spider; ConfigError: one is bad."""
         ScrapyFingerprinter.from_crawler(crawler)  # warns of settings without effect
         try:
-            return cls(
-                _read_rules(crawler.settings).with_spider(crawler.spider or crawler.spidercls)
-            )
+            rules = _read_rules(crawler.settings)
+            return cls(rules.with_spider(crawler.spider or crawler.spidercls))
         except ConfigError as error:
             logger.critical("%s", error)
             raise
@@ -188,30 +150,34 @@ class RequestFingerprinter:
         self._reported_bad_key = False
 
     def fingerprint(self, request: Request) -> bytes:
-        """The fingerprint of *request*: 20 bytes."""
+        """The fingerprint of *request*: 20 bytes.
+
+        Where it is fast nothing is cached, as Scrapy does: the scheduler calls it once for each.
+        """
         if type(request) is Request:
             method, body, meta, url = _parts_of(request)
         else:
             method, body, meta, url = request.method, request.body, request.meta, request.url
-        if (
-            method == "GET"
-            and not body
-            and not (meta and (VERBATIM in meta or SKIP_RULES in meta or DEDUPE_KEY in meta))
+        page, _, fragment = url.partition("#")
+        is_plain = method == "GET" and not body and fragment.isascii()
+        if is_plain and not (
+            meta and (VERBATIM in meta or SKIP_RULES in meta or DEDUPE_KEY in meta)
         ):
-            page, _, fragment = url.partition("#")
             match = _match(page) or _match_rare(page)
-            if match is not None and "/." not in page and fragment.isascii():
-                free = self._free
-                if free is None or match[1] in free or self._spares(match[1], url):
-                    made = _digest(page, match)
-                    if made is not None:
-                        return made
-        key = self._dedupe_key(request)
-        if key is not None:
+            if (
+                match is not None
+                and "/." not in page
+                and (
+                    (free := self._free) is None or match[1] in free or self._spares(match[1], url)
+                )
+                and (made := _digest(page, match)) is not None
+            ):
+                return made
+        if (key := self._dedupe_key(request)) is not None:
             return key
-        canonical = self._canonicalize(request)
-        if canonical is None:
-            return fingerprint(request)
+        if (canonical := self._canonicalize(request)) is None:
+            is_page = is_plain and not (meta and meta.get(VERBATIM))
+            return (fingerprint_page(page) if is_page else None) or scrapy_fingerprint(request)
         # As Scrapy does, from the canonical form.
         data = {
             "method": to_unicode(request.method),
@@ -233,8 +199,7 @@ class RequestFingerprinter:
 
     def _dedupe_key(self, request: Request) -> bytes | None:
         """The fingerprint that *request* itself asks for."""
-        key = request.meta.get(DEDUPE_KEY)
-        if key is None:
+        if (key := request.meta.get(DEDUPE_KEY)) is None:
             return None
         if isinstance(key, (str, bytes)) and key:
             data = key.encode("utf-8", "surrogatepass") if isinstance(key, str) else key
@@ -274,28 +239,20 @@ class _WrappedFingerprinter(RequestFingerprinter):
     """Another fingerprinter, given a changed copy of a request if a rule changes it."""
 
     def __init__(
-        self,
-        wrapped: RequestFingerprinterProtocol,
-        rules: Rules,
-        *,
-        stats: StatsCollector | None = None,
+        self, wrapped: RequestFingerprinterProtocol, rules: Rules, stats: StatsCollector | None
     ) -> None:
         super().__init__(rules, stats=stats)
         self._wrapped = wrapped
 
     def fingerprint(self, request: Request) -> bytes:
-        """The fingerprint of *request*: as many bytes as the other fingerprinter makes."""
-        key = self._dedupe_key(request)
-        if key is not None:
+        if (key := self._dedupe_key(request)) is not None:
             return key
-        canonical = self._canonicalize(request)
-        if canonical is None:
+        if (canonical := self._canonicalize(request)) is None:
             return self._wrapped.fingerprint(request)
-        asked = request
-        if canonical.steps:
-            asked = request.replace(url=canonical.url, body=canonical.body)
-        made = self._wrapped.fingerprint(asked)
         headers = _headers(request, canonical.headers)
+        if canonical.steps:
+            request = request.replace(url=canonical.url, body=canonical.body)
+        made = self._wrapped.fingerprint(request)
         if headers:
             return sha1(made + json.dumps(headers, sort_keys=True).encode()).digest()
         return made
@@ -306,20 +263,12 @@ def apply_rules(
     rules: Rules,
     stats: StatsCollector | None = None,
 ) -> RequestFingerprinterProtocol:
-    """A fingerprinter that gives *fingerprinter* the canonical request.
-
-    :param stats: where to count what each rule did.
-    """
+    """A fingerprinter that gives *fingerprinter* the canonical request, and counts in *stats*."""
     if type(fingerprinter) in {ScrapyFingerprinter, RequestFingerprinter}:
         return RequestFingerprinter(rules, stats=stats)
     if isinstance(fingerprinter, RequestFingerprinter):  # a subclass of ours has its own rules
         return fingerprinter
-    return _WrappedFingerprinter(fingerprinter, rules, stats=stats)
-
-
-def makes_scrapys_own(fingerprinter: RequestFingerprinterProtocol) -> bool:
-    """Whether it makes Scrapy's fingerprints, as long as no rule says otherwise."""
-    return type(fingerprinter) is ScrapyFingerprinter
+    return _WrappedFingerprinter(fingerprinter, rules, stats)
 
 
 def _read_rules(settings: BaseSettings) -> Rules:
@@ -328,10 +277,13 @@ def _read_rules(settings: BaseSettings) -> Rules:
     :raises ConfigError: a rule is invalid, or the setting's name is misspelled.
     """
     for name in map(str, settings):
-        if name.startswith("ALTSCHED_") and name != _RULES_SETTING:
-            wrong = name.removeprefix("ALTSCHED_").upper()
-            if difflib.get_close_matches(wrong, ["URL_RULES"], 1, 0.7):
-                raise ConfigError(f"Unknown setting {name} (did you mean {_RULES_SETTING}?).")
+        prefix, _, rest = name.partition("_")
+        if (
+            prefix == "ALTSCHED"
+            and rest != "URL_RULES"
+            and difflib.get_close_matches(rest.upper(), ["URL_RULES"], 1, 0.7)
+        ):
+            raise ConfigError(f"Unknown setting {name} (did you mean {_RULES_SETTING}?).")
     return Rules.load(settings.get(_RULES_SETTING), name=_RULES_SETTING)
 
 

@@ -24,20 +24,16 @@ logger = logging.getLogger(__name__)
 #: Name of the frontier's note about that.
 NOTE = "fingerprints"
 #: Settings that decide which fingerprint a request has.
-_MAKE_FINGERPRINTS = ("ALTSCHED_URL_RULES", "REQUEST_FINGERPRINTER_CLASS", "DUPEFILTER_CLASS")
-#: Those that make nothing but SHA-1 hashes, also where rules or requests change what is hashed.
-_SHA1_CLASSES = frozenset(
-    {
-        global_object_name(ScrapyFingerprinter),
-        "scrapy_altsched.stock.fingerprints.ScrapyRedisFingerprinter",
-    }
-)
+_SETTINGS = ("ALTSCHED_URL_RULES", "REQUEST_FINGERPRINTER_CLASS", "DUPEFILTER_CLASS")
+_SCRAPYS_OWN = global_object_name(ScrapyFingerprinter)
+#: Classes that make nothing but SHA-1 hashes, also where rules or requests change what is hashed.
+_SHA1_CLASSES = {_SCRAPYS_OWN, "scrapy_altsched.stock.fingerprints.ScrapyRedisFingerprinter"}
 
 
 def describe(fingerprinter: RequestFingerprinterProtocol, rules: Rules) -> bytes:
     """The note in a job's store about what makes its fingerprints."""
     kind = type(fingerprinter)
-    name = global_object_name(ScrapyFingerprinter if kind is RequestFingerprinter else kind)
+    name = _SCRAPYS_OWN if kind is RequestFingerprinter else global_object_name(kind)
     return json.dumps({"class": name, "rules": rules.digest}).encode()
 
 
@@ -47,10 +43,7 @@ def are_sha1(note: bytes | str) -> bool:
 
 
 def differences(stored: bytes | None, current: bytes) -> list[str]:
-    """How the fingerprints of a job differ from those that are made now, as phrases.
-
-    :param stored: the note, or ``None`` for a job from before there was one.
-    """
+    """How a job's fingerprints differ from those made now, as phrases; ``None``: it has no note."""
     before, now = json.loads(stored or b'{"rules": ""}'), json.loads(current)
     found = []
     if before["rules"] != now["rules"]:
@@ -70,15 +63,10 @@ def warn_of_other_fingerprints(
     spider: Spider | None,
     settings: BaseSettings | None,
 ) -> None:
-    """Warn if the fingerprints of a job were not made as they are made now.
-
-    :param stored: what the job's note says about it.
-    :param settings: of this crawl; those that its command line gave are needed again.
-    """
-    found = differences(stored, current)
-    if not found:
+    """Warn if the fingerprints of a job were not made as they are made now."""
+    if not (found := differences(stored, current)):
         return
-    given = () if settings is None else given_options(settings, _MAKE_FINGERPRINTS)
+    given = () if settings is None else given_options(settings, _SETTINGS)
     logger.warning(
         "The fingerprints in JOBDIR %(jobdir)s were made with %(differences)s: pending and done"
         " requests are not recognized when they are found again, and may be crawled twice. To"

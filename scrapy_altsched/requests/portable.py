@@ -1,8 +1,8 @@
 """A request as bytes that may be read from a server which others can write to.
 
-A pickle from there can execute any code.  This form is data only: a version
-byte and a checksum, as in :mod:`.codec`, and the request's attributes as :mod:`.values` packs them.
-Request classes come from a list, and callbacks are methods of the spider.
+A pickle from there can execute any code.  This form is data only: a version byte and a checksum, as
+in :mod:`.codec`, and the request's attributes as :mod:`.values` packs them.  Request classes come
+from a list, and callbacks are methods of the spider.
 
 Who can write to the server still decides which URLs are requested, and what is in their meta.
 """
@@ -36,15 +36,13 @@ if TYPE_CHECKING:
     from scrapy import Spider
 
 _SCRAPYS_OWN: tuple[type[Request], ...] = (Request, FormRequest, JsonRequest, XmlRpcRequest)
-_BYTES = frozenset({bytes})
-_LIST = frozenset({list})
+_BYTES, _LIST = frozenset({bytes}), frozenset({list})
 
 
 class PortableCodec:
     """Encodes and decodes the requests of one spider.  For one thread only.
 
-    :param request_classes: subclasses of ``Request`` that may be encoded and created, besides
-        Scrapy's own.
+    :param request_classes: those that may be encoded and created, besides Scrapy's own.
     :param most_bytes: of a request that is encoded.
     :param pickle: whether to use pickles for what msgpack cannot carry, and to load any pickle:
         everyone who can write to the server can then execute code here.
@@ -71,8 +69,8 @@ class PortableCodec:
         """The bytes of *request*, as it is now.
 
         :raises CodecError: a callback is not a method of the spider, the request's class is not
-            allowed, it is too large, or a value cannot be carried, by a pickle either if these are
-            allowed.
+            allowed, it is too large, or a value can be carried neither by msgpack nor, if these
+            are allowed, by a pickle.
         """
         self._require_size(request.body)
         try:
@@ -111,11 +109,16 @@ class PortableCodec:
         but that of allowed request classes, and nothing is imported but Python's text encodings,
         which any page can name.
 
-        :raises CodecError: the bytes are damaged, of another version, or nothing that
-            :meth:`encode` makes; the class is not allowed; a callback is no method of the spider.
+        :raises CodecError: the bytes are nothing that :meth:`encode` makes here.
         """
         if payload[:1] == PICKLED:
-            return self._unpickle(payload)
+            if not self._pickle:
+                raise CodecError(
+                    "it is a pickle (version 01): one from a shared server could run any code"
+                )
+            request = decode_request(payload, self._spider)
+            self._require_class(type(request), _path_of(type(request)))
+            return request
         fields = self._values.unpack(unwrap(payload, PORTABLE))
         try:
             if "_class" in fields:
@@ -134,15 +137,6 @@ class PortableCodec:
     def url_of(self, payload: bytes) -> str | None:
         """The URL of a stored request; ``None``: it cannot be read, or must not be."""
         return url_of(payload) if self._pickle and payload[:1] == PICKLED else read_url(payload)
-
-    def _unpickle(self, payload: bytes) -> Request:
-        if not self._pickle:
-            raise CodecError(
-                "it is a pickle (version 01): one from a shared server could run any code"
-            )
-        request = decode_request(payload, self._spider)
-        self._require_class(type(request), _path_of(type(request)))
-        return request
 
     def _require_class(self, request_class: type[Request], path: Any) -> None:
         if self._class_named(path) is not request_class:
@@ -174,21 +168,19 @@ class PortableCodec:
         elif name in self._methods:
             return True
         else:
-            owner = next((cls for cls in type(self._spider).__mro__ if name in vars(cls)), None)
-            found = None if owner is None else vars(owner)[name]
+            classes = type(self._spider).__mro__
+            found = next((vars(cls)[name] for cls in classes if name in vars(cls)), None)
             if callable(found) or isinstance(found, classmethod):
                 found = getattr(self._spider, name)
-        if not self._is_bound(found) or (name.startswith("__") and name.endswith("__")):
+        # The spider's or its class's, not one of something that they refer to.
+        is_theirs = isinstance(found, MethodType) and (
+            found.__self__ is self._spider or found.__self__ is type(self._spider)
+        )
+        if not is_theirs or (name.startswith("__") and name.endswith("__")):
             return False
         if name not in self._own:
             self._methods.add(name)
         return True
-
-    def _is_bound(self, method: Any) -> bool:
-        """Whether *method* is the spider's or its class's, not one of something they refer to."""
-        return isinstance(method, MethodType) and (
-            method.__self__ is self._spider or method.__self__ is type(self._spider)
-        )
 
 
 def read_url(payload: bytes) -> str | None:

@@ -17,6 +17,7 @@ import reprlib
 from collections.abc import Callable, Iterable
 from decimal import Decimal
 from functools import cache, partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 from uuid import UUID, SafeUUID
 from zoneinfo import ZoneInfo, available_timezones
@@ -38,13 +39,14 @@ _CONTAINERS = frozenset({list, dict, tuple, set, frozenset})
 
 
 class _Kind(NamedTuple):
-    """A type that msgpack does not know."""
+    """A type that msgpack does not know.
+
+    :ivar take_apart: a value -> what it is made of, which *build* is called with.
+    """
 
     type: type[Any]
-    #: A value -> what it is made of.
     take_apart: Callable[[Any], Iterable[Any]]
-    #: What it is made of -> the value.
-    build: Callable[[list[Any]], Any]
+    build: Callable[..., Any]
 
 
 class ValueCodec:
@@ -70,9 +72,8 @@ class ValueCodec:
         self._heads = 0
 
     def pack(self, fields: dict[str, Any]) -> bytes:
-        """The bytes of a request's attributes.
+        """The bytes of attributes by name; headers are believed to be made of bytes.
 
-        :param fields: name -> value; headers are believed to be made of bytes, as Scrapy's are.
         :raises CodecError: a value cannot be carried; :func:`find_problem` tells which.
         """
         try:
@@ -96,10 +97,7 @@ class ValueCodec:
         return packed
 
     def unpack(self, data: bytes) -> dict[str, Any]:
-        """The attributes that :meth:`pack` made *data* from.
-
-        :raises CodecError: it is nothing that :meth:`pack` makes.
-        """
+        """The attributes that :meth:`pack` made *data* from; CodecError: it did not."""
         self._heads = 0
         try:
             if len(data) > _LONG:
@@ -131,61 +129,48 @@ class ValueCodec:
     def _build(self, parts: list[Any]) -> Any:
         if parts and type(parts[0]) is _Kind:
             self._heads -= 1
-            return parts[0].build(parts[1:])
+            return parts[0].build(*parts[1:])
         return parts
 
 
 def _take_apart(value: Any) -> list[Any]:
     """What msgpack is to write for a *value* that it does not know."""
-    try:
-        head, kind = _BY_TYPE[type(value)]
-    except KeyError:
-        raise TypeError(_a(type(value))) from None
+    if type(value) not in _BY_TYPE:
+        raise TypeError(_a(type(value)))
+    head, kind = _BY_TYPE[type(value)]
     return [head, *kind.take_apart(value)]
 
 
 def _mark_bytearrays(value: Any) -> Any:
     """A copy of *value* whose bytearrays are as :func:`_take_apart` has them."""
-    if type(value) is dict:
+    kind = type(value)
+    if kind is dict:
         return {key: _mark_bytearrays(part) for key, part in value.items()}
-    if type(value) is list:
-        return [_mark_bytearrays(part) for part in value]
-    if type(value) is tuple:
-        return tuple([_mark_bytearrays(part) for part in value])
-    return _take_apart(value) if type(value) is bytearray else value
+    if kind is list or kind is tuple:
+        return kind(map(_mark_bytearrays, value))
+    return _take_apart(value) if kind is bytearray else value
 
 
 def _alike_in(fields: dict[str, Any]) -> set[type]:
-    """The types of :data:`_ALIKE` that are somewhere in *fields*, other than in the headers.
-
-    :raises ValueError: something is nested too deeply.
-    """
+    """The types of :data:`_ALIKE` in *fields*, headers aside; ValueError: too deep a nesting."""
     found: set[type] = set()
     for name, part in fields.items():
         kind = type(part)
         if kind in _SCALARS or name == "headers":
             continue
-        if kind is dict:  # meta, and most often flat: worth a shorter path
-            if _SCALARS.issuperset(map(type, part.values())) and _SCALARS.issuperset(
-                map(type, part)
-            ):
-                continue
-            found |= _types_in(part)
-        elif kind in _CONTAINERS:
-            found |= _types_in(part)
-        else:
-            found.add(kind)
+        if kind is dict and (  # meta, and most often flat: worth a shorter path
+            _SCALARS.issuperset(map(type, part.values())) and _SCALARS.issuperset(map(type, part))
+        ):
+            continue
+        found |= _types_in(part) if kind in _CONTAINERS else {kind}
     return found & _ALIKE if found else found
 
 
 def _types_in(container: Any) -> set[type]:
-    """The types in a container at all depths, other than those of scalars that msgpack knows.
-
-    :raises ValueError: it is nested too deeply.
-    """
+    """The types in a container at all depths, other than those of scalars that msgpack knows."""
     found: set[type] = set()
     level = [container]
-    # Level by level, so that only a container takes a step of Python, and not each value.
+    # Level by level, since then only a container takes a step of Python, and not each value.
     for _ in range(_MAX_DEPTH):
         inner: list[Any] = []
         for parts in level:
@@ -205,10 +190,7 @@ def _types_in(container: Any) -> set[type]:
 
 
 def find_problem(fields: dict[str, Any]) -> str | None:
-    """Where the first value of *fields* is that cannot be carried, and why not.
-
-    :return: such as "meta['item'] is a FormItem, which msgpack cannot carry".
-    """
+    """Which value of *fields* cannot be carried, as in "meta['a'] is a FormItem, which ..."."""
     waiting = [(part, name, 1) for name, part in reversed(fields.items())]
     while waiting:
         value, path, depth = waiting.pop()
@@ -261,25 +243,11 @@ def shorten(text: str) -> str:
 # Types that msgpack does not know
 
 
-def _single(kind: type, parts: list[Any]) -> Any:
-    """The only one of *parts*, if it is a *kind*: ``bytearray(10**12)`` would take all memory."""
-    (part,) = parts
+def _only(kind: type, part: Any) -> Any:
+    """*part*, if it is a *kind*: ``bytearray(10**12)`` would take all memory."""
     if type(part) is not kind:
         raise TypeError(f"{_a(kind)} is needed, not {_a(type(part))}")
     return part
-
-
-def _int_parts(value: int) -> list[Any]:
-    return [value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)]
-
-
-def _build_int(parts: list[Any]) -> int:
-    return int.from_bytes(_single(bytes, parts), "big", signed=True)
-
-
-def _build_uuid(parts: list[Any]) -> UUID:
-    data, is_safe = parts
-    return UUID(bytes=_single(bytes, [data]), is_safe=SafeUUID(is_safe))
 
 
 def _time_parts(value: datetime.datetime | datetime.time) -> list[Any]:
@@ -287,68 +255,56 @@ def _time_parts(value: datetime.datetime | datetime.time) -> list[Any]:
     return [*clock, value.tzinfo, value.fold]
 
 
-def _build_time(parts: list[Any]) -> datetime.time:
-    return datetime.time(*parts[:-1], fold=parts[-1])
-
-
-def _datetime_parts(value: datetime.datetime) -> list[Any]:
-    return [value.year, value.month, value.day, *_time_parts(value)]
-
-
-def _build_datetime(parts: list[Any]) -> datetime.datetime:
-    return datetime.datetime(*parts[:-1], fold=parts[-1])
-
-
 #: Names of time zones; other names are not even looked for in the file system.
 _zones = cache(available_timezones)
 
 
-def _require_zone(name: str | None) -> None:
+def _require_zone(name: str) -> str:
     if name not in _zones():
         raise ValueError(f"the time zone {name} is not known on this machine")
+    return name
 
 
 def _zone_parts(zone: ZoneInfo) -> list[Any]:
     zone.__reduce__()  # raises if it was read from a file: the name is not all of it
-    _require_zone(zone.key)
-    return [zone.key]
-
-
-def _build_zone(parts: list[Any]) -> ZoneInfo:
-    name = _single(str, parts)
-    _require_zone(name)
-    return ZoneInfo(name)
+    return [_require_zone(zone.key)]
 
 
 #: Code of the extension type that is the head -> what it stands for.  What is stored has these
 #: codes: one that is no longer used is not given to another type.
 _KINDS = {
-    1: _Kind(tuple, lambda value: value, tuple),
-    2: _Kind(set, lambda value: value, set),
-    3: _Kind(frozenset, lambda value: value, frozenset),
-    4: _Kind(int, _int_parts, _build_int),  # of more than 64 bits
-    5: _Kind(bytearray, lambda value: [bytes(value)], lambda it: bytearray(_single(bytes, it))),
-    6: _Kind(complex, lambda value: [value.real, value.imag], lambda it: complex(*map(float, it))),
-    7: _Kind(Decimal, lambda value: [str(value)], lambda it: Decimal(_single(str, it))),
-    8: _Kind(UUID, lambda value: [value.bytes, value.is_safe.value], _build_uuid),
-    9: _Kind(
-        datetime.date,
-        lambda value: [value.year, value.month, value.day],
-        lambda it: datetime.date(*it),
+    1: _Kind(tuple, tuple, lambda *parts: parts),
+    2: _Kind(set, list, lambda *parts: set(parts)),
+    3: _Kind(frozenset, list, lambda *parts: frozenset(parts)),
+    4: _Kind(  # of more than 64 bits
+        int,
+        lambda value: [value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)],
+        lambda it: int.from_bytes(_only(bytes, it), "big", signed=True),
     ),
-    10: _Kind(datetime.time, _time_parts, _build_time),
-    11: _Kind(datetime.datetime, _datetime_parts, _build_datetime),
+    5: _Kind(bytearray, lambda value: [bytes(value)], lambda it: bytearray(_only(bytes, it))),
+    6: _Kind(complex, attrgetter("real", "imag"), lambda *parts: complex(*map(float, parts))),
+    7: _Kind(Decimal, lambda value: [str(value)], lambda it: Decimal(_only(str, it))),
+    8: _Kind(
+        UUID,
+        attrgetter("bytes", "is_safe.value"),
+        lambda data, safe: UUID(bytes=_only(bytes, data), is_safe=SafeUUID(safe)),
+    ),
+    9: _Kind(datetime.date, attrgetter("year", "month", "day"), datetime.date),
+    10: _Kind(
+        datetime.time,
+        _time_parts,
+        lambda *parts: datetime.time(*parts[:-1], fold=parts[-1]),
+    ),
+    11: _Kind(
+        datetime.datetime,
+        lambda value: [value.year, value.month, value.day, *_time_parts(value)],
+        lambda *parts: datetime.datetime(*parts[:-1], fold=parts[-1]),
+    ),
     12: _Kind(
-        datetime.timedelta,
-        lambda value: [value.days, value.seconds, value.microseconds],
-        lambda it: datetime.timedelta(*it),
+        datetime.timedelta, attrgetter("days", "seconds", "microseconds"), datetime.timedelta
     ),
-    13: _Kind(
-        datetime.timezone,
-        lambda value: value.__getinitargs__(),
-        lambda it: datetime.timezone(*it),
-    ),
-    14: _Kind(ZoneInfo, _zone_parts, _build_zone),
+    13: _Kind(datetime.timezone, lambda value: value.__getinitargs__(), datetime.timezone),
+    14: _Kind(ZoneInfo, _zone_parts, lambda name: ZoneInfo(_require_zone(_only(str, name)))),
 }
 _BY_TYPE = {kind.type: (msgpack.ExtType(code, b""), kind) for code, kind in _KINDS.items()}
 _CARRIED = _SCALARS | _CONTAINERS | _BY_TYPE.keys()

@@ -13,8 +13,8 @@ SQLite  a file: a table ``queue`` of ``id`` and ``item``.  What is popped is del
 ======  ===========================================================================================
 
 Numbers are big-endian.  A record is a dict of a request's attributes, pickled or marshalled.
-Queuelib trusts the number of records and ``info.json``, which a process that dies never writes.
-Nothing is trusted here: whatever begins and ends like a record, and has its length, is one.
+Queuelib trusts the number of records and ``info.json``, which a process that dies never writes, and
+it changes what it reads.  Here whatever begins and ends like a record, and has its length, is one.
 """
 
 from __future__ import annotations
@@ -27,18 +27,22 @@ from array import array
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import quote
 
 from ..errors import JobdirError
 
 Kind = Literal["LIFO", "FIFO", "SQLite"]
+#: Where the records of a file start and how long they are, as pushed; and bytes that are in none.
+_Spans: TypeAlias = "tuple[array[int], array[int], int]"
 
 #: A queue's name: the negated priority, and whether it is of start requests.
 _NAME = re.compile(r"(-?\d+)(s?)")
-_CHUNK = re.compile(r"q\d{5,}")
 _SQLITE = b"SQLite format 3\0"
+#: A pickle of some protocol; or a marshalled dict, marked for reference or not, and a string in it.
+_BEGIN = re.compile(rb"\x80[\x02-\x05]|[{\xfb][zZaAut\xfa\xda\xe1\xc1\xf5\xf4]")
 _LENGTH = 4  # bytes
 _BLOCK = 1 << 20  # bytes
 #: A fingerprint's length comes first in the binary format; a line of hex digits has greater bytes.
@@ -46,23 +50,22 @@ _FIRST_DIGIT = 0x30
 
 
 @contextmanager
-def _readable(path: Path) -> Iterator[None]:
+def readable(path: Path) -> Iterator[None]:
+    """Turn errors of reading *path*, or what is in it, into a JobdirError."""
     try:
         yield
     except (OSError, sqlite3.OperationalError) as error:
         raise JobdirError(
-            f"{path}, of a crawl of Scrapy's own scheduler, cannot be read"
-            f" ({getattr(error, 'strerror', None) or error}), so that crawl is not imported;"
-            " nothing was changed. Make it readable to this user, stop what is using it, or move"
-            " requests.queue and requests.seen away to start over."
+            f"{getattr(error, 'filename', None) or path}, of a crawl of Scrapy's own scheduler,"
+            f" cannot be read ({getattr(error, 'strerror', None) or error}), so that crawl is not"
+            " imported; nothing was changed. Make it readable to this user, stop what is using it,"
+            " or move requests.queue and requests.seen away to start over."
         ) from error
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(NamedTuple):
     """What a queue looks like before it is read.
 
-    :ivar records: how many can be read.
     :ivar unreadable: bytes in which there is no record.
     :ivar agrees: whether the queue's own count is the same; it is not if a process died.
     """
@@ -88,78 +91,90 @@ class StockQueue:
     start: bool
 
     def look(self) -> Look:
-        """Count the records, without reading them.
-
-        :raises JobdirError: it cannot be read.
-        """
-        with _readable(self.path):
+        """Count the records, without reading them."""
+        records = unreadable = 0
+        with readable(self.path):
             if self.kind == "SQLite":
-                return _look_at_sqlite(self.path)
-            if self.kind == "LIFO":
-                with _opened(self.path) as (file, size):
-                    starts, _, unreadable = _lifo_spans(file, size)
-                    count = int.from_bytes(os.pread(file, _LENGTH, 0), "big")
-                return Look(len(starts), unreadable, count == len(starts))
-            return _look_at_fifo(self.path)
+                try:
+                    return Look(sum(1 for _ in _column(self.path, "id")), 0, agrees=True)
+                except sqlite3.OperationalError:
+                    raise
+                except sqlite3.DatabaseError:  # damaged
+                    return Look(0, self.path.stat().st_size, agrees=False)
+            for _, (starts, _, lost) in self._files():
+                records += len(starts)
+                unreadable += lost
+            return Look(records, unreadable, records == self._own_count())
 
     def records(self) -> Iterator[bytes]:
-        """The records, in the order in which they were pushed.
+        """The records, in the order in which they were pushed."""
+        with readable(self.path):
+            if self.kind != "SQLite":
+                for file, (starts, lengths, _) in self._files():
+                    yield from map(os.pread, repeat(file), lengths, starts)
+                return
+            try:
+                yield from map(bytes, _column(self.path, "item"))
+            except sqlite3.OperationalError:
+                raise
+            except sqlite3.DatabaseError:  # damaged from there on
+                return
 
-        :raises JobdirError: it cannot be read.
+    def _files(self) -> Iterator[tuple[int, _Spans]]:
+        """Descriptors of the files of records, the oldest first.
+
+        What was taken before the last close is left out; what was taken since may be read again.
         """
-        with _readable(self.path):
-            if self.kind == "SQLite":
-                yield from _read_sqlite(self.path)
-            elif self.kind == "LIFO":
-                with _opened(self.path) as (file, size):
-                    starts, lengths, _ = _lifo_spans(file, size)
-                    for start, length in zip(reversed(starts), reversed(lengths), strict=True):
-                        yield os.pread(file, length, start)
-            else:
-                for chunk, offset in _fifo_chunks(self.path, _read_info(self.path)):
-                    with _opened(chunk) as (file, size):
-                        for start, length in _fifo_spans(file, size, offset):
-                            if length:
-                                yield os.pread(file, length, start)
+        if self.kind == "LIFO":
+            with _opened(self.path) as (file, size):
+                yield file, _lifo_spans(file, size)
+            return
+        info = _read_info(self.path)
+        read_on = {} if info is None else {info["tail"][0]: info["tail"][2]}
+        chunks = [path for path in self.path.iterdir() if re.fullmatch(r"q\d{5,}", path.name)]
+        for number, path in sorted((int(path.name[1:]), path) for path in chunks):
+            with _opened(path) as (file, size):
+                yield file, _fifo_spans(file, size, read_on.get(number, 0))
+
+    def _own_count(self) -> int:
+        if self.kind == "LIFO":
+            with _opened(self.path) as (file, _):
+                return _number(file, 0)
+        if (info := _read_info(self.path)) is None:
+            return 0
+        is_stale = not (self.path / f"q{info['tail'][0]:05d}").exists()
+        return -1 if is_stale else info["size"]
 
 
-def find_queues(directory: Path) -> Iterator[StockQueue]:
-    """All queues in *directory*, which is a requests.queue/, whatever its ``active.json`` says.
+def find_queues(directory: Path, slot_hash: str = "") -> Iterator[StockQueue]:
+    """All queues in *directory*, which is a requests.queue/, or in it the folder of a slot.
 
-    :raises JobdirError: it cannot be read.
+    :raises JobdirError: it cannot be read; so do the methods of a queue.
     """
-    with _readable(directory):
-        for path in _entries(directory):
-            if _NAME.fullmatch(path.name):
-                yield _queue(path, "")
-            elif path.is_dir():
-                for inner in _entries(path):
-                    if _NAME.fullmatch(inner.name):
-                        yield _queue(inner, path.name.rpartition("-")[2])
+    with readable(directory):
+        for path in sorted(directory.iterdir(), reverse=True):  # "0s" before "0"
+            if name := _NAME.fullmatch(path.name):
+                yield StockQueue(path, _kind_of(path), slot_hash, int(name[1]), bool(name[2]))
+            elif not slot_hash and path.is_dir():
+                yield from find_queues(path, path.name.rpartition("-")[2])
 
 
-def _entries(directory: Path) -> list[Path]:
-    return sorted(directory.iterdir(), reverse=True)  # "0s" before "0"
-
-
-def _queue(path: Path, slot_hash: str) -> StockQueue:
-    name = _NAME.fullmatch(path.name)
-    assert name is not None
-    kind: Kind = "FIFO"
-    if not path.is_dir():
-        with path.open("rb") as file:
-            kind = "SQLite" if file.read(len(_SQLITE)) == _SQLITE else "LIFO"
-    return StockQueue(path, kind, slot_hash, int(name[1]), bool(name[2]))
+def _kind_of(path: Path) -> Kind:
+    if path.is_dir():
+        return "FIFO"
+    with path.open("rb") as file:
+        return "SQLite" if file.read(len(_SQLITE)) == _SQLITE else "LIFO"
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[int, int]]:
     """A file's descriptor and size (bytes)."""
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        yield file, os.fstat(file).st_size
-    finally:
-        os.close(file)
+    with path.open("rb", buffering=0) as file:
+        yield file.fileno(), os.fstat(file.fileno()).st_size
+
+
+def _number(file: int, at: int) -> int:
+    return int.from_bytes(os.pread(file, _LENGTH, at), "big")
 
 
 def _is_record(file: int, start: int, end: int) -> bool:
@@ -169,24 +184,19 @@ def _is_record(file: int, start: int, end: int) -> bool:
     return bool(_BEGIN.match(first)) and os.pread(file, 1, end - 1) == last
 
 
-#: A pickle of some protocol; or a marshalled dict, marked for reference or not, and a string in it.
-_BEGIN = re.compile(rb"\x80[\x02-\x05]|[{\xfb][zZaAut\xfa\xda\xe1\xc1\xf5\xf4]")
-
-
 # Last in, first out
 
 
-def _lifo_spans(file: int, size: int) -> tuple[array[int], array[int], int]:
-    """Where records start and how long they are, the last one first; and bytes that are in none.
+def _lifo_spans(file: int, size: int) -> _Spans:
+    """Read backward, as a record's length comes after it.
 
-    Backward, as a record's length comes after it.  Where no record is found, a write was cut short:
-    skip back to the nearest place where one is.
+    Where no record is found, a write was cut short: skip back to the nearest place where one is.
     """
     starts, lengths = array("Q"), array("L")
     unreadable = 0
     end = size
     while end > _LENGTH:
-        length = int.from_bytes(os.pread(file, _LENGTH, end - _LENGTH), "big")
+        length = _number(file, end - _LENGTH)
         start = end - _LENGTH - length
         if start >= _LENGTH and _is_record(file, start, end - _LENGTH):
             starts.append(start)
@@ -196,6 +206,8 @@ def _lifo_spans(file: int, size: int) -> tuple[array[int], array[int], int]:
             whole = _last_whole(file, end - 1)
             unreadable += end - whole
             end = whole
+    starts.reverse()
+    lengths.reverse()
     return starts, lengths, unreadable
 
 
@@ -226,46 +238,38 @@ def _read_info(path: Path) -> dict[str, Any] | None:
     return info if is_sound else None
 
 
-def _fifo_chunks(path: Path, info: dict[str, Any] | None) -> Iterator[tuple[Path, int]]:
-    """The files of records, the oldest first, and the byte from which to read each.
-
-    Those up to the last close's place are left out; without it, what was taken may be read again.
-    """
-    tail = (f"q{info['tail'][0]:05d}", info["tail"][2]) if info is not None else ("", 0)
-    chunks = (chunk for chunk in path.iterdir() if _CHUNK.fullmatch(chunk.name))
-    for chunk in sorted(chunks, key=lambda chunk: int(chunk.name[1:])):
-        yield chunk, tail[1] if chunk.name == tail[0] else 0
-
-
-def _fifo_spans(file: int, size: int, offset: int) -> Iterator[tuple[int, int]]:
-    """Where records start and how long they are; length 0: there is none up to the next."""
-    at = offset
+def _fifo_spans(file: int, size: int, at: int) -> _Spans:
+    """Read forward from byte *at*, as a record's length comes before it."""
+    starts, lengths = array("Q"), array("L")
+    unreadable = 0
     is_whole = at < size and _fits(file, size, at)
     while at < size:
         if is_whole:
             start = at + _LENGTH
-            end = start + int.from_bytes(os.pread(file, _LENGTH, at), "big")
+            end = start + _number(file, at)
             is_followed = end < size and _fits(file, size, end)
             if end == size or is_followed or not _is_straddled(file, size, at, end):
-                yield start, end - start
+                starts.append(start)
+                lengths.append(end - start)
                 at, is_whole = end, is_followed
                 continue
-        yield at, 0
-        at = _next_whole(file, size, at + 1)
-        is_whole = at < size
+        whole = _next_whole(file, size, at + 1)
+        unreadable += whole - at
+        at, is_whole = whole, whole < size
+    return starts, lengths, unreadable
 
 
 def _fits(file: int, size: int, at: int) -> bool:
     """Whether a length and a record of that length are at *at*."""
     start = at + _LENGTH
-    end = start + int.from_bytes(os.pread(file, _LENGTH, at), "big")
+    end = start + _number(file, at)
     return end <= size and _is_record(file, start, end)
 
 
 def _is_straddled(file: int, size: int, at: int, end: int) -> bool:
     """Whether a record lies across *end*: the one at *at* was cut short, and others followed."""
     while (at := _next_whole(file, size, at + 1)) < end:
-        if at + _LENGTH + int.from_bytes(os.pread(file, _LENGTH, at), "big") > end:
+        if at + _LENGTH + _number(file, at) > end:
             return True
     return False
 
@@ -281,58 +285,14 @@ def _next_whole(file: int, size: int, begin: int) -> int:
     return size
 
 
-def _look_at_fifo(path: Path) -> Look:
-    info = _read_info(path)
-    records = unreadable = 0
-    is_stale = info is not None and not (path / f"q{info['tail'][0]:05d}").exists()
-    for chunk, offset in _fifo_chunks(path, info):
-        with _opened(chunk) as (file, size):
-            read = offset
-            for start, length in _fifo_spans(file, size, offset):
-                if length:
-                    unreadable += start - _LENGTH - read
-                    records += 1
-                    read = start + length
-            unreadable += max(0, size - read)
-    agrees = records == (info["size"] if info is not None else 0) and not is_stale
-    return Look(records, unreadable, agrees)
-
-
-# SQLite
-
-
-@contextmanager
-def _database(path: Path) -> Iterator[sqlite3.Connection]:
+def _column(path: Path, name: str) -> Iterator[Any]:
+    """A column of an SQLite queue: an error comes at the first row that is damaged."""
     # The first read rolls back what a dead process left half done; nothing else is changed.
     mode = "rw" if path.with_name(path.name + "-journal").exists() else "ro"
     with closing(sqlite3.connect(f"file:{quote(str(path))}?mode={mode}", uri=True)) as database:
-        yield database
-
-
-def _look_at_sqlite(path: Path) -> Look:
-    try:
-        with _database(path) as database:
-            if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'queue'").fetchone():
-                return Look(0, 0, agrees=True)
-            records = database.execute("SELECT COUNT(*) FROM queue").fetchone()[0]
-    except sqlite3.OperationalError:
-        raise
-    except sqlite3.DatabaseError:  # damaged
-        return Look(0, path.stat().st_size, agrees=False)
-    return Look(records, 0, agrees=True)
-
-
-def _read_sqlite(path: Path) -> Iterator[bytes]:
-    if not _look_at_sqlite(path).records:
-        return
-    with _database(path) as database:
-        try:
-            for (item,) in database.execute("SELECT item FROM queue ORDER BY id"):
-                yield bytes(item)
-        except sqlite3.OperationalError:
-            raise
-        except sqlite3.DatabaseError:  # damaged from there on
-            return
+        if database.execute("SELECT 1 FROM sqlite_master WHERE name = 'queue'").fetchone():
+            for (value,) in database.execute(f"SELECT {name} FROM queue ORDER BY id"):
+                yield value
 
 
 # What was seen
@@ -342,10 +302,10 @@ class SeenFile:
     """A requests.seen, in either of its formats, or one after the other.
 
     Before Scrapy 2.19 each fingerprint is a line of hex digits; since then, two bytes of length and
-    then the fingerprint.
+    then the fingerprint.  Once all was read:
 
     :ivar formats: which of the two are in it.
-    :ivar unreadable: bytes that are in no fingerprint.  Both are known once all was read.
+    :ivar unreadable: bytes that are in no fingerprint.
     """
 
     def __init__(self, path: Path) -> None:
@@ -356,11 +316,11 @@ class SeenFile:
     def __iter__(self) -> Iterator[bytes]:
         self.formats, self.unreadable = set(), 0
         rest = b""
-        with _readable(self.path), self.path.open("rb") as file:
+        with readable(self.path), self.path.open("rb") as file:
             while block := file.read(_BLOCK):
                 rest += block
                 position = 0
-                while (end := self._end(rest, position)) is not None:
+                while (end := _end_of_print(rest, position)) is not None:
                     fingerprint = self._decode(rest[position:end])
                     if fingerprint:
                         yield fingerprint
@@ -371,25 +331,24 @@ class SeenFile:
         # A last line without its end may lack some of its digits.
         self.unreadable += len(rest)
 
-    @staticmethod
-    def _end(data: bytes, start: int) -> int | None:
-        """Where the fingerprint ends that begins at *start*; ``None``: further on in the file."""
-        if start + 2 > len(data):
-            return None
-        if data[start] >= _FIRST_DIGIT:
-            end = data.find(b"\n", start) + 1
-            if not end and len(data) - start > _BLOCK:  # no line is so long
-                return len(data)
-            return end or None
-        end = start + 2 + int.from_bytes(data[start : start + 2], "big")
-        return end if end <= len(data) else None
-
     def _decode(self, data: bytes) -> bytes | None:
         if data[0] < _FIRST_DIGIT:
             self.formats.add("binary")
             return data[2:]
         self.formats.add("hex")
         try:
-            return bytes.fromhex(data.decode("ascii").strip())
+            return bytes.fromhex(data.decode("ascii"))
         except ValueError:
             return None
+
+
+def _end_of_print(data: bytes, start: int) -> int | None:
+    """Where the fingerprint ends that begins at *start*; ``None``: further on in the file."""
+    if start + 2 > len(data):
+        return None
+    if data[start] >= _FIRST_DIGIT:
+        end = data.find(b"\n", start) + 1
+        is_too_long = not end and len(data) - start > _BLOCK
+        return len(data) if is_too_long else end or None
+    end = start + 2 + int.from_bytes(data[start : start + 2], "big")
+    return end if end <= len(data) else None

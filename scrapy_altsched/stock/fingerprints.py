@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from scrapy.utils.request import fingerprint
@@ -32,10 +32,8 @@ class ScrapyRedisFingerprinter:
 
 def _make_older(request: Request) -> bytes:
     """What Scrapy before 2.7 made, and scrapy-redis up to 0.7."""
-    digest = hashlib.sha1(usedforsecurity=False)
-    for part in (request.method.encode(), canonicalize_url(request.url).encode(), request.body):
-        digest.update(part)
-    return digest.digest()
+    parts = (request.method.encode(), canonicalize_url(request.url).encode(), request.body)
+    return hashlib.sha1(b"".join(parts), usedforsecurity=False).digest()
 
 
 #: Who may have made the fingerprints, as a sentence names them.
@@ -48,25 +46,3 @@ KNOWN: Mapping[str, Callable[[Request], bytes]] = {
     "those of Scrapy before 2.7 (REQUEST_FINGERPRINTER_CLASS needs a class of yours that makes"
     " them)": _make_older,
 }
-
-
-def count_known(
-    make: Callable[[Request], bytes],
-    requests: Sequence[Request],
-    are_there: Callable[[Iterable[bytes]], Sequence[bool]],
-) -> int:
-    """How many of *requests* have a fingerprint that is there.
-
-    :param are_there: says of each fingerprint whether it is.
-    """
-    return sum(are_there([make(request) for request in requests])) if requests else 0
-
-
-def find_maker(
-    requests: Sequence[Request], are_there: Callable[[Iterable[bytes]], Sequence[bool]]
-) -> str | None:
-    """Who makes the fingerprints of most of *requests* that are there; ``None``: nobody known."""
-    for name, make in KNOWN.items():
-        if 2 * count_known(make, requests, are_there) > len(requests):
-            return name
-    return None

@@ -15,8 +15,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,11 +27,9 @@ from ..errors import JobdirError
 from ..frontier import Entry, Runs
 from ..frontier.dead_letter import DeadLetter
 from ..maintenance.importing import Imported
-from ..maintenance.progress import progress
 from ..requests.codec import encode_request
-from ..requests.fingerprint import shorten
-from .files import SeenFile, StockQueue, find_queues
-from .restoring import Restorer
+from .files import SeenFile, StockQueue, find_queues, readable
+from .restoring import Restorer, shortened
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -37,20 +37,13 @@ if TYPE_CHECKING:
 QUEUE = "requests.queue"
 SEEN = "requests.seen"
 _ACTIVE = "active.json"
-_PLACE = "stock"
 #: The filter is closed right after active.json was written.
 _SEEN_LATER = 10.0  # seconds
-#: How many signs of an unclean end are kept.
-_SIGNS = 3
 
 
 class StockJob:
     """What Scrapy's own scheduler has left in a job directory; a source for a frontier.
 
-    :param jobdir: the job directory.
-    :param fingerprint: a request's fingerprint.
-    :param slot_key: the name of a request's download slot.
-    :param notes: the notes of a store that is created for it.
     :param takes_seen: whether requests.seen is imported; it is not if another filter is in use,
         which may be Scrapy's own and continue with it.
     :param trusts_seen: whether what was seen is trusted after an unclean end, too.
@@ -58,12 +51,11 @@ class StockJob:
     Once the frontier is open:
 
     :ivar imported: how much was imported; ``None``: nothing.
-    :ivar unclean: how many signs there are that Scrapy's scheduler did not end cleanly.
-    :ivar signs: the first of them.
-    :ivar seen: how many fingerprints are in requests.seen.
-    :ivar formats: its formats.
+    :ivar signs: that Scrapy's scheduler did not end cleanly.
+    :ivar has_seen: whether requests.seen was there, and is taken if it is trusted.
+    :ivar seen: how many fingerprints are in it, in which *formats*.
     :ivar kinds: kind of queue -> number of its records.
-    :ivar unreadable: bytes of all files that could not be read.
+    :ivar joins_job: whether the job directory also holds requests of this package.
     """
 
     def __init__(
@@ -78,7 +70,7 @@ class StockJob:
         trusts_seen: bool,
     ) -> None:
         self.path = Path(jobdir).absolute()
-        self._restorer = Restorer(
+        self.restorer = Restorer(
             spider,
             encode=lambda request: encode_request(request, spider),
             fingerprint=fingerprint,
@@ -88,142 +80,112 @@ class StockJob:
         self.notes = notes
         self.takes_seen = takes_seen
         self._trusts_seen = trusts_seen
-        self._parts: Collection[str] = ()
-        self._has_job = False
+        self.has_seen = self.joins_job = False
         self._queues: list[StockQueue] = []
         self.imported: Imported | None = None
-        self.unclean = 0
         self.signs: list[str] = []
         self.seen = 0
         self.formats: set[str] = set()
-        self.kinds: dict[str, int] = {}
-        self.unreadable = 0
+        self.kinds: Counter[str] = Counter()
+        self._unreadable = 0
 
     # For the frontier
 
     def parts(self) -> dict[str, str]:
         """What there is of requests.queue and requests.seen, and what it looks like."""
         found: dict[str, str] = {}
-        with self._readable():
+        with readable(self.path):
+            paths = list(_walk(self.path / QUEUE))
             look = hashlib.sha256()
-            is_there = False
-            for path in self._walk(self.path / QUEUE):
-                status = path.stat()
+            for path in paths:
                 if not path.is_dir():
-                    is_there = True
+                    size = path.stat().st_size
                     name = path.relative_to(self.path)
-                    look.update(f"{name} {status.st_size} {status.st_mtime_ns}\n".encode())
-            if is_there:
-                found[QUEUE] = look.hexdigest()
+                    look.update(f"{name} {size} {_changed_at(path)}\n".encode())
+                    found[QUEUE] = look.hexdigest()
             with suppress(FileNotFoundError):
-                status = (self.path / SEEN).stat()
-                if self.takes_seen and status.st_size:
-                    found[SEEN] = f"{status.st_size} {status.st_mtime_ns}"
-                if status.st_size and not is_there and (self.path / QUEUE).exists():
+                size = (self.path / SEEN).stat().st_size
+                if self.takes_seen and size:
+                    found[SEEN] = f"{size} {_changed_at(self.path / SEEN)}"
+                if size and paths and QUEUE not in found:
                     # All that was in the queue is lost, or done.
-                    found[QUEUE] = f"empty since {self._changed_at(QUEUE)}"
+                    found[QUEUE] = f"empty since {max(map(_changed_at, paths))}"
         return found
 
-    def _changed_at(self, name: str) -> int:
-        return max(path.stat().st_mtime_ns for path in self._walk(self.path / name))
-
     def examine(self, parts: Collection[str], runs: Runs, *, has_job: bool) -> int:
-        """Look at all files; the number of pending requests.
-
-        :raises JobdirError: one of them cannot be read.
-        """
-        self._parts = parts
-        self._has_job = has_job
+        """Look at all files; the number of pending requests."""
+        self.has_seen, self.joins_job = SEEN in parts, has_job
         queue = self.path / QUEUE
-        for run in runs.by_filter:
-            if not run.ended:
-                self._note_sign(f"run {run.number}, under {run.components.scheduler}, did not end")
-        with self._readable():
+        self.signs += [
+            f"run {run.number}, under {run.components.scheduler}, did not end"
+            for run in runs.by_filter
+            if not run.ended
+        ]
+        with readable(self.path):
             has_queue = queue.exists()
-        if has_queue or runs.has_marks or not has_job:
-            self._look_at_times()
-        if SEEN in parts and has_job:
-            self._look_at_runs(runs, has_queue=has_queue)
+            if has_queue or runs.has_marks or not has_job:
+                self._look_at_times()
+        if self.has_seen and has_job:
+            # It may have come from another scheduler than Scrapy's.
+            if not has_queue and not runs.beside_filter:
+                self.signs.append(f"nothing tells how the crawl ended that wrote {SEEN}")
+            self.signs += [
+                f"run {run.number}, with {run.components.dupefilter}, did not end"
+                for run in runs.beside_filter
+                if not run.ended
+            ]
         if QUEUE in parts:
             named = self._active()
             for found in find_queues(queue):
                 look = found.look()
-                self.unreadable += look.unreadable
+                self._unreadable += look.unreadable
                 if not look.records:
                     continue
                 self._queues.append(found)
-                self.kinds[found.kind] = self.kinds.get(found.kind, 0) + look.records
+                self.kinds[found.kind] += look.records
                 name = found.path.relative_to(self.path)
                 if not look.agrees or look.unreadable:
-                    self._note_sign(f"{name} was not closed")
+                    self.signs.append(f"{name} was not closed")
                 elif named is not None and (found.slot_hash, found.priority) not in named:
-                    self._note_sign(f"{_ACTIVE} does not name {name}")
-        if SEEN in parts:
+                    self.signs.append(f"{_ACTIVE} does not name {name}")
+        if self.has_seen:
             seen = SeenFile(self.path / SEEN)
             self.seen = sum(1 for _ in seen)
             self.formats = seen.formats
-            self.unreadable += seen.unreadable
+            self._unreadable += seen.unreadable
             if seen.unreadable:
-                self._note_sign(f"{SEEN} holds {seen.unreadable} bytes that are no fingerprints")
-        return sum(self.kinds.values())
+                self.signs.append(f"{SEEN} holds {seen.unreadable} bytes that are no fingerprints")
+        return self.kinds.total()
 
     @property
     def ended(self) -> bool:
-        return not self.unclean
+        return not self.signs
 
     @property
     def is_trusted(self) -> bool:
-        return self._trusts_seen or not self.unclean
+        return self._trusts_seen or not self.signs
 
     def requests(self) -> Iterator[tuple[Entry, DeadLetter | None]]:
+        records = chain.from_iterable(queue.records() for queue in self._queues)
         title = "Importing requests of Scrapy's own scheduler"
-        with progress(title, sum(self.kinds.values())) as step:
-            for queue in self._queues:
-                for record in queue.records():
-                    restored = self._restorer.restore(record)
-                    if restored is None:
-                        self.unreadable += len(record)
-                    else:
-                        yield restored
-                    step()
+        return self.restorer.restore(records, title, self.kinds.total())
 
     def fingerprints(self) -> Iterator[bytes]:
-        if SEEN not in self._parts or not self.imports_seen:
-            return
-        with progress("Importing fingerprints of Scrapy's own filter", self.seen) as step:
-            for fingerprint in SeenFile(self.path / SEEN):
-                yield shorten(fingerprint)
-                step()
+        if self.has_seen and self.is_trusted:
+            title = "Importing fingerprints of Scrapy's own filter"
+            yield from shortened(SeenFile(self.path / SEEN), title, self.seen)
 
     # For the scheduler
 
     @property
-    def first_dead(self) -> str | None:
-        """The reason of the first dead letter."""
-        return self._restorer.first_dead
-
-    @property
-    def imports_seen(self) -> bool:
-        """Whether requests.seen was imported, if it was there."""
-        return self.takes_seen and self.is_trusted
-
-    @property
-    def leaves_seen_out(self) -> bool:
-        """Whether requests.seen was there and was not imported."""
-        return SEEN in self._parts and not self.imports_seen
-
-    @property
-    def joins_job(self) -> bool:
-        """Whether the job directory also holds requests of this package."""
-        return self._has_job
+    def unreadable(self) -> int:
+        """Bytes of all files that could not be read."""
+        return self._unreadable + sum(self.restorer.unreadable)
 
     def move_away(self) -> Path | None:
-        """Move the imported files away; where they are now, if there were any.
-
-        :raises JobdirError: they cannot be moved.
-        """
+        """Move the imported files away; where they are now, if there were any."""
         place: Path | None = None
-        with self._readable():
+        with readable(self.path):
             names = list(self.parts())
             if self.imported is not None and QUEUE not in names and (self.path / QUEUE).exists():
                 names.append(QUEUE)
@@ -243,43 +205,16 @@ class StockJob:
         return place
 
     def _free_place(self, name: str) -> Path:
-        place, number = self.path / _PLACE, 1
+        place, number = self.path / "stock", 1
         while (place / name).exists() or (place.exists() and not place.is_dir()):
             number += 1
-            place = self.path / f"{_PLACE}-{number}"
+            place = self.path / f"stock-{number}"
         return place
 
     # Parts
 
-    @contextmanager
-    def _readable(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise JobdirError(
-                f"The crawl of Scrapy's own scheduler in {self.path} cannot be read"
-                f" ({error.filename}: {error.strerror}), so it is not imported; nothing was"
-                f" changed. Make it readable to this user, or move {QUEUE} and {SEEN} away to start"
-                " over."
-            ) from error
-
-    @staticmethod
-    def _walk(directory: Path) -> Iterator[Path]:
-        """*directory* and all that is in it, in an order that does not change."""
-
-        def fail(error: OSError) -> None:
-            raise error
-
-        if not directory.exists():
-            return
-        yield directory
-        for folder, folders, files in os.walk(directory, onerror=fail):
-            folders.sort()
-            for name in sorted([*folders, *files]):
-                yield Path(folder, name)
-
     def _active(self) -> set[tuple[str, int]] | None:
-        """The queues that active.json names, as hash of the slot and priority; ``None``: it cannot.
+        """The queues that active.json names, if it can be read: hash of the slot, and priority.
 
         A slot's folder has the hash of the slot's name at its end (scrapy/pqueues.py).
         """
@@ -295,33 +230,33 @@ class StockJob:
         except (FileNotFoundError, ValueError, TypeError, AttributeError):
             return None
 
-    def _note_sign(self, sign: str) -> None:
-        self.unclean += 1
-        if self.unclean <= _SIGNS:
-            self.signs.append(sign)
-
     def _look_at_times(self) -> None:
         """Look for what is later than active.json, which Scrapy's scheduler writes last."""
-        with self._readable():
-            active = self.path / QUEUE / _ACTIVE
-            if self._active() is None:
-                is_there = active.exists()
-                self._note_sign(f"{_ACTIVE} {'cannot be read' if is_there else 'is missing'}")
+        active, seen = self.path / QUEUE / _ACTIVE, self.path / SEEN
+        if self._active() is None:
+            self.signs.append(f"{_ACTIVE} {'cannot be read' if active.exists() else 'is missing'}")
+            return
+        closed_at = _changed_at(active)
+        for path in _walk(self.path / QUEUE):
+            if _changed_at(path) > closed_at:
+                self.signs.append(f"{path.relative_to(self.path)} is newer than {_ACTIVE}")
                 return
-            closed_at = active.stat().st_mtime_ns
-            for path in self._walk(self.path / QUEUE):
-                if path.stat().st_mtime_ns > closed_at:
-                    self._note_sign(f"{path.relative_to(self.path)} is newer than {_ACTIVE}")
-                    return
-            if SEEN in self._parts:
-                later = (self.path / SEEN).stat().st_mtime_ns - closed_at
-                if later > _SEEN_LATER * 1e9:
-                    self._note_sign(f"{SEEN} is newer than {_ACTIVE}")
+        if self.has_seen and _changed_at(seen) - closed_at > _SEEN_LATER * 1e9:
+            self.signs.append(f"{SEEN} is newer than {_ACTIVE}")
 
-    def _look_at_runs(self, runs: Runs, *, has_queue: bool) -> None:
-        """Check whether requests.seen may have come from another scheduler than Scrapy's."""
-        if not has_queue and not runs.beside_filter:
-            self._note_sign(f"nothing tells how the crawl ended that wrote {SEEN}")
-        for run in runs.beside_filter:
-            if not run.ended:
-                self._note_sign(f"run {run.number}, with {run.components.dupefilter}, did not end")
+
+def _changed_at(path: Path) -> int:
+    return path.stat().st_mtime_ns
+
+
+def _walk(directory: Path) -> Iterator[Path]:
+    """*directory* and all that is in it, in an order that does not change."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    if directory.exists():
+        for folder, folders, files in os.walk(directory, onerror=fail):
+            folders.sort()
+            yield Path(folder)
+            yield from (Path(folder, name) for name in sorted(files))

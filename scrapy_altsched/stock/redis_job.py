@@ -6,7 +6,7 @@ workers had in flight is in neither, so that of a worker that was killed nothing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +16,10 @@ from ..errors import CodecError, InputError
 from ..frontier import Entry, Runs
 from ..frontier.dead_letter import DeadLetter
 from ..maintenance.importing import Imported
-from ..maintenance.progress import progress
 from ..redis_client.connection import address_of, explain_errors
 from ..requests.codec import adopt_record, decode_without_callbacks
-from ..requests.fingerprint import shorten
-from .fingerprints import count_known, find_maker
-from .restoring import Restorer
+from .fingerprints import KNOWN
+from .restoring import Restorer, shortened
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -38,19 +36,12 @@ _SAMPLE = 200
 class RedisJob:
     """What a crawl of scrapy-redis has left; a source for a frontier.
 
-    :param queue_key: the key of its queue.
-    :param seen_key: the key of its dupefilter.
-    :param restorer: makes entries of what is in the queue.
-    :param fingerprint: a request's fingerprint in the crawl that goes on with it.
-    :param notes: the notes of a store that is created for it.
     :param takes_seen: whether what was seen is wanted.
-
     :ivar pending: how many requests are in the queue.
     :ivar seen: how many fingerprints are in the dupefilter.
     :ivar sampled: how many queued requests were compared with it.
     :ivar known: how many of them have a fingerprint that is in it.
-    :ivar maker: if these are too few, who makes its fingerprints; ``None``: nobody known.
-    :ivar unreadable: how many entries of the queue are no requests.
+    :ivar maker: if these are too few, what makes its fingerprints, if that is known.
     :raises InputError: there is no such crawl, or a key is another program's.
     :raises SharedError: the server cannot be reached.
     """
@@ -64,38 +55,37 @@ class RedisJob:
         seen_key: str,
         *,
         restorer: Restorer,
-        fingerprint: Callable[[Request], bytes],
         notes: Mapping[str, bytes],
         takes_seen: bool,
     ) -> None:
         self._client = client
         self._queue, self._seen = queue_key, seen_key
-        self._restorer = restorer
-        self._fingerprint = fingerprint
+        self.restorer = restorer
         self.notes = notes
         self.imported: Imported | None = None
-        self.unreadable = 0
         with explain_errors(client):
             self._check_keys()
             self.pending, self.seen = self._count()
         self.sampled = self.known = 0
         self.maker: str | None = None
         if takes_seen and self.seen:
-            self._sample()
+            # All queued requests were seen unless they are unfiltered.
+            sample = list(islice(self._filtered(), _SAMPLE))
+            self.sampled = len(sample)
+            self.known = self._count_known(restorer.fingerprint, sample)
+            makers = (
+                name
+                for name, make in KNOWN.items()
+                if 2 * self._count_known(make, sample) > len(sample)
+            )
+            self.maker = None if self.takes_seen else next(makers, None)
 
     @property
     def takes_seen(self) -> bool:
         """Whether what was seen is imported: its fingerprints are those that will be made."""
         return 2 * self.known > self.sampled
 
-    @property
-    def is_trusted(self) -> bool:
-        return self.takes_seen
-
-    @property
-    def first_dead(self) -> str | None:
-        """The reason of the first dead letter."""
-        return self._restorer.first_dead
+    is_trusted = takes_seen
 
     # For the frontier
 
@@ -116,27 +106,16 @@ class RedisJob:
         return self.pending
 
     def requests(self) -> Iterator[tuple[Entry, DeadLetter | None]]:
-        with progress("Importing requests of scrapy-redis", self.pending) as step:
-            for record in self._records():
-                restored = self._restorer.restore(record)
-                if restored is None:
-                    self.unreadable += 1
-                else:
-                    yield restored
-                step()
+        title = "Importing requests of scrapy-redis"
+        return self.restorer.restore(self._records(), title, self.pending)
 
     def fingerprints(self) -> Iterator[bytes]:
-        if not self.takes_seen:
-            return
-        with (
-            explain_errors(self._client),
-            progress("Importing fingerprints of scrapy-redis", self.seen) as step,
-        ):
-            for text in self._client.sscan_iter(self._seen, count=_PORTION):
-                digest = _parse(text)
-                if digest is not None:
-                    yield shorten(digest)
-                step()
+        if self.takes_seen:
+            with explain_errors(self._client):
+                texts = self._client.sscan_iter(self._seen, count=_PORTION)
+                digests = filter(None, map(_parse, texts))
+                title = "Importing fingerprints of scrapy-redis"
+                yield from shortened(digests, title, self.seen)
 
     # Parts
 
@@ -170,10 +149,7 @@ class RedisJob:
         return pending, seen
 
     def _records(self) -> Iterator[bytes]:
-        """All that is in the queue, the first one that was pushed first.
-
-        A sorted set does not know which that was.
-        """
+        """All that is in the queue, the first one that was pushed first, if a list tells."""
         with explain_errors(self._client):
             for start in range(0, self.pending, _PORTION):
                 end = min(start + _PORTION, self.pending)
@@ -185,14 +161,6 @@ class RedisJob:
                     portion = self._client.zrange(self._queue, start, end - 1)
                 yield from portion
 
-    def _sample(self) -> None:
-        """Compare fingerprints of queued requests, all of which were seen unless unfiltered."""
-        requests = list(islice(self._filtered(), _SAMPLE))
-        self.sampled = len(requests)
-        self.known = count_known(self._fingerprint, requests, self._are_there)
-        if not self.takes_seen:
-            self.maker = find_maker(requests, self._are_there)
-
     def _filtered(self) -> Iterator[Request]:
         for record in islice(self._records(), 10 * _SAMPLE):
             try:
@@ -202,11 +170,14 @@ class RedisJob:
             if not request.dont_filter:
                 yield request
 
-    def _are_there(self, fingerprints: Iterable[bytes]) -> Sequence[bool]:
-        names = [made.hex() for made in fingerprints]
+    def _count_known(self, make: Callable[[Request], bytes], requests: Sequence[Request]) -> int:
+        """How many of *requests* were seen, by the fingerprints that *make* returns."""
+        if not requests:
+            return 0
+        names = [make(request).hex() for request in requests]
         with explain_errors(self._client):
             found: Any = self._client.smismember(self._seen, names)
-        return [bool(is_there) for is_there in found]
+        return sum(map(bool, found))
 
 
 def _parse(text: bytes) -> bytes | None:

@@ -682,8 +682,7 @@ def test_memory_does_not_grow_with_hosts_and_names(monkeypatch: pytest.MonkeyPat
         assert rules.canonicalize(f"http://{netloc}/?a{at}&b{at}").url == f"http://{netloc}/?b{at}="
     (changes,) = rules._changes.values()
     ((_, names),) = changes._ignore_params
-    index = rules._index
-    for memo in (index._concerned, index._hosts_of, rules._marks, names._memo):
+    for memo in (rules._index._hosts_of, rules._marks, names._memo):
         assert 0 < len(memo) <= 100
 
 

@@ -1,4 +1,4 @@
-"""The errors are what their module says they are, and each of them is for something."""
+"""All errors are in one module, and each of them is for something."""
 
 from __future__ import annotations
 
@@ -23,31 +23,7 @@ CLASSES = {
 }
 
 
-def drawn_tree() -> dict[str, set[str]]:
-    """Class -> names of its parents, as drawn in the docstring."""
-    assert errors.__doc__ is not None
-    tree: dict[str, set[str]] = {}
-    path: list[tuple[int, str]] = []
-    for line in errors.__doc__.splitlines():
-        found = re.match(r"    ([│├└─ ]*)(\w+)(?: \(also an? (\w+)\))?", line)
-        if found is None:
-            continue
-        depth = len(found[1])
-        while path and path[-1][0] >= depth:
-            path.pop()
-        tree[found[2]] = {path[-1][1]} if path else {"Exception"}
-        if found[3]:
-            tree[found[2]].add(found[3])
-        path.append((depth, found[2]))
-    return tree
-
-
-def test_the_tree_in_the_docstring_is_the_real_one() -> None:
-    real = {name: {base.__name__ for base in item.__bases__} for name, item in CLASSES.items()}
-    assert drawn_tree() == real
-
-
-def test_every_error_of_the_package_is_in_the_module_and_in_the_tree() -> None:
+def test_every_error_of_the_package_is_in_the_module() -> None:
     found = set()
     for module in pkgutil.walk_packages([str(PACKAGE)], "scrapy_altsched."):
         for item in vars(importlib.import_module(module.name)).values():

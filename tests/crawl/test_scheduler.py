@@ -442,7 +442,7 @@ def test_a_duplicate_that_came_while_the_store_could_not_be_read_is_told_of_late
     crawl.crawler.signals.connect(note_drop, signals.request_dropped)
     assert crawl.scheduler.enqueue_request(Request("http://site.test/a"))
     assert crawl.scheduler.checkpoint()
-    crawl.scheduler.df.identity.recent.clear()
+    crawl.scheduler.df.identity.forget_recent()
     journal_of(crawl.scheduler._session.frontier).database.close()
     for name in ("a", "b"):
         assert crawl.scheduler.enqueue_request(Request(f"http://site.test/{name}"))

@@ -147,7 +147,7 @@ def test_every_setting_is_in_the_reference_with_its_default_and_unit() -> None:
     for name, field in FIELDS.items():
         assert table[name][1].astext() == repr(field.default), name
         # As in "a whole number of seconds, 1 or more" and "True or False".
-        unit = field.metadata["check"].__doc__.partition(" of ")[2] or "flag"
+        unit = field.metadata["must_be"].partition(" of ")[2] or "flag"
         assert table[name][2].astext() == unit, name
 
 

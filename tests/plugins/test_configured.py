@@ -17,10 +17,10 @@ from scrapy.utils.misc import load_object
 
 from scrapy_altsched import Addon
 from scrapy_altsched.plugins import warn_of_unsafe_plugins
+from scrapy_altsched.plugins.configured import KNOWN, SAFE
 from scrapy_altsched.plugins.deltafetch import DeltaFetch
 from scrapy_altsched.plugins.files import FilesPipeline, ImagesPipeline, LocalFilesStore
 from scrapy_altsched.plugins.httpcache import FilesystemCacheStorage
-from scrapy_altsched.plugins.known import KNOWN, SAFE
 
 from ..crawls import Crawl
 from ..sites import Page, Site

@@ -35,9 +35,9 @@ from scrapy_altsched import DupeFilter, RequestFingerprinter, ScrapyRedisFingerp
 from scrapy_altsched.canonical import Rules
 from scrapy_altsched.errors import ConfigError
 from scrapy_altsched.requests import fingerprint as module
-from scrapy_altsched.requests.fingerprint import apply_rules, fingerprint, fingerprint_page
+from scrapy_altsched.requests.fingerprint import apply_rules, fingerprint_page
+from scrapy_altsched.requests.identity import page_of
 from scrapy_altsched.requests.made_by import describe, differences
-from scrapy_altsched.requests.recent import page_of
 from scrapy_altsched.settings import Config
 
 from ..engines import OURS, StandIn
@@ -71,9 +71,12 @@ def recorded_urls() -> list[str]:
     return urls
 
 
-def outcome(make: Callable[..., bytes], request: Request, arguments: dict[str, Any]) -> Any:
+fingerprint = RequestFingerprinter().fingerprint
+
+
+def outcome(make: Callable[[Request], bytes], request: Request) -> Any:
     try:
-        return make(request, **arguments)
+        return make(request)
     except Exception as error:  # whatever w3lib raises for it
         return type(error)
 
@@ -88,42 +91,37 @@ def by_page(request: Request) -> bytes:
 UNMATCHED = [{"include": "unmatched.example", "ignore_params": "*"}]
 CHANGES_NOTHING = [{"ignore_params": "no such parameter", "count_headers": "no-such-header"}]
 #: All of these have to agree with Scrapy.
-MAKERS: list[Callable[..., bytes]] = [
+MAKERS: list[Callable[[Request], bytes]] = [
     fingerprint,
     by_page,
-    RequestFingerprinter().fingerprint,
     RequestFingerprinter(Rules.load(UNMATCHED)).fingerprint,
     RequestFingerprinter(Rules.load(CHANGES_NOTHING)).fingerprint,
 ]
-#: Arguments of the request, and of the fingerprint.
-VARIANTS: list[tuple[dict[str, Any], dict[str, Any]]] = [
-    ({}, {}),
-    ({"method": "HEAD"}, {}),
-    ({"method": "POST", "body": b"a=1\xff"}, {}),
-    ({"body": "ä"}, {}),
-    ({"headers": {"A": ["1", "2"], "B": "3"}}, {"include_headers": ["b", b"A", "C"]}),
-    ({"headers": {"A": "1"}}, {"include_headers": []}),
-    ({"headers": {"A": "1"}}, {}),
-    ({}, {"keep_fragments": True}),
-    ({"meta": {"verbatim_url": True}}, {}),
-    ({"meta": {"depth": 1}, "encoding": "latin-1"}, {}),
+#: Arguments of the request.
+VARIANTS: list[dict[str, Any]] = [
+    {},
+    {"method": "HEAD"},
+    {"method": "POST", "body": b"a=1\xff"},
+    {"body": "ä"},
+    {"headers": {"A": "1"}},
+    {"meta": {"verbatim_url": True}},
+    {"meta": {"verbatim_url": False, "altsched_skip_rules": True}},
+    {"meta": {"depth": 1}, "encoding": "latin-1"},
 ]
 
 
-def compare(url: str, variants: list[tuple[dict[str, Any], dict[str, Any]]] | None = None) -> int:
+def compare(url: str, variants: list[dict[str, Any]] | None = None) -> int:
     """Compare both fingerprints of requests for *url*; how many comparisons were made."""
     made = 0
-    for of_request, of_fingerprint in variants or VARIANTS[:1]:
+    for arguments in variants or VARIANTS[:1]:
         for request_class in (Request, RawRequest):
             try:
-                theirs = outcome(
-                    scrapy_fingerprint, request_class(url, **of_request), of_fingerprint
-                )
+                theirs = outcome(scrapy_fingerprint, request_class(url, **arguments))
             except (ValueError, LookupError):  # no such request can be scheduled
                 continue
-            for make in MAKERS if not of_fingerprint else MAKERS[:1]:
-                ours = outcome(make, request_class(url, **of_request), of_fingerprint)
-                assert ours == theirs, (make, request_class, url, of_request, of_fingerprint)
+            for make in MAKERS:
+                ours = outcome(make, request_class(url, **arguments))
+                assert ours == theirs, (make, request_class, url, arguments)
                 made += 1
     return made
 
@@ -372,9 +370,7 @@ def test_fields_are_in_scrapys_order() -> None:
     ids=repr,
 )
 def test_other_requests_have_scrapys_fingerprint(request_: Request) -> None:
-    for arguments in ({}, {"keep_fragments": True}, {"include_headers": ["Content-Type"]}):
-        ours = fingerprint(request_.copy(), **arguments)
-        assert ours == scrapy_fingerprint(request_, **arguments)
+    assert fingerprint(request_.copy()) == scrapy_fingerprint(request_)
 
 
 def test_the_answer_is_for_the_request_as_it_is_now() -> None:
@@ -393,9 +389,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The URLs that Scrapy's own function was asked for."""
     found: list[str] = []
 
-    def ask(request: Request, **arguments: Any) -> bytes:
+    def ask(request: Request) -> bytes:
         found.append(request.url)
-        return scrapy_fingerprint(request, **arguments)
+        return scrapy_fingerprint(request)
 
     monkeypatch.setattr(module, "scrapy_fingerprint", ask)
     return found
@@ -458,7 +454,7 @@ def test_ordinary_urls_take_the_fast_path(asked: list[str], url: str) -> None:
 )
 def test_what_needs_w3lib_is_left_to_scrapy(asked: list[str], url: str) -> None:
     request = RawRequest(url)
-    assert outcome(fingerprint, request, {}) == outcome(scrapy_fingerprint, request, {})
+    assert outcome(fingerprint, request) == outcome(scrapy_fingerprint, request)
     assert asked == [url]
 
 

@@ -888,7 +888,7 @@ FORGED: dict[str, tuple[bytes, str]] = {
     "too deep for msgpack": (raw(b"\x91" * 1100 + b"\xc0"), "StackError"),
     "deep heads": (raw(b"\x92\xc7\x00\x01" * 300 + b"\xc0"), "nested too deeply"),
     "bytearray of a size": (raw(b"\x92\xc7\x00\x05\xcf" + b"\x00\x0f" * 4), "bytes is needed"),
-    "bytearray of nothing": (raw(b"\x91\xc7\x00\x05"), "ValueError"),
+    "bytearray of nothing": (raw(b"\x91\xc7\x00\x05"), "TypeError"),
     "int of a str": (raw(b"\x92\xc7\x00\x04\xa15"), "a bytes is needed, not a str"),
     "complex of a str": (raw(b"\x92\xc7\x00\x06\xa1x"), "ValueError"),
     "Decimal of a number": (raw(b"\x92\xc7\x00\x07\x05"), "a str is needed, not an int"),

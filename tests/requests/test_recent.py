@@ -9,7 +9,7 @@ from scrapy import Request
 from scrapy.utils.request import RequestFingerprinter
 
 from scrapy_altsched import DupeFilter
-from scrapy_altsched.requests.recent import RecentURLs
+from scrapy_altsched.requests.identity import PageIdentity
 
 from ..engines import OURS, StandIn
 
@@ -27,14 +27,14 @@ class CountsHeaders(DupeFilter):
 
 
 def test_at_least_the_last_ones_are_known_and_memory_is_bounded() -> None:
-    recent = RecentURLs()
-    requests = [Request(f"data:,{number}") for number in range(100_000)]
-    for request in requests:
-        recent.add(request.url)
-    assert len(recent.newest) + len(recent._old) <= 2 * 4_096
-    assert all(recent.has(request.url) for request in requests[-4_096:])
-    recent.clear()
-    assert not recent.has(requests[-1].url)
+    identity = PageIdentity(RequestFingerprinter().fingerprint)
+    urls = [f"data:,{number}" for number in range(100_000)]
+    for url in urls:
+        identity.remember(url)
+    assert len(identity.newest) + len(identity._old) <= 2 * 4_096
+    assert all(identity.is_recent(url) for url in urls[-4_096:])
+    identity.forget_recent()
+    assert not identity.is_recent(urls[-1])
 
 
 @pytest.mark.parametrize(
