@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from twisted.internet.defer import Deferred
 
 from ..errors import CommitPostponedError
-from .configured import Rows
 from .feed_file import FeedFile
+from .rows import Rows
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -25,12 +25,12 @@ logger = logging.getLogger(__name__)
 class OpenFiles:
     """Keeps each feed file of a job until it is written and closed.
 
-    :param sync: whether files are forced to the disk before each commit.
+    :ivar sync: whether files are forced to the disk before each commit.
     """
 
     def __init__(self, spider: Spider, *, sync: bool) -> None:
         self._spider = spider
-        self._sync = sync
+        self.sync = sync
         self._files: dict[FeedFile, Rows | None] = {}
         #: Files that are full and could not be written yet -> what fires when they are.
         self._stored: dict[FeedFile, Deferred[None]] = {}
@@ -41,30 +41,22 @@ class OpenFiles:
         self._closed = False
 
     def add(self, file: FeedFile, rows: Rows | None) -> None:
-        """Keep *file*, and open it as soon as possible.
-
-        :param rows: what it consists of, if that is known.
-        """
+        """Keep *file*, which consists of *rows*, and open it as soon as possible."""
         self._files[file] = rows
-        if self._sync:
+        if self.sync:
             file.keep_unforced()
         file.flush()
 
-    @property
-    def are_forced(self) -> bool:
-        """Whether each commit has all rows forced to the disk before."""
-        return self._sync
-
-    def sizes(self) -> dict[FeedFile, tuple[int, Rows]]:
+    def sizes(self) -> dict[str, tuple[int, Rows]]:
         """The files whose rows can be told apart: bytes once all is written, and kind of rows."""
-        return {file: (file.size, rows) for file, rows in self._files.items() if rows is not None}
+        return {file.name: (file.tell(), rows) for file, rows in self._files.items() if rows}
 
     def force(self) -> None:
         """Force all rows to the disk from now on: the job ends.
 
         :raises CommitPostponedError: as of :meth:`write_out`.
         """
-        self._sync = True
+        self.sync = True
         self.write_out()
 
     def write_out(self) -> None:
@@ -77,27 +69,29 @@ class OpenFiles:
         for file in self._files:
             self._notice_gone(file)
             try:
-                file.write_out(sync=self._sync)
+                file.write_out(sync=self.sync)
             except OSError as error:
                 failed.append((file, error))
             else:
-                written += [file] if file in self._stored else []
-        for file in written:
+                written.append(file)
+        for file in self._stored.keys() & written:
             self._end(file)
-        if failed:
-            file, first = failed[0]
-            if file.is_lost:
-                raise CommitPostponedError(
-                    f"The commit was postponed: {file.name} cannot be forced to the disk"
-                    f" ({first.strerror or first}), and rows that were written to it may be lost."
-                    " Check its disk, and whether the rows are in the file."
-                )
-            others = f" and {len(failed) - 1} more feed files" if len(failed) > 1 else ""
+        if not failed:
+            return
+        file, first = failed[0]
+        why = first.strerror or first
+        if file.lost is not None:
             raise CommitPostponedError(
-                f"The commit was postponed: {file.name}{others} cannot be written"
-                f" ({first.strerror or first}). The rows stay in memory until then: free space on"
-                " its disk, or check that this user may write to it."
+                f"The commit was postponed: {file.name} cannot be forced to the disk ({why}), and"
+                " rows that were written to it may be lost. Check its disk, and whether the rows"
+                " are in the file."
             )
+        others = f" and {len(failed) - 1} more feed files" if len(failed) > 1 else ""
+        raise CommitPostponedError(
+            f"The commit was postponed: {file.name}{others} cannot be written ({why}). The rows"
+            " stay in memory until then: free space on its disk, or check that this user may write"
+            " to it."
+        )
 
     def store(self, file: FeedFile) -> Deferred[None] | None:
         """Close *file* as soon as the disk has all of it; a deferred for that, if it is not yet.
@@ -129,21 +123,22 @@ class OpenFiles:
         if file in self._gone or not file.is_gone():
             return
         rows = self._files.get(file)
-        then = {
-            None: "What is still to be written goes with it.",
-            "lines": "From now on, they go to a new file of that name.",
-            "csv": "From now on, they go to a new file of that name, without a header line.",
-        }
-        logger.error(
-            "The feed %(path)s was deleted, moved or replaced while this crawl was writing to it."
-            " The %(bytes)d bytes of items that it had by then are missing there, and their pages"
-            " are not crawled again. %(then)s",
-            {"path": file.name, "bytes": file.size - file.unwritten, "then": then[rows]},
-            extra={"spider": self._spider},
-        )
+        then = "What is still to be written goes with it."
         if rows is None:
             self._gone.add(file)  # the rest alone makes no whole file
         else:
+            header = ", without a header line" if rows == "csv" else ""
+            then = f"From now on, they go to a new file of that name{header}."
+        logger.error(
+            "The feed %s was deleted, moved or replaced while this crawl was writing to it."
+            " The %d bytes of items that it had by then are missing there, and their pages"
+            " are not crawled again. %s",
+            file.name,
+            file.tell() - len(file.unwritten),
+            then,
+            extra={"spider": self._spider},
+        )
+        if rows is not None:
             file.reopen()
 
     def _end(self, file: FeedFile) -> None:
@@ -157,11 +152,11 @@ class OpenFiles:
 
     def _close(self, file: FeedFile) -> None:
         rows = self._files.pop(file, None)
-        left = file.unwritten
+        left = len(file.unwritten)
         try:
             file.close(sync=True)
         except OSError as error:
-            if file.is_lost:
+            if file.lost is not None:
                 then = (
                     "What was written to it may be lost if the machine goes down: check its disk,"
                     " and whether the rows are in the file."
@@ -176,14 +171,11 @@ class OpenFiles:
             else:
                 then = "They came after the job was closed, and their pages are not crawled again."
             logger.critical(
-                "The last %(bytes)s of the feed %(path)s could not be written (%(error)s)."
-                " %(then)s",
-                {
-                    "bytes": f"{left} bytes" if left else "rows",
-                    "path": file.name,
-                    "error": error.strerror or error,
-                    "then": then,
-                },
+                "The last %s of the feed %s could not be written (%s). %s",
+                f"{left} bytes" if left else "rows",
+                file.name,
+                error.strerror or error,
+                then,
                 extra={"spider": self._spider},
             )
             raise
