@@ -217,7 +217,7 @@ class Session:
             self.states.note_closing()
             if self.feeds is not None:
                 # Before the store: a power cut must not take rows of pages that are done.
-                self.feeds.files.force()
+                self.feeds.force()
             self._committer.finish()
             counts = frontier.counts()
             complete = reason == "finished" and self.intake.start.exhausted

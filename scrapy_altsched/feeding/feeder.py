@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Request
@@ -17,7 +18,7 @@ from ..crawl.clock import CrawlClock
 from ..crawl.failure import close_failed
 from ..engine.engine import Engine
 from ..engine.event_loop import thread_caller
-from ..errors import AltschedError, ConfigError, FrontierFailedError, SharedError
+from ..errors import AltschedError, ConfigError, FrontierFailedError
 from ..frontier.clock import Call
 from ..redis_client.connection import connect
 from ..settings import Config
@@ -45,8 +46,6 @@ _SHOWN = 300
 
 class Feeder:
     """Feeds a spider from when it is opened until it has closed; on the crawl's thread.
-
-    What is asked of the server is asked on a thread of its own, one question at a time.
 
     :param server: the settings of the server, by name.
     :raises ConfigError: a setting cannot be used.
@@ -94,19 +93,14 @@ class Feeder:
     def _number(self, name: str, setting: str, default: int, *, least: int) -> int:
         """An attribute of the spider, or else a setting."""
         value = getattr(self._spider, name)
-        source = name
         if value is None:
-            source = setting
-            value = self._spider.settings.get(setting, default)
-        try:
-            number = int(value)
-        except (TypeError, ValueError):
-            number = least - 1
-        if number < least:
-            raise ConfigError(
-                f"{source} = {value!r} cannot be used: it must be a whole number, {least} or more."
-            )
-        return number
+            name, value = setting, self._spider.settings.get(setting, default)
+        with suppress(TypeError, ValueError):
+            if (number := int(value)) >= least:
+                return number
+        raise ConfigError(
+            f"{name} = {value!r} cannot be used: it must be a whole number, {least} or more."
+        )
 
     # The spider's life
 
@@ -170,10 +164,8 @@ class Feeder:
 
     def _give_up(self) -> None:
         self._log_failure(
-            SharedError(
-                f"The Redis server did not answer for {_LEAVE_WITHIN:g} s: what was taken goes back"
-                " after ALTSCHED_LEASE_TIMEOUT."
-            )
+            f"The Redis server did not answer for {_LEAVE_WITHIN:g} s: what was taken goes back"
+            " after ALTSCHED_LEASE_TIMEOUT."
         )
         self._end()
 
@@ -325,7 +317,7 @@ class Feeder:
         logger.debug("%d requests made of an entry of %r: %r", count, self._key, entry[:_SHOWN])
         return True
 
-    def _log_failure(self, error: AltschedError) -> None:
+    def _log_failure(self, error: AltschedError | str) -> None:
         self._log(
             logging.ERROR, "%(error)s Nothing is taken from %(key)r until it answers.", error=error
         )

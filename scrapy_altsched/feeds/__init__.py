@@ -4,10 +4,9 @@ A page must not be stored as done while its rows are only in memory.  So every f
 written out before each commit, and a commit waits for a file that cannot be written.
 
 ``storage`` is Scrapy's interface to all of it, and ``job_feeds`` what the scheduler opens and
-closes with the job.  ``open_files`` keeps the files that are open or hold rows, ``feed_file`` is
-one of them, ``rows`` knows what is inside, and ``locks`` keeps other crawls from them.
-``configured`` is what the settings say: which files there will be, and which feeds cannot be
-resumed.
+closes with the job.  ``feed_file`` is a file that is open or holds rows, ``rows`` knows what is
+inside, and ``locks`` keeps other crawls from it.  ``configured`` is what the settings say: which
+files there will be, and which feeds cannot be resumed.
 """
 
 from __future__ import annotations

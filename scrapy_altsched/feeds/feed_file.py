@@ -90,7 +90,6 @@ class FeedFile(io.BufferedIOBase):
         self._is_forced, self._has_name, self.lost = True, False, None
 
     def write(self, data: Buffer) -> int:
-        """Accept *data*, to be written now or later."""
         if self.closed:
             raise ValueError("write to closed file")
         before = len(self.unwritten)
@@ -103,17 +102,15 @@ class FeedFile(io.BufferedIOBase):
         return taken
 
     def flush(self) -> None:
-        """Hand everything to the operating system if it takes it now; never fails."""
         with suppress(OSError):
             self.write_out()
 
     def write_out(self, *, sync: bool = False) -> None:
         """Hand everything to the operating system: all of it or nothing.
 
-        :param sync: whether to force it to the disk as well.
         :raises OSError: it did not take everything; all of it is kept, and the file as it was.  Or
-            it could not be forced, and what is not kept may be lost: then each further call to
-            force it fails, too.
+            it could not be forced to the disk with *sync*, and what is not kept may be lost: then
+            each further call to force it fails, too.
         """
         raw = self.open()
         written = 0
@@ -160,8 +157,8 @@ class FeedFile(io.BufferedIOBase):
     def close(self, *, sync: bool = False) -> None:
         """Write what is left, and close.
 
-        :param sync: whether to force it to the disk as well.
-        :raises OSError: it could not be written; the file is closed all the same.
+        :raises OSError: it could not be written, or not be forced to the disk with *sync*; the file
+            is closed all the same.
         """
         if self.closed:
             return
@@ -175,10 +172,7 @@ class FeedFile(io.BufferedIOBase):
             self._note_closed()
 
     def fileno(self) -> int:
-        """The descriptor.
-
-        :raises OSError: the file cannot be opened now.
-        """
+        """The descriptor; raises as :meth:`open`."""
         return self.open().fileno()
 
     def writable(self) -> bool:

@@ -1,23 +1,29 @@
-"""What a job records about its feeds: which it has, and the sizes of their files at each commit."""
+"""The feeds of a job: their files until all rows are in them, and what each commit notes of them.
+
+Scrapy's exporter forgets the file of a batch as soon as it is full.  If its disk is full, too,
+nothing else knows that pages have rows which are not written yet.
+"""
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..disk import write_again
+from twisted.internet.defer import Deferred
+
 from ..engine.engine import Engine
-from ..errors import FeedLockedError, JobdirError
+from ..errors import CommitPostponedError, FeedLockedError, JobdirError
 from ..frontier.store.lease_log import boot_id
 from ..signals import frontier_committing
 from .configured import identify, read_feeds
+from .feed_file import FeedFile
 from .locks import FeedLocks
-from .open_files import OpenFiles
-from .rows import Rows, cut_torn_row
+from .rows import Rows, repair
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -28,14 +34,11 @@ logger = logging.getLogger(__name__)
 #: Names of the notes in a commit: URI -> format; path -> [bytes, kind of rows]; the path of the job
 #: directory when those were noted; and the boot of the machine that may not have forced them to the
 #: disk, or nothing.
-FEEDS = "feeds"
-FILES = "feeds.files"
-JOBDIR = "feeds.jobdir"
-BOOT = "feeds.boot"
+FEEDS, FILES, JOBDIR, BOOT = "feeds", "feeds.files", "feeds.jobdir", "feeds.boot"
 
 
 class JobFeeds:
-    """The feeds of a job: the files that are open, and its notes about them.
+    """The feeds of a job.
 
     :param note: a note of the job's last commit, by its name.
     :param jobdir: the job directory, absolute; ``None``: there is none, as with some workers.
@@ -54,12 +57,18 @@ class JobFeeds:
         resumed: bool,
         sync: bool,
     ) -> None:
-        self.files = OpenFiles(spider, sync=sync)
         self.locks = FeedLocks(spider, crawler.settings)
-        self._crawler = crawler
-        self._spider = spider
+        self._crawler, self._spider = crawler, spider
+        self._jobdir, self._sync = jobdir, sync
+        #: Whether commits wait for files.
         self._is_open = False
-        self._jobdir = jobdir
+        self._files: dict[FeedFile, Rows | None] = {}
+        #: Files that are full and could not be written yet -> what fires when they are.
+        self._stored: dict[FeedFile, Deferred[None]] = {}
+        #: Files whose rows the last commit waited for in vain.
+        self._unsaved: set[FeedFile] = set()
+        #: Files that were deleted or replaced, and of which no part can be written again.
+        self._gone: set[FeedFile] = set()
         noted = note(JOBDIR)
         self._jobdir_before = None if noted is None else Path(os.fsdecode(noted))
         feeds = {
@@ -80,12 +89,9 @@ class JobFeeds:
             self._notes[FILES] = b"{}"
         #: Whether the machine went down before its disk had all rows.
         self._lost_power = bool(boot) and boot != boot_id().encode()
-        self._noted_sizes: dict[str, tuple[int, Rows]] = {}
 
     def open(self, files: Sequence[Path]) -> None:
         """Repair what a dying process left in the files, warn of missing feeds, and serve commits.
-
-        Only what was written after the last commit is searched for a torn row.
 
         :param files: those that the feeds will write to, as far as they are known.  They are locked
             until :meth:`release`, and so are those that earlier runs wrote to.
@@ -94,11 +100,12 @@ class JobFeeds:
         """
         written = [str(path) for path in files]
         sizes = {Path(self._follow(name, written)): size for name, size in self._sizes.items()}
+        self._sizes = {}
         for path in (*sizes, *files):
             self.locks.take(path, create=False)
         for path, (size, rows) in sizes.items():
             try:
-                self._repair(path, size, rows)
+                repair(path, size, rows, self._spider, lost_power=self._lost_power)
             except OSError as error:
                 raise JobdirError(
                     f"The feed {path} of this job cannot be opened to check whether its last row is"
@@ -108,17 +115,15 @@ class JobFeeds:
         for path in files:
             self.locks.take(path)
         self._is_open = True
-        self._crawler.signals.connect(self.files.write_out, frontier_committing)
+        self._crawler.signals.connect(self.write_out, frontier_committing)
         if self._missing:
-            self._warn(
+            logger.warning(
                 "Earlier runs of this job wrote to feeds that this run does not have: %s."
                 " The items of this run will not be in them. Stop it (press Ctrl-C once) and run"
                 " the same command as before, with -o or FEEDS.",
                 ", ".join(self._missing),
+                extra={"spider": self._spider},
             )
-
-    def _warn(self, message: str, *values: Any) -> None:
-        logger.warning(message, *values, extra={"spider": self._spider})
 
     def _follow(self, name: str, written: Collection[str]) -> str:
         """The path of a noted file after the job directory was moved or copied together with it.
@@ -139,42 +144,12 @@ class JobFeeds:
         signs = (moved in written, not os.path.lexists(name), os.path.lexists(moved))
         return moved if sum(signs) >= 2 else name
 
-    def _repair(self, path: Path, size: int, rows: Rows) -> None:
-        found = path.stat().st_size if path.exists() else None
-        if self._lost_power and found and (zeros := _find_zeros(path, size)) is not None:
-            self._warn(
-                "The feed %s has zeros instead of rows at byte %d: a power cut took what was not on"
-                " the disk. Items of pages that are done may be missing in it. Remove the torn"
-                " rows; ALTSCHED_SYNC prevents this.",
-                path,
-                zeros,
-            )
-        if (found or 0) < size:
-            self._warn(
-                "The feed %s has %s, but had %d at the last commit of this job: it was changed or"
-                " moved, its disk is not mounted, or a power cut took its end. Items of pages that"
-                " are done may be missing in it.",
-                path,
-                "0 bytes (the file is gone)" if found is None else f"{found} bytes",
-                size,
-            )
-        elif found:
-            cut_torn_row(path, rows, self._spider, floor=size)
-            # The next commit forgets up to where the file was known.
-            write_again(path, size)
-
-    def close(self) -> None:
-        """The job is closed: nothing waits for the files any longer."""
-        self._is_open = False
-        self._crawler.signals.disconnect(self.files.write_out, frontier_committing)
-        self.files.close()
-
-    def release(self) -> None:
-        """Let other crawls have the files, except those that are still open.  May be called twice.
-
-        To be called when no feed opens any longer, which may be after :meth:`close`.
-        """
-        self.locks.give_back()
+    def add(self, file: FeedFile, rows: Rows | None) -> None:
+        """Keep *file*, which consists of *rows*, and open it as soon as possible."""
+        self._files[file] = rows
+        if self._sync:
+            file.keep_unforced()
+        file.flush()
 
     def refuse(self, error: FeedLockedError) -> None:
         """Close the spider, as another crawl has the file of a feed that was not known before."""
@@ -183,21 +158,142 @@ class JobFeeds:
             Engine(self._crawler).close_spider(self._spider, "feed_locked")
 
     def notes(self) -> dict[str, bytes]:
-        """What a commit is to store: nothing about closed files, which are complete."""
-        sizes = self.files.sizes()
-        if sizes != self._noted_sizes:
-            self._noted_sizes = sizes
+        """What a commit is to store: nothing about closed files, which are complete.
+
+        Noted are files whose rows can be told apart: bytes once all is written, and kind of rows.
+        """
+        sizes = {file.name: (file.tell(), rows) for file, rows in self._files.items() if rows}
+        if sizes != self._sizes:
+            self._sizes = sizes
             self._notes[FILES] = json.dumps(sizes).encode()
-        self._notes[BOOT] = b"" if self.files.sync else boot_id().encode()
+        self._notes[BOOT] = b"" if self._sync else boot_id().encode()
         return self._notes
 
+    def force(self) -> None:
+        """Force all rows to the disk from now on: the job ends.
 
-def _find_zeros(path: Path, end: int) -> int | None:
-    """Position of the first zero byte before *end*, which no row has; ``None``: none."""
-    start = 0
-    with path.open("rb") as file:
-        while start < end and (chunk := file.read(1024 * 1024)):
-            if 0 <= (found := chunk.find(b"\0")) < end - start:
-                return start + found
-            start += len(chunk)
-    return None
+        :raises CommitPostponedError: as of :meth:`write_out`.
+        """
+        self._sync = True
+        self.write_out()
+
+    def write_out(self) -> None:
+        """Write all rows to their files; a handler of ``frontier_committing``.
+
+        :raises CommitPostponedError: some are not written; they stay in memory.
+        """
+        failed: dict[FeedFile, OSError] = {}
+        for file in self._files:
+            self._notice_gone(file)
+            try:
+                file.write_out(sync=self._sync)
+            except OSError as error:
+                failed[file] = error
+        for file in self._stored.keys() - failed.keys():
+            self._end(file)
+        if not failed:
+            return
+        file, first = next(iter(failed.items()))
+        why = first.strerror or first
+        if file.lost is not None:
+            raise CommitPostponedError(
+                f"The commit was postponed: {file.name} cannot be forced to the disk ({why}), and"
+                " rows that were written to it may be lost. Check its disk, and whether the rows"
+                " are in the file."
+            )
+        others = f" and {len(failed) - 1} more feed files" if len(failed) > 1 else ""
+        raise CommitPostponedError(
+            f"The commit was postponed: {file.name}{others} cannot be written ({why}). The rows"
+            " stay in memory until then: free space on its disk, or check that this user may write"
+            " to it."
+        )
+
+    def store(self, file: FeedFile) -> Deferred[None] | None:
+        """Close *file* as soon as the disk has all of it; a deferred for that, if it is not yet.
+
+        :raises OSError: the job is closed, and there is no retry; or the file was deleted.
+        """
+        self._notice_gone(file)
+        if self._is_open:
+            try:
+                # Nothing forces it later, when it is closed.
+                file.write_out(sync=True)
+            except OSError:
+                return self._stored.setdefault(file, Deferred())
+        self._close_file(file)
+        if file in self._gone:
+            self._gone.remove(file)
+            raise FileNotFoundError(errno.ENOENT, "It was deleted, moved or replaced", file.name)
+        return None
+
+    def close(self) -> None:
+        """The job is closed and no commit waits for a file: try once more, and log failures."""
+        self._is_open = False
+        self._crawler.signals.disconnect(self.write_out, frontier_committing)
+        self._unsaved = {file for file in self._files if file.unwritten}
+        for file in list(self._stored):
+            self._end(file)
+
+    def release(self) -> None:
+        """Let other crawls have the files that no feed has open; none will open any more."""
+        self.locks.give_back()
+
+    def _notice_gone(self, file: FeedFile) -> None:
+        """Have rows written to a new file if the one that they went to was deleted or replaced."""
+        if file in self._gone or not file.is_gone():
+            return
+        rows, bytes_lost = self._files.get(file), file.tell() - len(file.unwritten)
+        if rows is None:
+            self._gone.add(file)  # the rest alone makes no whole file
+            then = "What is still to be written goes with it."
+        else:
+            file.reopen()
+            header = ", without a header line" if rows == "csv" else ""
+            then = f"From now on, they go to a new file of that name{header}."
+        logger.error(
+            "The feed %s was deleted, moved or replaced while this crawl was writing to it."
+            " The %d bytes of items that it had by then are missing there, and their pages"
+            " are not crawled again. %s",
+            file.name,
+            bytes_lost,
+            then,
+            extra={"spider": self._spider},
+        )
+
+    def _end(self, file: FeedFile) -> None:
+        stored = self._stored.pop(file)
+        try:
+            self._close_file(file)
+        except OSError as error:
+            stored.errback(error)
+        else:
+            stored.callback(None)
+
+    def _close_file(self, file: FeedFile) -> None:
+        rows, left = self._files.pop(file, None), len(file.unwritten)
+        try:
+            file.close(sync=True)
+        except OSError as error:
+            if file.lost is not None:
+                then = (
+                    "What was written to it may be lost if the machine goes down: check its disk,"
+                    " and whether the rows are in the file."
+                )
+            elif rows is None:
+                then = "The file is not complete."
+            elif file in self._unsaved:
+                then = (
+                    "Their pages are not saved as done: free space on its disk and run the same"
+                    " command again to crawl these pages again."
+                )
+            else:
+                then = "They came after the job was closed, and their pages are not crawled again."
+            logger.critical(
+                "The last %s of the feed %s could not be written (%s). %s",
+                f"{left} bytes" if left else "rows",
+                file.name,
+                error.strerror or error,
+                then,
+                extra={"spider": self._spider},
+            )
+            raise

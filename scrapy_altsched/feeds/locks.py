@@ -1,16 +1,13 @@
 """Locks on feed files: only one crawl at a time writes to a file.
 
-A job knows how long its file was at its last commit, and a resume cuts a torn row after that: with
-the rows of another crawl in the same file, it could cut one that the other is writing, and ``-O``
-would delete them all.  So a crawl that has a job locks the files of its feeds at its start, before
-it changes any, and is refused if another one has them.
+A resume cuts a torn row after where its file ended at the last commit: with the rows of another
+crawl in the same file, it could cut one that the other is writing, and ``-O`` would delete them
+all.  So a crawl that has a job locks the files of its feeds at its start, before it changes any.
 
-A crawl without a job locks nothing: it cuts and continues no file, and Scrapy has always let such
-crawls append to one.  It is not kept from a locked file either, as Scrapy's own storage is not: the
-lock is advisory.
+A crawl without a job locks nothing, and is not kept from a locked file: it cuts and continues none,
+and Scrapy has always let such crawls append to one.
 
-The lock is held by a descriptor of its own.  It lasts while the file is opened, closed and opened
-again, as by two feeds that write to one file; a forked child closes it without touching the file.
+The lock is held by a descriptor of its own, while the file is opened, closed and opened again.
 """
 
 from __future__ import annotations
@@ -37,7 +34,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: What tells one file from all others, by whatever path it is named: device and inode.
+#: Device and inode of a file, by whatever path it is named.
 _Identity = tuple[int, int]
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from scrapy.exporters import CsvItemExporter, JsonLinesItemExporter
 from scrapy.utils.misc import load_object
 
+from ..disk import write_again
 from ..inflection import inflect
 
 if TYPE_CHECKING:
@@ -139,6 +140,50 @@ def cut_torn_row(path: Path, rows: Rows, spider: Spider, floor: int = 0) -> int:
         extra={"spider": spider},
     )
     return cut
+
+
+def repair(path: Path, size: int, rows: Rows, spider: Spider, *, lost_power: bool) -> None:
+    """Cut the torn row of a file whose writer has died, and warn if rows are missing.
+
+    :param size: bytes of the file at the job's last commit: what came after may be torn.
+    :param lost_power: whether the disk may not have got all of them.
+    :raises OSError: the file cannot be read or written.
+    """
+    found = path.stat().st_size if path.exists() else None
+    if lost_power and found and (zeros := _find_zeros(path, size)) is not None:
+        logger.warning(
+            "The feed %s has zeros instead of rows at byte %d: a power cut took what was not on the"
+            " disk. Items of pages that are done may be missing in it. Remove the torn rows;"
+            " ALTSCHED_SYNC prevents this.",
+            path,
+            zeros,
+            extra={"spider": spider},
+        )
+    if (found or 0) < size:
+        logger.warning(
+            "The feed %s has %s, but had %d at the last commit of this job: it was changed or"
+            " moved, its disk is not mounted, or a power cut took its end. Items of pages that are"
+            " done may be missing in it.",
+            path,
+            "0 bytes (the file is gone)" if found is None else f"{found} bytes",
+            size,
+            extra={"spider": spider},
+        )
+    elif found:
+        cut_torn_row(path, rows, spider, floor=size)
+        # The next commit forgets up to where the file was known.
+        write_again(path, size)
+
+
+def _find_zeros(path: Path, end: int) -> int | None:
+    """Position of the first zero byte before *end*, which no row has; ``None``: none."""
+    start = 0
+    with path.open("rb") as file:
+        while chunk := file.read(min(_CHUNK, end - start)):
+            if (found := chunk.find(b"\0")) >= 0:
+                return start + found
+            start += len(chunk)
+    return None
 
 
 def _end_of_row(chunk: bytes, *, quoted: bool, inside: bool) -> int:

@@ -38,6 +38,7 @@ class FileFeedStorage(feedexport.FileFeedStorage):
 
     _crawler: Crawler | None = None
     _feeds: JobFeeds | None = None
+    _is_refused = False
     #: The columns of a CSV file that is appended to, until a warning of others was logged.
     _columns: set[str] | None = None
 
@@ -72,20 +73,21 @@ class FileFeedStorage(feedexport.FileFeedStorage):
         path = Path(self.path).absolute()
         self.path = str(path)
         file = FeedFile(path, lambda: self._open_raw(spider), self._unlock)
+        opened = cast("IO[bytes]", file)
         scheduler: Any = current_scheduler(self._crawler) if self._crawler is not None else None
         self._options.update(self._given)
         self._feeds = feeds = getattr(scheduler, "feeds", None)
         if feeds is None or self._crawler is None:
             file.open()
-            return cast("IO[bytes]", file)
+            return opened
         try:
             feeds.locks.take(path, self)
         except FeedLockedError as error:
             # Neither read nor written, even if the other crawl ends soon.
-            file = FeedFile(path, _refuse)
-            feeds.files.add(file, None)
+            self._is_refused = True
+            feeds.add(file, None)
             feeds.refuse(error)
-            return cast("IO[bytes]", file)
+            return opened
         rows, _ = rows_of(self._options, self._crawler.settings)
         is_torn = False
         try:
@@ -93,14 +95,14 @@ class FileFeedStorage(feedexport.FileFeedStorage):
         except OSError as error:
             # Most likely it cannot be written either, and commits will wait for that.
             logger.error("%s cannot be read: %s", path, error, extra={"spider": spider})
-        feeds.files.add(file, rows)
+        feeds.add(file, rows)
         if rows is not None:
             # Before its first byte: what is there now is not this job's, whatever happens.
             scheduler.checkpoint(force=True)
         if is_torn:
             end = csv_dialect(self._options).lineterminator if rows == "csv" else "\n"
             file.write(end.encode())
-        return cast("IO[bytes]", file)
+        return opened
 
     def store(self, file: IO[bytes]) -> Any:
         """Close the file; if its disk is full, a deferred that fires once it is closed.
@@ -110,7 +112,7 @@ class FileFeedStorage(feedexport.FileFeedStorage):
         if self._crawler is not None:
             self._crawler.signals.disconnect(self._warn_of_dropped_fields, signals.item_scraped)
         if self._feeds is not None and isinstance(file, FeedFile):
-            return self._feeds.files.store(file)
+            return self._feeds.store(file)
         return super().store(file)
 
     def _unlock(self) -> None:
@@ -118,6 +120,8 @@ class FileFeedStorage(feedexport.FileFeedStorage):
             self._feeds.locks.give_back(self)
 
     def _open_raw(self, spider: Spider) -> io.RawIOBase:
+        if self._is_refused:
+            raise BlockingIOError(errno.EWOULDBLOCK, "another crawl writes to it")
         try:
             if self._feeds is not None:
                 # Again, if it could not be opened before.
@@ -136,15 +140,14 @@ class FileFeedStorage(feedexport.FileFeedStorage):
         :return: whether a new line has to be started for that.
         :raises OSError: it cannot be read.
         """
-        if not path.exists() or not path.stat().st_size:
+        if not (path.exists() and path.stat().st_size):
             return False
         if resumed and self.write_mode == "wb":
             self.write_mode = "ab"
-            logger.warning(
-                "%s is appended to, not overwritten (-O, 'overwrite'): it holds items of pages that"
+            self._warn(
+                "is appended to, not overwritten (-O, 'overwrite'): it holds items of pages that"
                 " this unfinished job does not crawl again",
-                path,
-                extra={"spider": spider},
+                spider,
             )
         if rows is None or self.write_mode == "wb":
             return False
@@ -157,11 +160,10 @@ class FileFeedStorage(feedexport.FileFeedStorage):
             self._keep_columns(path, spider)
         if ends_a_line(path):
             return False
-        logger.warning(
-            "%s does not end with a line feed; a new line is started. Check whether its last row is"
+        self._warn(
+            "does not end with a line feed; a new line is started. Check whether its last row is"
             " whole: this job did not write it.",
-            path,
-            extra={"spider": spider},
+            spider,
         )
         return True
 
@@ -196,14 +198,11 @@ class FileFeedStorage(feedexport.FileFeedStorage):
     def _warn_of_columns(self, how: str, spider: Spider) -> None:
         if not self._options.get("altsched_warned"):
             self._options["altsched_warned"] = True
-            logger.warning(
-                "%s keeps the columns of its header line, %s. To have other columns, let the next"
+            self._warn(
+                f"keeps the columns of its header line, {how}. To have other columns, let the next"
                 " job write to a new file.",
-                self.path,
-                how,
-                extra={"spider": spider},
+                spider,
             )
 
-
-def _refuse() -> io.RawIOBase:
-    raise BlockingIOError(errno.EWOULDBLOCK, "another crawl writes to it")
+    def _warn(self, what: str, spider: Spider) -> None:
+        logger.warning("%s %s", self.path, what, extra={"spider": spider})
