@@ -1,4 +1,4 @@
-"""What survives the death of the machine: files that are whole, under names that are on the disk.
+"""What survives the death of the machine, files that are whole under names on the disk; and locks.
 
 What was written is in the operating system's memory until it is forced to the disk, and so is the
 name of a new file: https://man7.org/linux/man-pages/man2/fsync.2.html.  After a sync that failed,
@@ -12,6 +12,13 @@ import errno
 import os
 from pathlib import Path
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+#: Whether this operating system has the locks that :func:`lock` takes.
+CAN_LOCK = fcntl is not None
 _CHUNK = 1024 * 1024  # bytes
 
 
@@ -43,6 +50,20 @@ def force_name(path: Path) -> None:
             os.close(descriptor)
         if os.path.ismount(directory):
             return
+
+
+def lock(descriptor: int) -> bool:
+    """Lock an open file, without waiting; ``False``: another process has locked it.
+
+    :raises OSError: it cannot be locked at all.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+            raise
+        return False
+    return True
 
 
 def identify(status: os.stat_result) -> tuple[int, int]:

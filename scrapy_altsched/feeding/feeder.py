@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from scrapy import Request
+from scrapy.exceptions import DontCloseSpider
+from scrapy.signals import request_reached_downloader, spider_closed, spider_idle
+from twisted.internet.defer import Deferred
 
 from ..background import Background
-from ..errors import AltschedError, FrontierFailedError, SharedError
-from ..frontier import Clock
+from ..crawl.outcome import close_failed
+from ..crawl.setup import CrawlClock
+from ..engine.engine import Engine
+from ..engine.event_loop import thread_caller
+from ..errors import AltschedError, ConfigError, FrontierFailedError
 from ..frontier.clock import Call
+from ..redis_client.connection import connect
+from ..settings import Config
 from .queue import Answer, Question, RedisQueue
 
 if TYPE_CHECKING:
     from ..scheduler import Scheduler
-    from .mixin import Feeding
+    from .mixin import RedisQueueMixin
+
+logger = logging.getLogger(__name__)
 
 #: Seconds between two questions, at first, at most, and at most while the server fails.
 _POLL_FIRST = 0.05
@@ -25,36 +40,38 @@ _LEAVE_WITHIN = 20.0
 _MOST_HELD = 20
 #: A taker is heard of as often as this in the time after which its entries go back.
 _RENEWALS = 4
+#: Characters of an entry that are shown in the log.
+_SHOWN = 300
 
 
 class Feeder:
-    """Feeds a crawl; on the crawl's thread.
+    """Feeds a spider from when it is opened until it has closed; on the crawl's thread.
 
-    :param crawl: makes requests of entries, and is told of failures.
-    :param wake: has something called on the crawl's thread, from another one.
-    :param batch: how many entries are taken at a time, and how many requests may be pending.
-    :param timeout: seconds after which entries of a taker that is not heard of go back.
-    :ivar active_at: when there was last anything in the queue, or in the hands of another taker.
-    :ivar has_failed: whether the server did not answer the last question.
+    :param server: the settings of the server, by name.
+    :raises ConfigError: a setting cannot be used.
+    :raises SharedError: the server cannot be reached.
     """
 
     def __init__(
-        self,
-        queue: RedisQueue,
-        scheduler: Scheduler,
-        crawl: Feeding,
-        clock: Clock,
-        wake: Callable[[Callable[[], object]], object],
-        *,
-        batch: int,
-        timeout: float,
+        self, spider: RedisQueueMixin, scheduler: Scheduler, server: Mapping[str, Any]
     ) -> None:
-        self._queue = queue
-        self._scheduler = scheduler
-        self._crawl = crawl
-        self._clock = clock
-        self._batch = batch
+        self._spider, self._scheduler = spider, scheduler
+        self._crawler, settings = spider.crawler, spider.settings
+        self._engine = Engine(self._crawler)
+        # The defaults are scrapy-redis's.
+        key = spider.redis_key or settings["REDIS_START_URLS_KEY"] or "%(name)s:start_urls"
+        spider.redis_key = self._key = str(key) % {"name": spider.name}
+        if spider.redis_encoding is None:
+            spider.redis_encoding = settings["REDIS_ENCODING"] or "utf-8"
+        self._batch = self._number("redis_batch_size", "CONCURRENT_REQUESTS", 16, least=1)
+        spider.redis_batch_size = self._batch
+        self._max_idle = self._number("max_idle_time", "MAX_IDLE_TIME_BEFORE_CLOSE", 0, least=0)
+        timeout = Config.from_settings(settings, disk=None).lease_timeout
         self._renew_every = timeout / _RENEWALS
+        self._queue = RedisQueue(connect(server), self._key, os.urandom(16), timeout)
+        self._clock = CrawlClock()
+        #: When there was last anything to crawl, in the queue, or in the hands of another taker.
+        self._active_at = self._clock.monotonic()
         #: Id of an entry that was handed over -> the position behind its requests.
         self._held: dict[int, int] = {}
         self._stored: list[int] = []
@@ -63,22 +80,56 @@ class Feeder:
         self._overdue = b""
         self._asked: Question | None = None
         self._asked_at = 0.0
-        self._is_closing = False
-        self.has_failed = False
-        self.active_at = clock.monotonic()
-        self._left: Callable[[], object] | None = None
         self._poll = _POLL_FIRST
+        #: Whether the server did not answer the last question.
+        self._has_failed = False
+        #: Whether nothing is taken any more; and whether nothing is asked either.
+        self._is_closing = self._is_over = False
+        self._left: Deferred[None] | None = None
         self._call: Call | None = None
         #: When the end of the crawl waits no longer.
         self._limit: Call | None = None
-        self._is_over = False
+
+    def _number(self, name: str, setting: str, default: int, *, least: int) -> int:
+        """An attribute of the spider, or else a setting."""
+        value = getattr(self._spider, name)
+        if value is None:
+            name, value = setting, self._spider.settings.get(setting, default)
+        with suppress(TypeError, ValueError):
+            if (number := int(value)) >= least:
+                return number
+        raise ConfigError(
+            f"{name} = {value!r} cannot be used: it must be a whole number, {least} or more."
+        )
+
+    # The spider's life
+
+    def start(self) -> None:
+        self._log(
+            logging.INFO,
+            "Start requests are taken from %(key)r on the Redis server, %(batch)d at a time",
+            batch=self._batch,
+        )
+        if self._scheduler.position() is None:
+            self._log(
+                logging.WARNING,
+                "Neither JOBDIR nor ALTSCHED_SHARED is set: what is taken from %(key)r is lost if"
+                " this process dies.",
+            )
+        call = thread_caller()
         self._thread: Background[Question, Answer | AltschedError] = Background(
             "altsched-queue",
             "takes entries of the queue",
             self._work,
-            wake=lambda: wake(self._take),
-            end=queue.close,
+            wake=lambda: call(self._take),
+            end=self._queue.close,
         )
+        signals = self._crawler.signals
+        signals.connect(self._note_work, request_reached_downloader)
+        signals.connect(self._stay_open, spider_idle)
+        signals.connect(self._leave, spider_closed)
+        self._engine.call_when_closing(self._note_closing)
+        self._plan(0.0)
 
     def _work(self, question: Question) -> Answer | AltschedError:
         try:
@@ -86,61 +137,58 @@ class Feeder:
         except AltschedError as error:
             return error
 
-    # The crawl's thread
+    def _note_work(self) -> None:
+        self._active_at = self._clock.monotonic()
 
-    def start(self) -> None:
-        self._plan(0.0)
+    def _stay_open(self) -> None:
+        idle = self._clock.monotonic() - self._active_at
+        if self._has_failed or not self._max_idle or idle < self._max_idle:
+            raise DontCloseSpider
 
-    def note_closing(self) -> None:
-        """The crawl ends: take nothing any more."""
+    def _note_closing(self) -> None:
         self._is_closing = True
 
-    def leave(self, then: Callable[[], object]) -> None:
-        """Acknowledge what may be, give all else back, and call *then*."""
+    def _leave(self) -> Deferred[None] | None:
+        """Acknowledge what may be, and give all else back."""
         self._is_closing = True
-        self._left = then
         self._cancel()
         if self._is_over:
-            self._end()
-            return
+            return None
+        left: Deferred[None] = Deferred()
+        self._left = left
         until = self._clock.monotonic() + _LEAVE_WITHIN
         self._limit = self._clock.call_at(until, self._give_up)
         if self._asked is None:
             self._ask()
-
-    def _fail(self, error: FrontierFailedError) -> None:
-        self._is_over = self._is_closing = True
-        self._cancel()
-        self._crawl.fail(error)
-        self._end()
+        return left
 
     def _give_up(self) -> None:
-        self._crawl.note_failure(
-            SharedError(
-                f"The Redis server did not answer for {_LEAVE_WITHIN:g} s: what was taken goes back"
-                " after ALTSCHED_LEASE_TIMEOUT."
-            )
+        self._log_failure(
+            f"The Redis server did not answer for {_LEAVE_WITHIN:g} s: what was taken goes back"
+            " after ALTSCHED_LEASE_TIMEOUT."
         )
         self._end()
 
     def _end(self) -> None:
-        self._is_over = True
+        self._is_over = self._is_closing = True
         self._cancel()
         if self._limit is not None:
             self._limit.cancel()
         self._thread.stop()
-        then, self._left = self._left, None
-        if then is not None:
-            then()
+        left, self._left = self._left, None
+        if left is not None:
+            left.callback(None)
+
+    # Questions and answers
 
     def _plan(self, seconds: float) -> None:
         self._cancel()
         self._call = self._clock.call_at(self._clock.monotonic() + seconds, self._look)
 
     def _cancel(self) -> None:
-        if self._call is not None:
-            self._call.cancel()
-            self._call = None
+        call, self._call = self._call, None
+        if call is not None:
+            call.cancel()
 
     def _look(self) -> None:
         """Ask the server if there is anything to ask or to tell."""
@@ -165,16 +213,15 @@ class Feeder:
             self._stored.append(entry)
 
     def _ask(self) -> None:
-        is_leaving = self._left is not None
         self._collect()
         self._asked = Question(
-            0 if is_leaving else self._wants(),
-            len(self._held),
-            self._next,
-            tuple(self._stored),
-            tuple(self._dead),
-            self._overdue,
-            is_leaving,
+            want=self._wants(),
+            held=len(self._held),
+            first=self._next,
+            stored=tuple(self._stored),
+            dead=tuple(self._dead),
+            overdue=self._overdue,
+            leaving=self._left is not None,
         )
         self._asked_at = self._clock.monotonic()
         self._thread.give(self._asked)
@@ -185,7 +232,9 @@ class Feeder:
         try:
             answer = self._thread.take()
         except FrontierFailedError as error:
-            self._fail(error)
+            self._is_over = True
+            close_failed(self._engine, self._spider, error)
+            self._end()
             return
         assert answer is not None
         assert self._asked is not None
@@ -193,36 +242,30 @@ class Feeder:
         if isinstance(answer, Answer):
             self._take_answer(question, answer)
         else:
-            self._take_failure(answer)
-        if self._left is None:
-            return
+            if not self._has_failed:
+                self._log_failure(answer)
+            self._has_failed = True
+            self._poll = min(self._poll * 2, _RETRY_MOST)
+            self._plan(self._poll)
         if question.leaving:
             self._end()
-        else:
+        elif self._left is not None:
             self._cancel()
             self._ask()
 
-    def _take_failure(self, error: AltschedError) -> None:
-        if not self.has_failed:
-            self.has_failed = True
-            self._crawl.note_failure(error)
-        self._poll = min(self._poll * 2, _RETRY_MOST)
-        self._plan(self._poll)
-
     def _take_answer(self, question: Question, answer: Answer) -> None:
-        if self.has_failed:
-            self.has_failed = False
-            self._crawl.note_recovery()
+        if self._has_failed:
+            self._has_failed = False
+            self._log(logging.INFO, "Start requests are taken from %(key)r again")
         del self._stored[: len(question.stored)]
         del self._dead[: len(question.dead)]
         self._overdue = answer.overdue
         new: Sequence[tuple[int, bytes]] = answer.entries
         if answer.differs:
-            ids = {entry for entry, _ in answer.entries}
-            # The others are somebody else's by now.
-            for entry in self._held.keys() - ids:
-                del self._held[entry]
-            new = [pair for pair in answer.entries if pair[0] not in self._held]
+            # Those that are not named belong to another taker by now.
+            named = {entry for entry, _ in new}
+            self._held = {entry: at for entry, at in self._held.items() if entry in named}
+            new = [pair for pair in new if pair[0] not in self._held]
         if new:
             self._next = max(self._next, new[-1][0] + 1)
         if self._is_closing:
@@ -231,18 +274,53 @@ class Feeder:
         for entry, text in new:
             self._hand_over(entry, text)
         if new or answer.left or answer.others:
-            self.active_at = self._clock.monotonic()
+            self._note_work()
         is_useful = bool(new or answer.overdue)
         self._poll = _POLL_FIRST if is_useful else min(self._poll * 2, _POLL_MOST)
         self._plan(0.0 if is_useful else self._poll)
 
     def _hand_over(self, entry: int, text: bytes) -> None:
-        if not self._crawl.take(text):
+        if not self._feed(text):
             self._dead.append(entry)
-            return
-        position = self._scheduler.position()
-        if position is None:
+        elif (position := self._scheduler.position()) is None:
             # Nothing would keep it in any case.
             self._stored.append(entry)
         else:
             self._held[entry] = position
+
+    def _feed(self, entry: bytes) -> bool:
+        """Have the spider make requests of an entry, and crawl them; whether it could.
+
+        What is wrong with an entry is logged in one line, with the entry.
+        """
+        stats, engine = self._crawler.stats, self._crawler.engine
+        assert stats is not None
+        assert engine is not None
+        count = 0
+        try:
+            made = self._spider.make_request_from_data(entry)
+            for request in [made] if isinstance(made, Request) else made or ():
+                engine.crawl(request)
+                count += 1
+        except Exception as error:  # of the spider's own code
+            stats.inc_value("altsched/queue/dead")
+            self._log(
+                logging.ERROR,
+                "No request can be made of an entry of %(key)r, which is moved to %(dead)r"
+                " (%(error)s): %(entry)r",
+                dead=self._queue.dead_key,
+                error=f"{type(error).__name__}: {error}",
+                entry=entry if len(entry) <= _SHOWN else entry[:_SHOWN] + b"...",
+            )
+            return False
+        stats.inc_value("altsched/queue/taken")
+        logger.debug("%d requests made of an entry of %r: %r", count, self._key, entry[:_SHOWN])
+        return True
+
+    def _log_failure(self, error: AltschedError | str) -> None:
+        self._log(
+            logging.ERROR, "%(error)s Nothing is taken from %(key)r until it answers.", error=error
+        )
+
+    def _log(self, level: int, message: str, **values: Any) -> None:
+        logger.log(level, message, {"key": self._key, **values}, extra={"spider": self._spider})

@@ -33,10 +33,10 @@ end
 
 local function put_back(entry)
     local data, score = parse(entry)
-    local was = entry:sub(1, 1)
-    if kind == 'list' or (kind == 'none' and was == 'l') then
+    local into = kind == 'none' and entry:sub(1, 1) or kind:sub(1, 1)
+    if into == 'l' then
         redis.call('LPUSH', QUEUE, data)
-    elseif kind == 'set' or (kind == 'none' and was == 's') then
+    elseif into == 's' then
         redis.call('SADD', QUEUE, data)
     else
         redis.call('ZADD', QUEUE, 'NX', string.format('%.17g', score), data)
@@ -94,7 +94,7 @@ elseif redis.call('HLEN', TAKEN) ~= held then
         answer(all[i], all[i + 1])
     end
 elseif want > 0 then
-    local found, id = {}, first
+    local id = first
     local function take(prefix, data)
         redis.call('HSET', TAKEN, string.format('%.0f', id), prefix .. data)
         answer(id, prefix .. data)
@@ -109,7 +109,7 @@ elseif want > 0 then
             take('s', data)
         end
     elseif kind == 'zset' then
-        found = redis.call('ZPOPMAX', QUEUE, want)
+        local found = redis.call('ZPOPMAX', QUEUE, want)
         for i = 1, #found, 2 do
             take('z' .. struct.pack('>d', tonumber(found[i + 1])), found[i])
         end

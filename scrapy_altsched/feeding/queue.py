@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgpack
 import redis
@@ -14,9 +13,8 @@ from ..redis_client.connection import address_of, explain_errors
 from ..redis_client.scripts import read_script
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What a taker asks for, and what it tells.
+class Question(NamedTuple):
+    """What a taker asks for, and what it tells, in the order in which it is sent.
 
     :ivar want: how many entries to take.
     :ivar held: how many it has, those told of here not included.
@@ -36,8 +34,7 @@ class Question:
     leaving: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """What the server says.
 
     :ivar entries: id and text of what was taken.
@@ -81,23 +78,12 @@ class RedisQueue:
             self._key,
             f"{self._key}:takers",
             self.dead_key,
-            self._taken_by(self._taker),
-            self._taken_by(question.overdue),
+            *(
+                f"{self._key}:taken:{taker.hex()}".encode()
+                for taker in (self._taker, question.overdue)
+            ),
         ]
-        blob = msgpack.packb(
-            [
-                self._taker,
-                self._timeout,
-                question.want,
-                question.held,
-                question.first,
-                question.stored,
-                question.dead,
-                question.overdue,
-                question.leaving,
-            ],
-            use_bin_type=False,
-        )
+        blob = msgpack.packb([self._taker, self._timeout, *question], use_bin_type=False)
         with explain_errors(self._client):
             reply = self._script(keys, [blob])
         fields: list[Any] = msgpack.unpackb(reply, raw=True, strict_map_key=False)
@@ -107,13 +93,10 @@ class RedisQueue:
                 f" {fields[0].decode()}: start URLs can be in a list, a set or a sorted set. Set"
                 " redis_key, or REDIS_START_URLS_KEY, to another key."
             )
-        _, differs, ids, entries, left, others, overdue = fields
+        _, differs, ids, entries, *others = fields
         # An empty table of Lua may come as a map.
-        found = list(zip(ids or (), entries or (), strict=True))
-        return Answer(sorted(found), differs, left, others, overdue)
+        found = zip(ids or (), entries or (), strict=True)
+        return Answer(sorted(found), differs, *others)
 
     def close(self) -> None:
         self._client.close()
-
-    def _taken_by(self, taker: bytes) -> bytes:
-        return f"{self._key}:taken:{taker.hex()}".encode()

@@ -1,34 +1,35 @@
-"""Feeds as configured: where each goes, and whether its file consists of rows."""
+"""Feeds as configured: where each goes, to which file, and whether it can be resumed."""
 
 from __future__ import annotations
 
-import codecs
-import csv
-import io
+import logging
+import operator
 import re
 from collections.abc import Iterator
+from contextlib import suppress
+from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 
 from scrapy.exporters import CsvItemExporter, JsonLinesItemExporter
+from scrapy.extensions import feedexport
 from scrapy.utils.conf import feed_complete_default_values_from_settings
 from scrapy.utils.misc import load_object
 from w3lib.url import file_uri_to_path
 
 from ..errors import ConfigError
-from ..worker import PARAMETER
+from .rows import exporter_class, is_kind, rows_of
+from .storage import FileFeedStorage
 
 if TYPE_CHECKING:
+    from scrapy import Spider
     from scrapy.settings import BaseSettings
 
-#: What the rows of a file are: lines, or those of CSV, whose values may hold line feeds.
-Rows = Literal["lines", "csv"]
+logger = logging.getLogger(__name__)
 
-#: Those of a CSV feed's ``item_export_kwargs`` that say how rows are written.
-_CSV_FORMAT = frozenset(
-    {"dialect", "delimiter", "doublequote", "escapechar", "lineterminator", "quotechar", "quoting"}
-)
+#: In older versions of Scrapy it is the operator.
+_apply = getattr(feedexport, "apply_uri_params", operator.mod)
 #: A URI with one of these names another file in each run.
 _TIME = re.compile(r"%\((?:batch_)?time\)")
 #: After it comes the host; a password may hold a slash that should have been quoted.
@@ -45,29 +46,95 @@ def read_feeds(settings: BaseSettings) -> Iterator[tuple[str, dict[str, Any]]]:
         yield str(uri), feed_complete_default_values_from_settings(options, settings)
 
 
-def names_worker(settings: BaseSettings) -> bool:
-    """Whether the name of the worker is in the URI of a feed."""
-    return any(f"%({PARAMETER})" in uri for uri, _ in read_feeds(settings))
+def identify(uri: str) -> str:
+    """The same text for the same feed, without its password; a file's absolute path."""
+    if _is_local(uri):
+        return str(Path(file_uri_to_path(uri) if urlparse(uri).scheme else uri).absolute())
+    return _mask_secrets(uri)
 
 
-def is_local(uri: str) -> bool:
-    """Whether *uri* is the path of a file, or begins with ``file:``."""
+def find_files(settings: BaseSettings, spider: Spider) -> list[Path]:
+    """The file of each feed that our storage writes; of a feed in batches, the first one.
+
+    Left out are feeds with the time in their names, which are named later, and those that cannot
+    be named yet, e.g. by an attribute that the spider sets when it is opened.  Their files are
+    locked when they are opened.
+
+    :raises ConfigError: the class of a feed's storage cannot be loaded.
+    """
+    files: list[Path] = []
+    for uri, options in read_feeds(settings):
+        if not _is_local(uri) or _TIME.search(uri):
+            continue
+        if is_kind(_load_storage(uri, settings), FileFeedStorage):
+            # Whatever the project's function raises, Scrapy's exporter will meet it and log it.
+            with suppress(Exception):
+                files.append(Path(identify(_apply(uri, _uri_params(options, spider)))))
+    return files
+
+
+def warn_of_unsafe_feeds(settings: BaseSettings, spider: Spider) -> None:
+    """Log a warning for each feed that can lose items of pages that are done, why, and what to do.
+
+    :raises ConfigError: the class of a feed's storage cannot be loaded.
+    """
+    for uri, options in read_feeds(settings):
+        killed, stopped = _find_harm(uri, options, settings)
+        recipe = also = ""
+        if stopped and not _TIME.search(uri):
+            also = f" A clean stop is not safe either: {stopped}."
+            recipe = (
+                " For clean stops it is enough to put %(time)s into the URI: each run then has its"
+                " own file."
+            )
+        if killed:
+            logger.warning(
+                "The feed %s may lose items, or be damaged, if this crawl dies: %s.%s To lose none,"
+                " write to a local .jsonl or .csv file, and convert or upload it when the job is"
+                " finished.%s",
+                _mask_secrets(uri),
+                killed,
+                also,
+                recipe,
+                extra={"spider": spider},
+            )
+
+
+def _find_harm(uri: str, options: dict[str, Any], settings: BaseSettings) -> tuple[str, str]:
+    """What happens to a feed when a crawl is killed, and when a stopped one is resumed."""
+    scheme = urlparse(uri).scheme
+    is_ours = is_kind(_load_storage(uri, settings), FileFeedStorage)
+    if scheme == "stdout":
+        return "standard output cannot be read again", ""
+    if not is_ours and not _is_local(uri):
+        return (
+            f"items are stored at {scheme} only when the crawl ends, or a batch is full",
+            "the resume stores its own items in place of the earlier ones",
+        )
+    killed = (
+        rows_of(options, settings)[1]
+        if is_ours
+        else "its file is not flushed before requests are recorded as done (set ADDONS, or"
+        " 'scrapy_altsched.feeds.FileStorage' in FEED_STORAGES)"
+    )
+    exporter = exporter_class(options, settings)
+    if is_kind(exporter, JsonLinesItemExporter):
+        return killed, ""
+    if is_kind(exporter, CsvItemExporter):
+        return killed, "the resume appends a second header line to its file"
+    return killed, "the resume appends a second document to its file, which few programs can read"
+
+
+def _is_local(uri: str) -> bool:
     return urlparse(uri).scheme in ("", "file")
 
 
-def names_time(uri: str) -> bool:
-    """Whether *uri* has the time in it, so that each run has its own file."""
-    return _TIME.search(uri) is not None
+def _mask_secrets(uri: str) -> str:
+    """*uri* without its password, and without its query if it is not a file's."""
+    return _PASSWORD.sub(r"\1:***@", uri if _is_local(uri) else uri.partition("?")[0])
 
 
-def identify(uri: str) -> str:
-    """The same text for the same feed, without its password; a file's absolute path."""
-    if is_local(uri):
-        return str(Path(file_uri_to_path(uri) if urlparse(uri).scheme else uri).absolute())
-    return mask_secrets(uri)
-
-
-def load_storage(uri: str, settings: BaseSettings) -> Any:
+def _load_storage(uri: str, settings: BaseSettings) -> Any:
     """The class, or other callable, that makes the storage of a feed.
 
     :raises ConfigError: it cannot be loaded.
@@ -78,77 +145,18 @@ def load_storage(uri: str, settings: BaseSettings) -> Any:
         return load_object(storage)
     except (ImportError, AttributeError, ValueError, TypeError, NameError) as error:
         raise ConfigError(
-            f"FEED_STORAGES: the class {storage!r} for {mask_secrets(uri)} cannot be loaded:"
+            f"FEED_STORAGES: the class {storage!r} for {_mask_secrets(uri)} cannot be loaded:"
             f" {error}."
         ) from error
 
 
-def mask_secrets(uri: str) -> str:
-    """*uri* without its password, and without its query if it is not a file's."""
-    if urlparse(uri).scheme not in ("", "file"):
-        uri = uri.partition("?")[0]
-    return _PASSWORD.sub(r"\1:***@", uri)
-
-
-def rows_of(options: dict[str, Any], settings: BaseSettings) -> Rows | None:
-    """What a feed's file consists of; ``None``: its rows cannot be told apart."""
-    if why_not_rows(options, settings):
-        return None
-    return "csv" if exporter_class(options, settings) is CsvItemExporter else "lines"
-
-
-def why_not_rows(options: dict[str, Any], settings: BaseSettings) -> str | None:
-    """Why a feed's file cannot be cut after a row and appended to; ``None``: it can."""
-    if options.get("postprocessing"):
-        return "its post-processing buffers items and cannot be appended to"
-    encoding = options.get("encoding") or "utf-8"
-    exporter = exporter_class(options, settings)
-    if exporter is CsvItemExporter:
-        is_row = _is_like_ascii(encoding) and _has_even_quotes(options)
-    elif isinstance(exporter, type) and issubclass(exporter, JsonLinesItemExporter):
-        is_row = _is_like_ascii(encoding)
-    else:
-        return f"a file in the format {options['format']} cannot be appended to"
-    if not is_row:
-        return "its encoding or quoting does not show where a row ends"
-    return None
-
-
-def exporter_class(options: dict[str, Any], settings: BaseSettings) -> Any:
-    """The exporter of a feed's format, or ``None``."""
-    path = settings.getwithbase("FEED_EXPORTERS").get(options["format"])
-    return load_object(path) if path is not None else None
-
-
-def csv_dialect(options: dict[str, Any]) -> csv.Dialect:
-    """How the rows of a CSV feed are written.
-
-    :raises csv.Error: the options are not a valid dialect.
-    :raises TypeError: likewise.
-    """
-    kwargs = options.get("item_export_kwargs") or {}
-    given = {name: kwargs[name] for name in _CSV_FORMAT.intersection(kwargs)}
-    return csv.writer(io.StringIO(), **given).dialect  # type: ignore[return-value]
-
-
-def _is_like_ascii(encoding: str) -> bool:
-    """Whether the bytes of line feeds and quotes are ASCII's, and not part of other characters."""
-    try:
-        name = codecs.lookup(encoding).name
-        return '"\n'.encode(encoding).endswith(b'"\n') and not name.startswith(("iso2022", "hz"))
-    except LookupError:
-        return False
-
-
-def _has_even_quotes(options: dict[str, Any]) -> bool:
-    """Whether each row of a CSV feed has an even number of double quotes, and then a line feed."""
-    try:
-        dialect = csv_dialect(options)
-    except (csv.Error, TypeError):
-        return False
-    return (
-        dialect.quotechar == '"'
-        and dialect.doublequote
-        and dialect.quoting != csv.QUOTE_NONE
-        and dialect.lineterminator.endswith("\n")
-    )
+def _uri_params(options: dict[str, Any], spider: Spider) -> dict[str, Any]:
+    """What Scrapy's exporter fills into the URI of a feed's first file."""
+    now = datetime.now(tz=timezone.utc)
+    params = {name: getattr(spider, name) for name in dir(spider)}
+    params["time"] = now.replace(microsecond=0).isoformat().replace(":", "-")
+    params["batch_time"] = now.isoformat().replace(":", "-")
+    params["batch_id"] = 1
+    change = options.get("uri_params")
+    changed = load_object(change)(params, spider) if change else None
+    return params if changed is None else changed

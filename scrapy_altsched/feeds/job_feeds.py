@@ -1,26 +1,29 @@
-"""What a job records about its feeds: which it has, and the sizes of their files at each commit."""
+"""The feeds of a job: their files until all rows are in them, and what each commit notes of them.
+
+Scrapy's exporter forgets the file of a batch as soon as it is full.  If its disk is full, too,
+nothing else knows that pages have rows which are not written yet.
+"""
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..disk import write_again
+from twisted.internet.defer import Deferred
+
 from ..engine.engine import Engine
-from ..errors import FeedLockedError, JobdirError
+from ..errors import CommitPostponedError, FeedLockedError, JobdirError
 from ..frontier.store.lease_log import boot_id
-from ..inflection import inflect
 from ..signals import frontier_committing
-from .configured import Rows, identify, names_worker, read_feeds
+from .configured import identify, read_feeds
 from .feed_file import FeedFile
 from .locks import FeedLocks
-from .moved import follow
-from .open_files import OpenFiles
-from .rows import cut_torn_row, find_zeros
+from .rows import Rows, repair
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -31,21 +34,17 @@ logger = logging.getLogger(__name__)
 #: Names of the notes in a commit: URI -> format; path -> [bytes, kind of rows]; the path of the job
 #: directory when those were noted; and the boot of the machine that may not have forced them to the
 #: disk, or nothing.
-FEEDS = "feeds"
-FILES = "feeds.files"
-JOBDIR = "feeds.jobdir"
-BOOT = "feeds.boot"
-#: Why the spider is closed if another crawl has the file of a feed that opens now.
-FEED_LOCKED = "feed_locked"
+FEEDS, FILES, JOBDIR, BOOT = "feeds", "feeds.files", "feeds.jobdir", "feeds.boot"
 
 
 class JobFeeds:
-    """The feeds of a job: the files that are open, and its notes about them.
+    """The feeds of a job.
 
     :param note: a note of the job's last commit, by its name.
     :param jobdir: the job directory, absolute; ``None``: there is none, as with some workers.
     :param resumed: whether earlier runs left the job unfinished.
     :param sync: whether files are forced to the disk before each commit.
+    :ivar is_complete: whether every file that may have a torn row of this job is in its notes.
     """
 
     def __init__(
@@ -58,40 +57,41 @@ class JobFeeds:
         resumed: bool,
         sync: bool,
     ) -> None:
-        self.files = OpenFiles(spider, sync=sync)
-        self._crawler = crawler
-        self._signals = crawler.signals
-        self._spider = spider
+        self.locks = FeedLocks(spider, crawler.settings)
+        self._crawler, self._spider = crawler, spider
+        self._jobdir, self._sync = jobdir, sync
+        #: Whether commits wait for files.
         self._is_open = False
+        self._files: dict[FeedFile, Rows | None] = {}
+        #: Files that are full and could not be written yet -> what fires when they are.
+        self._stored: dict[FeedFile, Deferred[None]] = {}
+        #: Files whose rows the last commit waited for in vain.
+        self._unsaved: set[FeedFile] = set()
+        #: Files that were deleted or replaced, and of which no part can be written again.
+        self._gone: set[FeedFile] = set()
+        noted = note(JOBDIR)
+        self._jobdir_before = None if noted is None else Path(os.fsdecode(noted))
         feeds = {
             identify(uri): str(options["format"]) for uri, options in read_feeds(crawler.settings)
         }
-        self.locks = FeedLocks(spider, by_worker=names_worker(crawler.settings))
-        noted = note(JOBDIR)
-        self._jobdir = jobdir
-        self._jobdir_before = None if noted is None else Path(os.fsdecode(noted))
-        before: dict[str, str] = json.loads(note(FEEDS) or b"{}") if resumed else {}
-        before = {self._follow(name, feeds): kind for name, kind in before.items()}
-        sizes = note(FILES) if resumed else None
-        #: Whether every file that may have a torn row of this job is in its notes.
+        stored, sizes, boot = (note(name) if resumed else None for name in (FEEDS, FILES, BOOT))
+        before = {
+            self._follow(name, feeds): kind for name, kind in json.loads(stored or b"{}").items()
+        }
         self.is_complete = not resumed or sizes is not None
         self._missing = sorted(before.keys() - feeds.keys())
-        self._sizes: dict[str, Any] = json.loads(sizes or b"{}")
+        self._sizes: dict[str, tuple[int, Rows]] = json.loads(sizes or b"{}")
         # Encoded only when it has changed: some commits hold one request.
         self._notes = {FEEDS: json.dumps({**before, **feeds}, sort_keys=True).encode()}
         if jobdir is not None:
             self._notes[JOBDIR] = os.fsencode(jobdir)
         if self.is_complete:
             self._notes[FILES] = b"{}"
-        boot = note(BOOT) if resumed else None
         #: Whether the machine went down before its disk had all rows.
         self._lost_power = bool(boot) and boot != boot_id().encode()
-        self._noted_sizes: dict[FeedFile, tuple[int, Rows]] = {}
 
     def open(self, files: Sequence[Path]) -> None:
         """Repair what a dying process left in the files, warn of missing feeds, and serve commits.
-
-        Only what was written after the last commit is searched for a torn row.
 
         :param files: those that the feeds will write to, as far as they are known.  They are locked
             until :meth:`release`, and so are those that earlier runs wrote to.
@@ -99,103 +99,201 @@ class JobFeeds:
         :raises JobdirError: a file cannot be repaired.
         """
         written = [str(path) for path in files]
-        self._sizes = {self._follow(name, written): size for name, size in self._sizes.items()}
-        for path in (*map(Path, self._sizes), *files):
-            self.locks.claim(path, create=False)
-        for name, (size, rows) in self._sizes.items():
+        sizes = {Path(self._follow(name, written)): size for name, size in self._sizes.items()}
+        self._sizes = {}
+        for path in (*sizes, *files):
+            self.locks.take(path, create=False)
+        for path, (size, rows) in sizes.items():
             try:
-                self._repair(Path(name), size, rows)
+                repair(path, size, rows, self._spider, lost_power=self._lost_power)
             except OSError as error:
                 raise JobdirError(
-                    f"The feed {name} of this job cannot be opened to check whether its last row is"
+                    f"The feed {path} of this job cannot be opened to check whether its last row is"
                     f" whole ({error.strerror or error}). Check that this user may read and write"
                     " it, or move it away, and run the same command again."
                 ) from error
         for path in files:
-            self.locks.claim(path, create=True)
+            self.locks.take(path)
         self._is_open = True
-        self._signals.connect(self.files.write_out, frontier_committing)
+        self._crawler.signals.connect(self.write_out, frontier_committing)
         if self._missing:
             logger.warning(
-                "Earlier runs of this job wrote to feeds that this run does not have: %(feeds)s."
+                "Earlier runs of this job wrote to feeds that this run does not have: %s."
                 " The items of this run will not be in them. Stop it (press Ctrl-C once) and run"
                 " the same command as before, with -o or FEEDS.",
-                {"feeds": ", ".join(self._missing)},
+                ", ".join(self._missing),
                 extra={"spider": self._spider},
             )
 
     def _follow(self, name: str, written: Collection[str]) -> str:
-        return follow(name, self._jobdir_before, self._jobdir, written)
+        """The path of a noted file after the job directory was moved or copied together with it.
 
-    def _repair(self, path: Path, size: int, rows: str) -> None:
-        found = path.stat().st_size if path.exists() else None
-        if self._lost_power and found:
-            with path.open("rb") as file:
-                zeros = find_zeros(file)
-            if zeros is not None and zeros < size:
-                logger.warning(
-                    "The feed %(path)s has zeros instead of rows at byte %(at)d: a power cut took"
-                    " what was not on the disk. Items of pages that are done may be missing in it."
-                    " Remove the torn rows; ALTSCHED_SYNC prevents this.",
-                    {"path": path, "at": zeros},
-                    extra={"spider": self._spider},
-                )
-        if (found or 0) < size:
-            logger.warning(
-                "The feed %(path)s %(found)s, but had %(size)d at the last commit of this job:"
-                " it was changed or moved, its disk is not mounted, or a power cut took its end."
-                " Items of pages that are done may be missing in it.",
-                {
-                    "path": path,
-                    "found": "has 0 bytes (the file is gone)"
-                    if found is None
-                    else f"has {found} bytes",
-                    "size": size,
-                },
-                extra={"spider": self._spider},
-            )
-        elif found:
-            cut = cut_torn_row(path, quoted=rows == "csv", floor=size)
-            report_cut(path, cut, self._spider)
-            # The next commit forgets up to where the file was known.
-            write_again(path, size)
+        It is looked for in the same place, as seen from the job directory.
 
-    def close(self) -> None:
-        """The job is closed: nothing waits for the files any longer."""
-        self._is_open = False
-        self._signals.disconnect(self.files.write_out, frontier_committing)
-        self.files.close()
-
-    def release(self) -> None:
-        """Let other crawls have the files, except those that are still open.  May be called twice.
-
-        To be called when no feed opens any longer, which may be after :meth:`close`.
+        :param name: its absolute path, as noted; or the URI of a feed elsewhere, which stays.
+        :param written: the files that this run writes to.
         """
-        self.locks.release()
+        before, now = self._jobdir_before, self._jobdir
+        if before is None or now in (None, before) or not Path(name).is_absolute():
+            return name
+        moved = os.path.normpath(now / os.path.relpath(name, before))
+        if name in written:
+            return name
+        # Two of three: a job that was copied alone still has the file that it had, and a run may
+        # write to another one by chance.
+        signs = (moved in written, not os.path.lexists(name), os.path.lexists(moved))
+        return moved if sum(signs) >= 2 else name
+
+    def add(self, file: FeedFile, rows: Rows | None) -> None:
+        """Keep *file*, which consists of *rows*, and open it as soon as possible."""
+        self._files[file] = rows
+        if self._sync:
+            file.keep_unforced()
+        file.flush()
 
     def refuse(self, error: FeedLockedError) -> None:
         """Close the spider, as another crawl has the file of a feed that was not known before."""
         logger.critical("%s", error, extra={"spider": self._spider})
         if self._is_open:
-            Engine(self._crawler).close_spider(self._spider, FEED_LOCKED)
+            Engine(self._crawler).close_spider(self._spider, "feed_locked")
 
     def notes(self) -> dict[str, bytes]:
-        """What a commit is to store: nothing about closed files, which are complete."""
-        sizes = self.files.sizes()
-        if sizes != self._noted_sizes:
-            self._noted_sizes = sizes
-            self._notes[FILES] = json.dumps(
-                {file.name: value for file, value in sizes.items()}
-            ).encode()
-        self._notes[BOOT] = b"" if self.files.are_forced else boot_id().encode()
+        """What a commit is to store: nothing about closed files, which are complete.
+
+        Noted are files whose rows can be told apart: bytes once all is written, and kind of rows.
+        """
+        sizes = {file.name: (file.tell(), rows) for file, rows in self._files.items() if rows}
+        if sizes != self._sizes:
+            self._sizes = sizes
+            self._notes[FILES] = json.dumps(sizes).encode()
+        self._notes[BOOT] = b"" if self._sync else boot_id().encode()
         return self._notes
 
+    def force(self) -> None:
+        """Force all rows to the disk from now on: the job ends.
 
-def report_cut(path: Path, cut: int, spider: Spider) -> None:
-    """Log that *cut* bytes of a torn row were cut, if any were."""
-    if cut:
-        logger.info(
-            "%(count)d %(bytes)s of a torn last row in %(path)s: cut, its page is crawled again",
-            {"count": cut, "bytes": inflect(cut, "byte"), "path": path},
-            extra={"spider": spider},
+        :raises CommitPostponedError: as of :meth:`write_out`.
+        """
+        self._sync = True
+        self.write_out()
+
+    def write_out(self) -> None:
+        """Write all rows to their files; a handler of ``frontier_committing``.
+
+        :raises CommitPostponedError: some are not written; they stay in memory.
+        """
+        failed: dict[FeedFile, OSError] = {}
+        for file in self._files:
+            self._notice_gone(file)
+            try:
+                file.write_out(sync=self._sync)
+            except OSError as error:
+                failed[file] = error
+        for file in self._stored.keys() - failed.keys():
+            self._end(file)
+        if not failed:
+            return
+        file, first = next(iter(failed.items()))
+        why = first.strerror or first
+        if file.lost is not None:
+            raise CommitPostponedError(
+                f"The commit was postponed: {file.name} cannot be forced to the disk ({why}), and"
+                " rows that were written to it may be lost. Check its disk, and whether the rows"
+                " are in the file."
+            )
+        others = f" and {len(failed) - 1} more feed files" if len(failed) > 1 else ""
+        raise CommitPostponedError(
+            f"The commit was postponed: {file.name}{others} cannot be written ({why}). The rows"
+            " stay in memory until then: free space on its disk, or check that this user may write"
+            " to it."
         )
+
+    def store(self, file: FeedFile) -> Deferred[None] | None:
+        """Close *file* as soon as the disk has all of it; a deferred for that, if it is not yet.
+
+        :raises OSError: the job is closed, and there is no retry; or the file was deleted.
+        """
+        self._notice_gone(file)
+        if self._is_open:
+            try:
+                # Nothing forces it later, when it is closed.
+                file.write_out(sync=True)
+            except OSError:
+                return self._stored.setdefault(file, Deferred())
+        self._close_file(file)
+        if file in self._gone:
+            self._gone.remove(file)
+            raise FileNotFoundError(errno.ENOENT, "It was deleted, moved or replaced", file.name)
+        return None
+
+    def close(self) -> None:
+        """The job is closed and no commit waits for a file: try once more, and log failures."""
+        self._is_open = False
+        self._crawler.signals.disconnect(self.write_out, frontier_committing)
+        self._unsaved = {file for file in self._files if file.unwritten}
+        for file in list(self._stored):
+            self._end(file)
+
+    def release(self) -> None:
+        """Let other crawls have the files that no feed has open; none will open any more."""
+        self.locks.give_back()
+
+    def _notice_gone(self, file: FeedFile) -> None:
+        """Have rows written to a new file if the one that they went to was deleted or replaced."""
+        if file in self._gone or not file.is_gone():
+            return
+        rows, bytes_lost = self._files.get(file), file.tell() - len(file.unwritten)
+        if rows is None:
+            self._gone.add(file)  # the rest alone makes no whole file
+            then = "What is still to be written goes with it."
+        else:
+            file.reopen()
+            header = ", without a header line" if rows == "csv" else ""
+            then = f"From now on, they go to a new file of that name{header}."
+        logger.error(
+            "The feed %s was deleted, moved or replaced while this crawl was writing to it."
+            " The %d bytes of items that it had by then are missing there, and their pages"
+            " are not crawled again. %s",
+            file.name,
+            bytes_lost,
+            then,
+            extra={"spider": self._spider},
+        )
+
+    def _end(self, file: FeedFile) -> None:
+        stored = self._stored.pop(file)
+        try:
+            self._close_file(file)
+        except OSError as error:
+            stored.errback(error)
+        else:
+            stored.callback(None)
+
+    def _close_file(self, file: FeedFile) -> None:
+        rows, left = self._files.pop(file, None), len(file.unwritten)
+        try:
+            file.close(sync=True)
+        except OSError as error:
+            if file.lost is not None:
+                then = (
+                    "What was written to it may be lost if the machine goes down: check its disk,"
+                    " and whether the rows are in the file."
+                )
+            elif rows is None:
+                then = "The file is not complete."
+            elif file in self._unsaved:
+                then = (
+                    "Their pages are not saved as done: free space on its disk and run the same"
+                    " command again to crawl these pages again."
+                )
+            else:
+                then = "They came after the job was closed, and their pages are not crawled again."
+            logger.critical(
+                "The last %s of the feed %s could not be written (%s). %s",
+                f"{left} bytes" if left else "rows",
+                file.name,
+                error.strerror or error,
+                then,
+                extra={"spider": self._spider},
+            )
+            raise

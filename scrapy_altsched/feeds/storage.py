@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import io
 import logging
-from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -17,21 +16,17 @@ from scrapy.utils.misc import load_object
 
 from ..engine.engine import current_scheduler
 from ..errors import FeedLockedError
-from .columns import fit_fields, read_header
-from .configured import Rows, csv_dialect, rows_of
 from .feed_file import FeedFile
-from .job_feeds import JobFeeds, report_cut
-from .rows import cut_torn_row, ends_a_line
+from .rows import Rows, csv_dialect, cut_torn_row, ends_a_line, fit_fields, read_header, rows_of
 
 if TYPE_CHECKING:
     from scrapy import Spider
     from scrapy.crawler import Crawler
     from typing_extensions import Self
 
-logger = logging.getLogger(__name__)
+    from .job_feeds import JobFeeds
 
-#: Options of a feed that change for a file that is appended to.
-_CHANGED = ("fields", "item_export_kwargs")
+logger = logging.getLogger(__name__)
 
 
 class FileFeedStorage(feedexport.FileFeedStorage):
@@ -41,33 +36,28 @@ class FileFeedStorage(feedexport.FileFeedStorage):
     names a stat after the class.
     """
 
-    def __init__(
-        self,
-        uri: str,
-        *,
-        feed_options: dict[str, Any] | None = None,
-        crawler: Crawler | None = None,
-    ) -> None:
+    _crawler: Crawler | None = None
+    _feeds: JobFeeds | None = None
+    _is_refused = False
+    #: The columns of a CSV file that is appended to, until a warning of others was logged.
+    _columns: set[str] | None = None
+
+    def __init__(self, uri: str, *, feed_options: dict[str, Any] | None = None) -> None:
         super().__init__(uri, feed_options=feed_options)
         self._options = feed_options if feed_options is not None else {}
         # The storages of all batches of a feed share its options, and what `open` changes for one
         # file must not look like the project's own to the next.
+        changed = self._options.keys() & {"fields", "item_export_kwargs"}
         self._given = self._options.setdefault(
-            "altsched_given",
-            {name: self._options[name] for name in _CHANGED if name in self._options},
+            "altsched_given", {name: self._options[name] for name in changed}
         )
-        self._crawler = crawler
-        self._feeds: JobFeeds | None = None
-        #: Unlocks the file; ``None``: it is not locked.
-        self._give_back: Callable[[], None] | None = None
-        #: The columns of a CSV file that is appended to, until a warning of others was logged.
-        self._columns: set[str] | None = None
 
     @classmethod
     def from_crawler(
         cls, crawler: Crawler, uri: str, *, feed_options: dict[str, Any] | None = None
     ) -> Self:
-        storage = cls(uri, feed_options=feed_options, crawler=crawler)
+        storage = cls(uri, feed_options=feed_options)
+        storage._crawler = crawler
         if getattr(current_scheduler(crawler), "resumed", False):
             crawler.signals.connect(storage._warn_of_dropped_fields, signals.item_scraped)
         return storage
@@ -83,35 +73,36 @@ class FileFeedStorage(feedexport.FileFeedStorage):
         path = Path(self.path).absolute()
         self.path = str(path)
         file = FeedFile(path, lambda: self._open_raw(spider), self._unlock)
+        opened = cast("IO[bytes]", file)
         scheduler: Any = current_scheduler(self._crawler) if self._crawler is not None else None
         self._options.update(self._given)
-        self._feeds = getattr(scheduler, "feeds", None)
-        if self._feeds is None or self._crawler is None:
+        self._feeds = feeds = getattr(scheduler, "feeds", None)
+        if feeds is None or self._crawler is None:
             file.open()
-            return cast("IO[bytes]", file)
+            return opened
         try:
-            self._lock()
+            feeds.locks.take(path, self)
         except FeedLockedError as error:
             # Neither read nor written, even if the other crawl ends soon.
-            file = FeedFile(path, _refuse)
-            self._feeds.files.add(file, None)
-            self._feeds.refuse(error)
-            return cast("IO[bytes]", file)
-        rows = rows_of(self._options, self._crawler.settings)
+            self._is_refused = True
+            feeds.add(file, None)
+            feeds.refuse(error)
+            return opened
+        rows, _ = rows_of(self._options, self._crawler.settings)
+        is_torn = False
         try:
             is_torn = self._continue(path, rows, spider, resumed=scheduler.resumed)
         except OSError as error:
             # Most likely it cannot be written either, and commits will wait for that.
             logger.error("%s cannot be read: %s", path, error, extra={"spider": spider})
-            is_torn = False
-        self._feeds.files.add(file, rows)
+        feeds.add(file, rows)
         if rows is not None:
             # Before its first byte: what is there now is not this job's, whatever happens.
             scheduler.checkpoint(force=True)
         if is_torn:
             end = csv_dialect(self._options).lineterminator if rows == "csv" else "\n"
             file.write(end.encode())
-        return cast("IO[bytes]", file)
+        return opened
 
     def store(self, file: IO[bytes]) -> Any:
         """Close the file; if its disk is full, a deferred that fires once it is closed.
@@ -121,26 +112,20 @@ class FileFeedStorage(feedexport.FileFeedStorage):
         if self._crawler is not None:
             self._crawler.signals.disconnect(self._warn_of_dropped_fields, signals.item_scraped)
         if self._feeds is not None and isinstance(file, FeedFile):
-            return self._feeds.files.store(file)
+            return self._feeds.store(file)
         return super().store(file)
 
-    def _lock(self) -> None:
-        """Lock the file if it is not locked yet.
-
-        :raises FeedLockedError: another crawl has locked it.
-        """
-        if self._feeds is not None and self._give_back is None:
-            self._give_back = self._feeds.locks.open(Path(self.path))
-
     def _unlock(self) -> None:
-        give_back, self._give_back = self._give_back, None
-        if give_back is not None:
-            give_back()
+        if self._feeds is not None:
+            self._feeds.locks.give_back(self)
 
     def _open_raw(self, spider: Spider) -> io.RawIOBase:
+        if self._is_refused:
+            raise BlockingIOError(errno.EWOULDBLOCK, "another crawl writes to it")
         try:
-            # Again, if it could not be opened before.
-            self._lock()
+            if self._feeds is not None:
+                # Again, if it could not be opened before.
+                self._feeds.locks.take(Path(self.path), self)
         except FeedLockedError as error:
             raise BlockingIOError(errno.EWOULDBLOCK, str(error)) from error
         buffered = super().open(spider)
@@ -155,32 +140,30 @@ class FileFeedStorage(feedexport.FileFeedStorage):
         :return: whether a new line has to be started for that.
         :raises OSError: it cannot be read.
         """
-        if not path.exists() or not path.stat().st_size:
+        if not (path.exists() and path.stat().st_size):
             return False
         if resumed and self.write_mode == "wb":
             self.write_mode = "ab"
-            logger.warning(
-                "%(path)s is appended to, not overwritten (-O, 'overwrite'): it holds items of"
-                " pages that this unfinished job does not crawl again",
-                {"path": path},
-                extra={"spider": spider},
+            self._warn(
+                "is appended to, not overwritten (-O, 'overwrite'): it holds items of pages that"
+                " this unfinished job does not crawl again",
+                spider,
             )
         if rows is None or self.write_mode == "wb":
             return False
         assert self._feeds is not None
         if not self._feeds.is_complete:
-            report_cut(path, cut_torn_row(path, quoted=rows == "csv"), spider)
+            cut_torn_row(path, rows, spider)
             if not path.stat().st_size:
                 return False
         if resumed and rows == "csv":
             self._keep_columns(path, spider)
         if ends_a_line(path):
             return False
-        logger.warning(
-            "%(path)s does not end with a line feed; a new line is started. Check whether its last"
-            " row is whole: this job did not write it.",
-            {"path": path},
-            extra={"spider": spider},
+        self._warn(
+            "does not end with a line feed; a new line is started. Check whether its last row is"
+            " whole: this job did not write it.",
+            spider,
         )
         return True
 
@@ -191,9 +174,8 @@ class FileFeedStorage(feedexport.FileFeedStorage):
         if header is None:
             return
         given = self._options.get("fields")
-        fields, unlike = fit_fields(given, header)
         self._options["item_export_kwargs"] = {**kwargs, "include_headers_line": False}
-        self._options["fields"] = fields
+        self._options["fields"], unlike = fit_fields(given, header)
         if not given:
             self._columns = set(header)
         if unlike:
@@ -214,16 +196,13 @@ class FileFeedStorage(feedexport.FileFeedStorage):
         return cast("feedexport.ItemFilter", filter_class(self._options))
 
     def _warn_of_columns(self, how: str, spider: Spider) -> None:
-        if self._options.get("altsched_warned"):
-            return
-        self._options["altsched_warned"] = True
-        logger.warning(
-            "%(path)s keeps the columns of its header line, %(how)s. To have other columns, let the"
-            " next job write to a new file.",
-            {"path": self.path, "how": how},
-            extra={"spider": spider},
-        )
+        if not self._options.get("altsched_warned"):
+            self._options["altsched_warned"] = True
+            self._warn(
+                f"keeps the columns of its header line, {how}. To have other columns, let the next"
+                " job write to a new file.",
+                spider,
+            )
 
-
-def _refuse() -> io.RawIOBase:
-    raise BlockingIOError(errno.EWOULDBLOCK, "another crawl writes to it")
+    def _warn(self, what: str, spider: Spider) -> None:
+        logger.warning("%s %s", self.path, what, extra={"spider": spider})

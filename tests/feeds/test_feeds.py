@@ -26,9 +26,9 @@ from scrapy.extensions.feedexport import BlockingFeedStorage, FeedExporter
 from scrapy.settings import Settings
 
 from scrapy_altsched.errors import ConfigError
-from scrapy_altsched.feeds import FileStorage, configured, warn_of_unsafe_feeds
+from scrapy_altsched.feeds import FileStorage, warn_of_unsafe_feeds
 from scrapy_altsched.feeds import rows as rows_module
-from scrapy_altsched.feeds.rows import cut_torn_row
+from scrapy_altsched.feeds.rows import Rows, cut_torn_row
 from scrapy_altsched.frontier.store.store import Store
 from scrapy_altsched.signals import frontier_committing
 
@@ -96,10 +96,11 @@ def assert_whole_rows_remain(rows: list[bytes], part: float, chunk: int, *, quot
         monkeypatch.setattr(rows_module, "_CHUNK", chunk)
         path = Path(directory, "rows")
         path.write_bytes(b"".join(rows)[:position])
-        cut = cut_torn_row(path, quoted=quoted)
+        kind: Rows = "csv" if quoted else "lines"
+        cut = cut_torn_row(path, kind, Spider("test"))
         assert path.read_bytes() == whole
         assert cut == position - len(whole)
-        assert cut_torn_row(path, quoted=quoted) == 0
+        assert cut_torn_row(path, kind, Spider("test")) == 0
 
 
 @given(
@@ -116,7 +117,7 @@ def test_of_csv_exactly_the_whole_rows_remain(
 ) -> None:
     dialect = {"quoting": quoting, "delimiter": delimiter, "lineterminator": end}
     encoded = [csv_row(row, **dialect).encode("utf-8", "surrogatepass") for row in rows]
-    assert configured._has_even_quotes({"item_export_kwargs": dialect})
+    assert rows_module._has_even_quotes({"item_export_kwargs": dialect})
     assert_whole_rows_remain(encoded, part, chunk, quoted=True)
 
 
@@ -136,7 +137,7 @@ def test_in_every_encoding_that_is_taken_no_other_character_has_the_bytes_of_the
     others = "".join(map(chr, {*range(0x30000)} - {*range(0xD800, 0xE000), ord('"'), ord("\n")}))
     taken = set()
     for encoding in sorted(set(aliases.values())):
-        if configured._is_like_ascii(encoding):
+        if rows_module._is_like_ascii(encoding):
             taken.add(encoding)
             encoded = others.encode(encoding, "ignore")
             assert b'"' not in encoded, encoding
@@ -164,7 +165,7 @@ def test_in_every_encoding_that_is_taken_no_other_character_has_the_bytes_of_the
 def test_a_torn_csv_row_is_cut_where_it_begins(tmp_path: Path, content: str, remains: str) -> None:
     path = tmp_path / "rows"
     path.write_bytes(content.encode())
-    assert cut_torn_row(path, quoted=True) == len(content) - len(remains)
+    assert cut_torn_row(path, "csv", Spider("test")) == len(content) - len(remains)
     assert path.read_bytes() == remains.encode()
 
 
@@ -172,7 +173,7 @@ def test_what_is_whole_is_not_written_to(tmp_path: Path) -> None:
     path = tmp_path / "rows"
     path.write_bytes(b'{"a": "\\""}\n')
     os.utime(path, ns=(0, 0))
-    assert cut_torn_row(path, quoted=False) == 0
+    assert cut_torn_row(path, "lines", Spider("test")) == 0
     assert path.stat().st_mtime_ns == 0
 
 
@@ -227,7 +228,7 @@ class Run:
         for slot in self.exporter.slots:
             file: Any = slot.file
             if file is not None:
-                file._unwritten.clear()
+                file.unwritten.clear()
         self.stand_in.scheduler._session.frontier.abandon()
         self.stand_in.scheduler.feeds.locks._close_all()
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from scrapy import Spider
+from scrapy.settings import Settings
 
 from scrapy_altsched.errors import FeedLockedError
 from scrapy_altsched.feeds import FileStorage
@@ -64,6 +65,10 @@ def running(crawl: Crawl, feed: tuple[str, ...], site: Site, at: int) -> Iterato
     finally:
         process.kill()
         process.communicate()
+
+
+def new_locks() -> FeedLocks:
+    return FeedLocks(Spider("test"), Settings())
 
 
 def as_it_is(path: Path) -> str:
@@ -217,36 +222,37 @@ def test_a_feed_whose_name_changes_is_refused_when_it_opens_and_loses_no_item(
 
 
 def test_two_feeds_of_a_crawl_may_share_a_file_until_the_last_is_closed(tmp_path: Path) -> None:
-    locks, others = (FeedLocks(Spider("test"), by_worker=False) for _ in range(2))
+    locks, others = (new_locks() for _ in range(2))
     path = tmp_path / "items.jsonl"
-    first, second = locks.open(path), locks.open(tmp_path / "." / "items.jsonl")
-    assert first is not None
-    assert second is not None
-    first()
+    locks.take(path, "first")
+    locks.take(tmp_path / "." / "items.jsonl", "second")
+    locks.give_back("first")
     with pytest.raises(FeedLockedError, match=f"process {os.getpid()}"):
-        others.open(path)
-    second()
-    assert others.open(path) is not None
+        others.take(path, "third")
+    locks.give_back("second")
+    others.take(path, "third")
+    with pytest.raises(FeedLockedError):
+        locks.take(path, "first")
 
 
 def test_the_first_file_in_batches_stays_locked_and_others_until_they_are_full(
     tmp_path: Path,
 ) -> None:
     run = Run(tmp_path, {"items-%(batch_id)d.jsonl": {"format": "jsonlines"}})
-    crawler, others = run.stand_in.crawler, FeedLocks(Spider("test"), by_worker=False)
+    crawler, others = run.stand_in.crawler, new_locks()
     first, second = (tmp_path / f"items-{number}.jsonl" for number in (1, 2))
     for path in (first, second):
         storage = FileStorage.from_crawler(crawler, str(path), feed_options={"format": "jsonl"})
         file = storage.open(run.spider)
         with pytest.raises(FeedLockedError):
-            others.open(path)
+            others.take(path, "another")
         storage.store(file)
-    assert others.open(second) is not None
+    others.take(second, "another")
     # Who begins to count at one meanwhile would come to the later ones.
     with pytest.raises(FeedLockedError):
-        others.open(first)
+        others.take(first, "another")
     run.end()
-    assert others.open(first) is not None
+    others.take(first, "another")
 
 
 @pytest.mark.parametrize("store_empty", [True, False])
@@ -266,9 +272,9 @@ def test_an_empty_file_of_others_is_left_alone(tmp_path: Path) -> None:
 
 def test_a_pipe_is_not_locked(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    locks = FeedLocks(Spider("test"), by_worker=False)
-    assert locks.open(tmp_path / "pipe") is None
-    assert locks.open(Path("/dev/null")) is None
+    for locks in (new_locks(), new_locks()):
+        for path in (tmp_path / "pipe", Path("/dev/null")):
+            locks.take(path, "feed")
 
 
 def test_where_there_are_no_locks_a_crawl_goes_on_with_one_warning(
@@ -294,20 +300,20 @@ def test_a_lock_on_a_file_that_was_deleted_meanwhile_is_not_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "items.jsonl"
-    locks, others = (FeedLocks(Spider("test"), by_worker=False) for _ in range(2))
-    locks.claim(path, create=True)
+    locks, others = (new_locks() for _ in range(2))
+    locks.take(path)
     flock = fcntl.flock
 
     def end_first(descriptor: int, operation: int) -> None:
         monkeypatch.setattr(fcntl, "flock", flock)
-        locks.release()
+        locks.give_back()
         flock(descriptor, operation)
 
     monkeypatch.setattr(fcntl, "flock", end_first)
-    others.claim(path, create=True)
+    others.take(path)
     assert path.exists()
     with pytest.raises(FeedLockedError):
-        locks.claim(path, create=True)
+        locks.take(path)
 
 
 @pytest.mark.parametrize("reason", ["finished", "shutdown"])

@@ -46,13 +46,18 @@ class Holder:
         """Whether it still runs; ``None``: that cannot be told from here."""
         if self.place == _UNKNOWN or self.place != _place():
             return None
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return False
-        except OSError:  # another user's
-            pass
-        return self.born == _born(self.pid)
+        return is_alive(self.pid) and self.born == _born(self.pid)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether there is a process of this number, as far as this one can see."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # another user's
+        pass
+    return True
 
 
 def _host() -> str:

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ...disk import force, identify, write_whole
+from ...disk import CAN_LOCK, force, identify, lock, write_whole
 from ...errors import (
     JobdirError,
     JobdirLockedError,
@@ -28,11 +28,6 @@ from ..forks import close_in_child
 from .database import advise
 from .directory import Directory, find, not_reached
 from .holder import Holder
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 #: Version of everything that is written into a job directory.
 FORMAT = 3
@@ -126,7 +121,7 @@ class Jobdir:
 
     def __init__(self, path: str | os.PathLike[str], owner: str) -> None:
         self.path = Path(path).absolute()
-        if fcntl is None:
+        if not CAN_LOCK:
             raise UnsupportedSystemError(
                 f"JOBDIR {self.path} cannot be used: this operating system lacks fcntl, with which"
                 " scrapy_altsched locks a job directory. Unset JOBDIR to crawl without saving; or"
@@ -162,18 +157,17 @@ class Jobdir:
         with using(path):
             # Not truncated: until the lock is ours, the file is another process's.
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-            lock = os.open(self.place / _LOCK, flags, 0o644)
+            descriptor = os.open(self.place / _LOCK, flags, 0o644)
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.ftruncate(lock, 0)
-                os.pwrite(lock, self._holder, 0)
-            except OSError as error:
-                holder = Holder.parse(os.read(lock, 1024).decode(errors="replace"))
-                os.close(lock)
-                if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                    raise JobdirLockedError(_describe_lock(path, holder)) from error
+                if not lock(descriptor):
+                    holder = Holder.parse(os.read(descriptor, 1024).decode(errors="replace"))
+                    raise JobdirLockedError(_describe_lock(path, holder))
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, self._holder, 0)
+            except BaseException:
+                os.close(descriptor)
                 raise
-        return lock
+        return descriptor
 
     def _read_identity(self) -> Identity | None:
         identity = read_identity(self.path)

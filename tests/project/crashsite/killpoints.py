@@ -10,8 +10,7 @@ from functools import wraps
 from scrapy_altsched.crawl.committer import Committer
 from scrapy_altsched.crawl.session import Session
 from scrapy_altsched.crawl.traffic import Traffic
-from scrapy_altsched.feeds import FileStorage
-from scrapy_altsched.feeds.open_files import OpenFiles
+from scrapy_altsched.feeds import FileStorage, JobFeeds
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.local.persistence import Persistence
 from scrapy_altsched.frontier.local.uncommitted import Uncommitted
@@ -60,7 +59,7 @@ STEPS = {
     "a commit": Step(Committer, "_commit"),
     "settling what has happened": Step(Session, "_settle"),
     "asking others to write": Step(Committer, "_prepare_others"),
-    "flushing a feed": Step(OpenFiles, "write_out"),
+    "flushing a feed": Step(JobFeeds, "write_out"),
     "preparing a batch": Step(Uncommitted, "prepare"),
     "the commit of the frontier": Step(LocalFrontier, "commit"),
     "writing a batch": Step(Store, "write"),
