@@ -10,7 +10,7 @@ import argparse
 from ..inflection import counted
 from .project import Project
 from .target import Crawl, make_console
-from .target import add_key as add_arguments  # noqa: F401
+from .target import add_key as add_arguments  # noqa: F401  (a subcommand has one)
 
 
 def run(arguments: argparse.Namespace, project: Project) -> int:

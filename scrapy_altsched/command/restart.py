@@ -11,7 +11,7 @@ import argparse
 from ..requests.made_by import are_sha1
 from .project import Project
 from .target import Crawl, make_console
-from .target import add_key as add_arguments  # noqa: F401
+from .target import add_key as add_arguments  # noqa: F401  (a subcommand has one)
 
 
 def run(arguments: argparse.Namespace, project: Project) -> int:

@@ -88,7 +88,33 @@ class Traffic:
         the process.
     """
 
-    # At most 29 attributes: CPython 3.11 reads those of larger objects slowly.
+    __slots__ = (
+        "__weakref__",
+        "_add",
+        "_committer",
+        "_dead_letters",
+        "_df",
+        "_done_at_open",
+        "_engine",
+        "_entries",
+        "_every_run",
+        "_frontier",
+        "_has_fed_starts",
+        "_identity",
+        "_in_progress",
+        "_is_durable",
+        "_is_hopeless",
+        "_lease",
+        "_reports",
+        "_skipped",
+        "_spider",
+        "_tally",
+        "_update_stats",
+        "is_isolating",
+        "refused_starts",
+        "start",
+    )
+
     def __init__(
         self,
         setup: Setup,

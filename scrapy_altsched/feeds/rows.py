@@ -74,6 +74,7 @@ def csv_dialect(options: dict[str, Any]) -> csv.Dialect:
     """
     kwargs = options.get("item_export_kwargs") or {}
     given = {name: kwargs[name] for name in _CSV_FORMAT.intersection(kwargs)}
+    # The stubs know an abstract class of dialects only.
     return csv.writer(io.StringIO(), **given).dialect  # type: ignore[return-value]
 
 

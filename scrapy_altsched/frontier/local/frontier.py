@@ -14,13 +14,7 @@ from ...errors import StoreError
 from ..contract import Gate, Verdict, Waiting
 from ..dead_letter import DeadLetter
 from ..entry import Counts, Entry, Lease
-from ..events import (
-    Committed,
-    OnEvent,
-    Refused,
-    Unreadable,
-    ignore_events,
-)
+from ..events import Committed, OnEvent, Refused, Unreadable, ignore_events
 from ..options import Options
 from ..queue.slots import Slot, Slots
 from ..queue.window import Window
@@ -151,16 +145,24 @@ class LocalFrontier(FrontierOfRun):
             self._on_event(Unreadable(error))
             return Waiting.UNREACHABLE
         if lease is not None:
-            return self._hand_out(lease)
+            self._pending -= 1
+            self._leases[lease.key] = lease
+            suspects.note_lease(lease)
+            return lease
         with suppress(OSError):
             self._run.leases.flush()
         return Waiting.ISOLATING if self._pending else Waiting.EMPTY
 
     def _take_next(self, gate: Gate) -> Lease | None:
+        """Take the next request out of its slot's queue; it counts as pending all the same."""
         while (slot := self._slots.choose(gate)) is not None:
-            lease = self._take(slot)
-            if lease is not None:
-                return lease
+            popped = self._window.pop(slot)
+            if popped is not None:
+                self._slots.lease(slot)
+                return Lease(*popped, slot)
+            # The store holds fewer requests of the slot than it says: the rest is unaccounted for.
+            self._pending -= slot.count
+            self._slots.decrease(slot, slot.count)
         return None
 
     def _give_up(self, lease: Lease, why: DeadLetter) -> None:
@@ -279,26 +281,6 @@ class LocalFrontier(FrontierOfRun):
         self._slots.increase(slot)
         self._pending += 1
         self._window.push(slot, key, entry)
-
-    def _take(self, slot: Slot) -> Lease | None:
-        """Take the front request out of its slot's queue; it counts as pending all the same.
-
-        :return: ``None``: the store holds fewer requests of *slot* than it says.  Those that it
-            does not hold are unaccounted for.
-        """
-        popped = self._window.pop(slot)
-        if popped is None:
-            self._pending -= slot.count
-            self._slots.decrease(slot, slot.count)
-            return None
-        self._slots.lease(slot)
-        return Lease(*popped, slot)
-
-    def _hand_out(self, lease: Lease) -> Lease:
-        self._pending -= 1
-        self._leases[lease.key] = lease
-        self._suspects.note_lease(lease)
-        return lease
 
     def _end_work(self, lease: Lease) -> None:
         if self._owner.is_forked:

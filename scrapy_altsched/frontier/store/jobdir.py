@@ -164,7 +164,7 @@ class Jobdir:
                     raise JobdirLockedError(_describe_lock(path, holder))
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, self._holder, 0)
-            except BaseException:
+            except BaseException:  # nothing else would let go of the lock
                 os.close(descriptor)
                 raise
         return descriptor
