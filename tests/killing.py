@@ -5,15 +5,16 @@
     python -m tests.killing SCENARIO IMAGE INTO [PHASE]
 
 The process is a child that does a scenario in a copy of IMAGE.  A seccomp filter has the kernel ask
-its parent before each system call that changes a file; at the n-th one below the job directory the
+its parent before each system call that changes a file; at one of those below the job directory the
 parent answers with SIGKILL.  If that is a write, the parent first writes a part of the data itself,
 in further runs: that is a death inside of the call.  What a run leaves behind is in a directory in
 INTO, and there is a line of JSON for each: the directory, the phase of the scenario, the call, the
-name of the file, and how much of the data was written.
+kind of the file, and how much of the data was written.
 
-The steps of the main thread are the same in each run; all of them are visited, or all of one PHASE
-of the scenario.  Those of RocksDB's
-own threads come when they like: they are counted by themselves, and visited as they come.
+A first run that goes to its end tells the steps, or those of one PHASE of the scenario.  A step is
+the n-th of its phase, call and kind of file, and not the n-th of all: RocksDB deletes old files in
+the thread that comes first, and its own threads come when they like.  A run that comes to its end
+without the step has no line.
 """
 
 from __future__ import annotations
@@ -21,12 +22,15 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import select
 import shutil
 import signal
 import socket
 import sys
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from .tracing import Step, Tracer
@@ -38,44 +42,47 @@ _IDLE = ("LOG", "rocksdict-config.json", "IDENTITY", "LOCK")
 Phase = Callable[[str], None]
 
 
-def supervise(
-    scenario: Callable[[Path, Phase], None],
-    path: Path,
-    last: int,
-    part: float,
-    *,
-    main: bool,
-    only: str | None = None,
-) -> tuple[str, Step]:
-    """Do *scenario* in a child until its *last* step; the phase, and the step that it died at.
+@dataclass(frozen=True)
+class Point:
+    """A step of a scenario: the n-th of its phase, call and kind of file, from 1.
 
-    :param part: how much of that step's data is to be written.
-    :param main: whether steps of the main thread count, or those of the others.
-    :param only: the phase whose steps count; ``None``: all do.
+    :ivar file: its name with ``#`` for numbers: 000012.log and MANIFEST-000005 are of a kind.
+    """
+
+    phase: str
+    call: str
+    file: str
+    number: int
+
+
+def supervise(
+    scenario: Callable[[Path, Phase], None], path: Path, last: Point | None, part: float = 0
+) -> dict[Point, Step]:
+    """Do *scenario* in a child until its *last* step, or to its end; the steps, in their order.
+
+    :param part: how much of the last step's data is to be written.
     """
     tracer = Tracer(lambda parent: scenario(path, _phases(parent)))
-    phase, died = "start", Step("none", "")
+    phase, steps, numbers = "start", dict[Point, Step](), Counter[tuple[str, str, str]]()
     try:
         for step, answer in tracer.steps(str(path)):
             if select.select([tracer.socket], [], [], 0)[0]:
                 phase = tracer.socket.recv(4096).decode().split("\n")[-2]
-            counts = (
-                (step.thread == tracer.child) == main
-                and only in (None, phase)
-                and not _is_idle(step.path)
-            )
-            last -= counts
-            if counts and not last:
-                died = step
-                _write_part(step, part)
-                os.kill(tracer.child, signal.SIGKILL)
-                break
+            if not Path(step.path).name.startswith(_IDLE):
+                kind = phase, step.call, re.sub(r"\d{6}|\d$", "#", Path(step.path).name)
+                numbers[kind] += 1
+                point = Point(*kind, numbers[kind])
+                steps[point] = step
+                if point == last:
+                    _write_part(step, part)
+                    os.kill(tracer.child, signal.SIGKILL)
+                    break
             answer(0)
     finally:
         status = tracer.close()
-    expected = signal.SIGKILL if died.call != "none" else 0
+    expected = signal.SIGKILL if last in steps else 0
     assert status == expected, f"the child ended with {status} after {step}"
-    return phase, died
+    return steps
 
 
 def _phases(parent: socket.socket) -> Phase:
@@ -94,37 +101,32 @@ def _write_part(step: Step, part: float) -> None:
         file.write(step.data[:size])
 
 
-def _is_idle(path: str) -> bool:
-    return Path(path).name.startswith(_IDLE)
-
-
 def main() -> None:
     """Kill a scenario at each step: before it, and inside of it if it is a write."""
     module, _, name = sys.argv[1].partition(":")
     scenario = getattr(importlib.import_module(module), name)
     image, into = Path(sys.argv[2]), Path(sys.argv[3])
-    only = sys.argv[4] if len(sys.argv) > 4 else None
 
-    def run(last: int, part: float, *, main: bool) -> Step:
-        path = into / f"{last} {part} {main}"
+    def run(path: Path, last: Point | None, part: float = 0) -> dict[Point, Step]:
         if image.exists():
             shutil.copytree(image, path)
-        phase, step = supervise(scenario, path, last, part, main=main, only=only)
-        line = {"path": path.name, "phase": phase, "call": step.call, "part": part}
-        print(json.dumps({**line, "file": Path(step.path).name}), flush=True)
-        return step
+        return supervise(scenario, path, last, part)
 
-    for main in (True, False):
-        last = 0
-        while True:
-            last += 1
-            step = run(last, 0, main=main)
-            if step.call == "none":
-                break
-            if len(step.data) > 1:
-                # A record of the log may end anywhere.
-                for part in (0.01, 0.5, 1) if step.path.endswith(".log") else (0.5,):
-                    run(last, part, main=main)
+    whole = into / "whole"
+    steps = run(whole, None)
+    shutil.rmtree(whole)
+    for number, (point, step) in enumerate(steps.items()):
+        if point.phase not in sys.argv[4:] and sys.argv[4:]:
+            continue
+        parts = [0.0]
+        if len(step.data) > 1:
+            # A record of the log may end anywhere.
+            parts += [0.01, 0.5, 1] if step.path.endswith(".log") else [0.5]
+        for part in parts:
+            path = into / f"{number} {part}"
+            if point in run(path, point, part):
+                line = {"path": path.name, **vars(point), "part": part}
+                print(json.dumps(line), flush=True)
 
 
 if __name__ == "__main__":

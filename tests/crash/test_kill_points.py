@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import re
 import shutil
 import subprocess
 import sys
@@ -55,17 +54,9 @@ def kills(scenario: str, image: Path, into: Path, *phase: str) -> list[Kill]:
     command = [sys.executable, "-m", "tests.killing", name, image, into, *phase]
     run = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, check=True)
     lines = [json.loads(line) for line in run.stdout.splitlines()]
-    whole = [line for line in lines if line["call"] == "none"]
-    assert len(whole) == 2, "once for the main thread, once for the others"
     return [
-        Kill(
-            into / line["path"],
-            # 000012.log, MANIFEST-000005 and 000005.dbtmp are of a kind.
-            (line["phase"], line["call"], re.sub(r"\d{6}|\d$", "#", line["file"])),
-            line["part"],
-        )
+        Kill(into / line["path"], (line["phase"], line["call"], line["file"]), line["part"])
         for line in lines
-        if line not in whole
     ]
 
 
