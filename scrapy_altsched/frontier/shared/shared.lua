@@ -27,9 +27,8 @@
 -- Numbers go through string.format: tostring and .. keep 14 digits.  What may be refused by a server
 -- that is out of memory comes after a removal, which is never refused and after which nothing is; new
 -- requests are refused explicitly.  This way a full server drains.
-local META, PENDING, READY, BUSY, WORKERS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local DEADLINES, FEEDING, DEAD, SUSPECTS = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
-local HEARD, LEASES = KEYS[10], KEYS[11]
+local META, PENDING, READY, BUSY, WORKERS, DEADLINES, FEEDING, DEAD, SUSPECTS, HEARD, LEASES =
+    unpack(KEYS, 1, 11)
 
 local LEASED_ONCE = 1099511627776 -- 2^40
 local LAST_SEQUENCE = 4503599627370496 -- 2^52
@@ -43,12 +42,8 @@ local FREE, SUSPECT, BLAMED = 0, 1, 2
 local A_DEATH, SUSPECT_AT = 4, 12
 local WAITS, HELD = 'waits', 'held:'
 
-local batch = cmsgpack.unpack(ARGV[1])
-local protocol, crawl, token, number = batch[1], batch[2], batch[3], batch[4]
-local feeding, want, adds, endings = batch[5], batch[6], batch[7], batch[8]
-local adopt, observed, overdue, timeout, create = batch[9], batch[10], batch[11], batch[12], batch[13]
-local leaving, watched, judged = batch[14], batch[15], batch[16]
-
+local protocol, crawl, token, number, feeding, want, adds, endings, adopt, observed, overdue, timeout,
+    create, leaving, watched, judged = unpack(cmsgpack.unpack(ARGV[1]), 1, 16)
 local now = clock()
 
 -- One call with many arguments costs a fifth of many calls; a call takes no more than some thousand.
@@ -61,26 +56,25 @@ end
 local function digits(n) return string.format('%.0f', n) end
 
 -- Which worker is asking: nothing is written until it is known that all of the batch applies.
-local meta = redis.call('HMGET', META, 'crawl', 'state', 'accepted', 'done', 'dead', 'leased',
-    'version', 'sequence', 'tick', 'epoch', 'created', 'about', 'previous', 'protocol')
-local is_new, previous = not meta[1], meta[13] or ''
-if not is_new and meta[14] ~= protocol then return cmsgpack.pack({ 'PROTOCOL' }) end
+local NUMBERS = { 'accepted', 'done', 'dead', 'leased', 'version', 'sequence', 'tick', 'epoch' }
+local meta = redis.call('HMGET', META, 'crawl', 'state', 'about', 'previous', 'protocol', 'created', unpack(NUMBERS))
+local is_new, previous = not meta[1], meta[4] or ''
+if not is_new and meta[5] ~= protocol then return cmsgpack.pack({ 'PROTOCOL' }) end
 if is_new and (crawl ~= '' or number ~= 1) then return cmsgpack.pack({ 'LOST' }) end
 if not is_new and crawl ~= '' and meta[1] ~= crawl then
     return cmsgpack.pack({ crawl == previous and 'FINISHED' or 'LOST' })
 end
-local state, about = is_new and 'open' or meta[2], meta[12]
-local restarts = not is_new and create and create[3] and state == 'finished'
-if restarts then previous, state, is_new, meta = meta[1], 'open', true, {} end
-local function value_of(at) return tonumber(meta[at] or 0) end
-local accepted, done, dead, leased = value_of(3), value_of(4), value_of(5), value_of(6)
-local version, sequence, tick, epoch = value_of(7), value_of(8), value_of(9), value_of(10)
-local created = tonumber(meta[11] or now)
+local restarts = not is_new and create and create[3] and meta[2] == 'finished'
+if restarts then previous, is_new, meta = meta[1], true, {} end
+local state, created = meta[2] or 'open', tonumber(meta[6] or now)
+local about
 if is_new then
     crawl, about = create[1], create[2]
 else
-    crawl = meta[1]
+    crawl, about = meta[1], meta[3]
 end
+local n = {}
+for i, name in ipairs(NUMBERS) do n[name] = tonumber(meta[6 + i] or 0) end
 
 local record = not is_new and redis.call('HGET', WORKERS, token)
 local last = record and struct.unpack('>I8', record) or 0
@@ -99,7 +93,7 @@ end
 local reopened = 0
 if state == 'finished' then
     if not record and not adopt and feeding ~= WAITS then
-        return cmsgpack.pack({ 'FINISHED', crawl, { accepted, 0, 0, done, dead, 0, version, epoch, 0 } })
+        return cmsgpack.pack({ 'FINISHED', crawl, { n.accepted, 0, 0, n.done, n.dead, 0, n.version, n.epoch, 0 } })
     end
     -- A worker that waits brings something later.
     if #adds > 0 or feeding == WAITS then state, reopened = 'open', 1 end
@@ -124,25 +118,44 @@ end
 local changed = is_new or reopened == 1
 local seen, full, void, skipped = {}, {}, {}, {}
 
--- Loads of slots that this call has touched, and whether they have pending requests; written back
--- before the first lease.
-local loads, queued, touched = {}, {}, {}
+-- Loads of slots that this call has touched, and whether they have pending requests; nil: as before.
+local loads, queued = {}, {}
 
+-- A slot that is in neither has load 0.
 local function load_of(slot)
-    local load = loads[slot]
-    if not load then
-        load = tonumber(redis.call('HGET', BUSY, slot) or 0)
-        if load == 0 then load = tonumber(redis.call('ZSCORE', READY, slot) or 0) end
-        loads[slot] = load
-        touched[#touched + 1] = slot
+    loads[slot] = loads[slot] or tonumber(redis.call('HGET', BUSY, slot) or redis.call('ZSCORE', READY, slot) or 0)
+    return loads[slot]
+end
+
+local function store_loads()
+    local idle, busy, ready, unchanged, emptied = {}, {}, {}, {}, {}
+    for slot, load in pairs(loads) do
+        if load < LEASED_ONCE then
+            idle[#idle + 1] = slot
+        else
+            busy[#busy + 1], busy[#busy + 2] = slot, digits(load)
+        end
+        if queued[slot] == false then
+            emptied[#emptied + 1] = slot
+        else
+            local of = queued[slot] and ready or unchanged
+            of[#of + 1], of[#of + 2] = digits(load), slot
+        end
     end
-    return load
+    call_with('HDEL', BUSY, idle)
+    call_with('HSET', BUSY, busy)
+    call_with('ZREM', READY, emptied)
+    call_with('ZADD', READY, ready)
+    for i = 1, #unchanged, 1000 do
+        redis.call('ZADD', READY, 'XX', unpack(unchanged, i, math.min(i + 999, #unchanged)))
+    end
+    loads, queued = {}, {}
 end
 
 local function end_lease(key)
     local slot = key:sub(1, 8)
     loads[slot] = load_of(slot) - LEASED_ONCE
-    leased = leased - 1
+    n.leased = n.leased - 1
     changed = true
     return slot
 end
@@ -251,7 +264,7 @@ local function drop_missing(whose, from)
     local held = tonumber(redis.call('HGET', META, HELD .. whose) or 0)
     redis.call('HDEL', META, HELD .. whose)
     if held > 0 and redis.call('HLEN', from) == 0 and redis.call('ZSCORE', DEADLINES, whose) then
-        leased = leased - held
+        n.leased = n.leased - held
         changed = true
     end
 end
@@ -307,28 +320,28 @@ end
 local age = string.format('%d', math.floor((now - created) / 60000))
 local added = {}
 for i = 1, #adds, 8 do
-    local n, kind, bucket, field = adds[i], adds[i + 1], KEYS[adds[i + 2]], adds[i + 3]
+    local kind, bucket, field = adds[i + 1], KEYS[adds[i + 2]], adds[i + 3]
     local is_seen = false
     if kind == FORGET then
         is_seen = redis.call('HDEL', bucket, field) == 0
-        epoch = epoch + (is_seen and 0 or 1)
+        n.epoch = n.epoch + (is_seen and 0 or 1)
     elseif kind == CHECK or is_full and kind ~= ANY then
         is_seen = redis.call('HEXISTS', bucket, field) == 1
     elseif kind ~= ANY then
         is_seen = redis.call('HSETNX', bucket, field, age) == 0
     end
     if is_seen then
-        seen[#seen + 1] = n
+        seen[#seen + 1] = adds[i]
     elseif is_full and kind ~= CHECK and kind ~= FORGET then
-        full[#full + 1] = n
+        full[#full + 1] = adds[i]
     elseif kind == UNIQUE or kind == ANY then
-        local slot, order = adds[i + 4], adds[i + 6] and LAST_SEQUENCE - sequence or sequence
-        sequence = sequence + 1
+        local slot, order = adds[i + 4], adds[i + 6] and LAST_SEQUENCE - n.sequence or n.sequence
+        n.sequence = n.sequence + 1
         local member = slot .. adds[i + 5] .. struct.pack('>I8', order) .. adds[i + 7]
         added[#added + 1], added[#added + 2] = 0, member
         load_of(slot)
         queued[slot] = true
-        accepted = accepted + 1
+        n.accepted = n.accepted + 1
         changed = true
     end
 end
@@ -357,10 +370,10 @@ for i = 1, #endings, 5 do
             end_lease(key)
             if is_careful then redis.call('HDEL', SUSPECTS, fingerprint_of(row)) end
             if kind == DONE then
-                done = done + 1
+                n.done = n.done + 1
             else
                 redis.call('HSET', DEAD, key, cmsgpack.pack({ endings[i + 4], row }))
-                dead = dead + 1
+                n.dead = n.dead + 1
             end
         end
     end
@@ -394,24 +407,7 @@ end
 
 if leaving then put_back_all(LEASES) end
 
--- A slot that is in neither has load 0.
-local idle, busy, ready, waiting = {}, {}, {}, {}
-for _, slot in ipairs(touched) do
-    local load = loads[slot]
-    if load < LEASED_ONCE then
-        idle[#idle + 1] = slot
-    else
-        busy[#busy + 1], busy[#busy + 2] = slot, digits(load)
-    end
-    local of = queued[slot] and ready or waiting
-    of[#of + 1], of[#of + 2] = digits(load), slot
-end
-call_with('HDEL', BUSY, idle)
-call_with('HSET', BUSY, busy)
-call_with('ZADD', READY, ready)
-for i = 1, #waiting, 1000 do
-    redis.call('ZADD', READY, 'XX', unpack(waiting, i, math.min(i + 999, #waiting)))
-end
+store_loads()
 
 if leaving then
     redis.call('ZREM', DEADLINES, token)
@@ -443,12 +439,12 @@ end
 if want > 0 then
     local workers = redis.call('ZCARD', DEADLINES)
     if workers > 1 then
-        local share = math.ceil((redis.call('ZCARD', PENDING) + leased) / workers)
+        local share = math.ceil((redis.call('ZCARD', PENDING) + n.leased) / workers)
         want = math.min(want, math.max(1, share - redis.call('HLEN', LEASES)))
     end
 end
 
-local queue, load_at, taken, members_of, is_empty = {}, {}, {}, {}, {}
+local queue, load_at, taken, members_of = {}, {}, {}, {}
 local removed, given = {}, {}
 local slots = want > 0 and redis.call('ZRANGE', READY, 0, want - 1, 'WITHSCORES') or {}
 for i = 1, #slots, 2 do
@@ -477,9 +473,9 @@ while #removed < want and queue[next_slot] do
     local key, row = member:sub(1, size), member:sub(size + 1)
     keys[#keys + 1], rows[#rows + 1] = key, row
     given[#given + 1], given[#given + 2] = key, row
-    tick = tick + 1
-    local load = (math.floor(load_at[slot] / LEASED_ONCE) + 1) * LEASED_ONCE + tick
-    load_at[slot], is_empty[slot] = load, not has_more
+    n.tick = n.tick + 1
+    local load = (math.floor(load_at[slot] / LEASED_ONCE) + 1) * LEASED_ONCE + n.tick
+    load_at[slot], loads[slot], queued[slot] = load, load, has_more ~= nil
     if has_more then
         local place = #queue
         while place >= next_slot and load_at[queue[place]] > load do
@@ -490,23 +486,11 @@ while #removed < want and queue[next_slot] do
     end
 end
 if #removed > 0 then
-    leased = leased + #removed
+    n.leased = n.leased + #removed
     changed = true
-    local now_busy, now_ready, emptied = {}, {}, {}
-    for slot in pairs(taken) do
-        local load = digits(load_at[slot])
-        now_busy[#now_busy + 1], now_busy[#now_busy + 2] = slot, load
-        if is_empty[slot] then
-            emptied[#emptied + 1] = slot
-        else
-            now_ready[#now_ready + 1], now_ready[#now_ready + 2] = load, slot
-        end
-    end
     call_with('ZREM', PENDING, removed)
     call_with('HSET', LEASES, given)
-    call_with('HSET', BUSY, now_busy)
-    call_with('ZREM', READY, emptied)
-    call_with('ZADD', READY, now_ready)
+    store_loads()
 end
 
 for _, row in ipairs(is_careful and rows or {}) do tell_of(fingerprint_of(row)) end
@@ -514,20 +498,19 @@ for _, row in ipairs(is_careful and rows or {}) do tell_of(fingerprint_of(row)) 
 -- The end: twice in a row nothing is left to do, no worker brings more, and nothing has happened.
 local pending = redis.call('ZCARD', PENDING)
 local feeders = redis.call('ZCOUNT', FEEDING, digits(now), '+inf')
-if changed then version = version + 1 end
-if observed == version and pending == 0 and leased == 0 and feeders == 0 and state == 'open' then
+if changed then n.version = n.version + 1 end
+if observed == n.version and pending == 0 and n.leased == 0 and feeders == 0 and state == 'open' then
     state = 'finished'
 end
 local late = redis.call('ZRANGEBYSCORE', DEADLINES, '-inf', '(' .. digits(now), 'LIMIT', 0, 1)[1]
 
-redis.call('HSET', META, 'crawl', crawl, 'state', state, 'accepted', digits(accepted),
-    'done', digits(done), 'dead', digits(dead), 'leased', digits(leased),
-    'version', digits(version), 'sequence', digits(sequence), 'tick', digits(tick),
-    'epoch', digits(epoch), 'created', digits(created), 'about', about,
-    'previous', previous, 'protocol', protocol, HELD .. token, digits(redis.call('HLEN', LEASES)))
+local stored = { 'crawl', crawl, 'state', state, 'about', about, 'previous', previous, 'protocol', protocol,
+    'created', digits(created), HELD .. token, digits(redis.call('HLEN', LEASES)) }
+for name, value in pairs(n) do stored[#stored + 1], stored[#stored + 2] = name, digits(value) end
+redis.call('HSET', META, unpack(stored))
 if leaving then redis.call('HDEL', META, HELD .. token) end
 
-local reply = { 'OK', crawl, { accepted, pending, leased, done, dead, feeders, version, epoch, reopened },
+local reply = { 'OK', crawl, { n.accepted, pending, n.leased, n.done, n.dead, feeders, n.version, n.epoch, reopened },
     seen, full, void, skipped, keys, {}, state, late or '', number == 1 and about or '', suspicions, watched }
 redis.call('HSET', WORKERS, token, struct.pack('>I8', number) .. cmsgpack.pack(reply))
 redis.call('ZADD', HEARD, digits(now), token)
