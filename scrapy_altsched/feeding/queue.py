@@ -9,8 +9,8 @@ import msgpack
 import redis
 
 from ..errors import ConfigError
+from ..redis_client import read_script
 from ..redis_client.connection import address_of, explain_errors
-from ..redis_client.scripts import read_script
 
 
 class Question(NamedTuple):

@@ -1,13 +1,14 @@
 """START HERE.  The connection to a Redis or Valkey server, for all that talks with one.
 
 :mod:`.connection` makes a client from scrapy-redis's settings and turns its errors into ours,
-:mod:`.server` looks at the server before a crawl uses it, :mod:`.scripts` has it run Lua.  This
-module imports none of them: they need a package that is optional.
+:mod:`.server` looks at the server before a crawl uses it.  This module imports neither: they need a
+package that is optional.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.resources import files
 
 #: Settings that scrapy-redis puts above REDIS_PARAMS, and the parameters that they are.
 ABOVE_PARAMS: Mapping[str, str] = {
@@ -19,3 +20,14 @@ ABOVE_PARAMS: Mapping[str, str] = {
 }
 #: All settings that :func:`.connection.connect` reads.
 SETTINGS = (*ABOVE_PARAMS, "REDIS_PARAMS")
+#: How scripts know the time, in ms: from the server's clock.
+CLOCK = """local function clock()
+    local time = redis.call('TIME')
+    return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+"""
+
+
+def read_script(package: str, name: str) -> str:
+    """The Lua in a package's file *name*, which can call ``clock()``."""
+    return CLOCK + (files(package) / name).read_text(encoding="utf-8")

@@ -60,16 +60,13 @@ def make_client(settings: Mapping[str, Any]) -> redis.Redis:
     :raises ConfigError: a setting cannot be used.
     """
     parameters = {**_DEFAULTS, **(settings.get("REDIS_PARAMS") or {})}
-    for name, parameter in ABOVE_PARAMS.items():
-        if settings.get(name):
-            parameters[parameter] = settings[name]
+    parameters |= {to: settings[name] for name, to in ABOVE_PARAMS.items() if settings.get(name)}
     url = parameters.pop("url", None)
     # Parsed here, since redis-py lets options in a URL override all others, ours as well.
-    parameters.update(_parse(url) if url else {})
-    for name in _NOT_OURS:
-        parameters.pop(name, None)
+    parameters |= _parse(url) if url else {}
+    parameters = {name: value for name, value in parameters.items() if name not in _NOT_OURS}
     # Made for each client: redis-py changes both.
-    parameters.update(FIXED, retry=Retry(NoBackoff(), 0), retry_on_error=[])
+    parameters |= {**FIXED, "retry": Retry(NoBackoff(), 0), "retry_on_error": []}
     database = parameters.get("db")
     if not re.fullmatch(r"\d+", str(database or 0)):
         raise ConfigError(
@@ -90,11 +87,12 @@ def make_client(settings: Mapping[str, Any]) -> redis.Redis:
 
 
 def _parse(url: Any) -> dict[str, Any]:
-    """What a URL says, as parameters of a connection."""
     # No error of a parser is quoted: if the password has a "#" or a "/", it is a part of it.
     if not isinstance(url, str) or not url.startswith(("redis://", "rediss://", "unix://")):
-        problem = "it has to begin with redis://, rediss:// or unix://"
-        raise ConfigError(f"REDIS_URL cannot be used: {problem}, as in {_URL_EXAMPLE}.")
+        raise ConfigError(
+            "REDIS_URL cannot be used: it has to begin with redis://, rediss:// or unix://, as in"
+            f" {_URL_EXAMPLE}."
+        )
     shown = f"REDIS_URL = '{url.partition('://')[0]}://***'"
     try:
         parts = urlsplit(url)
@@ -118,8 +116,7 @@ def _parse(url: Any) -> dict[str, Any]:
 
 
 def _unusable(error: Exception, parameters: Mapping[str, Any]) -> ConfigError:
-    unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
-    if unknown:
+    if unknown := re.search(r"unexpected keyword argument '(\w+)'", str(error)):
         return ConfigError(
             f"REDIS_PARAMS has {unknown[1]!r}, which redis-py {redis.__version__} does not know"
             " for this kind of connection."
@@ -129,16 +126,13 @@ def _unusable(error: Exception, parameters: Mapping[str, Any]) -> ConfigError:
     )
 
 
-def _mask(error: BaseException, parameters: Mapping[str, Any], *, whole: bool = False) -> str:
-    """An error's text without passwords; not *whole*: without a full stop as well."""
+def _mask(error: BaseException, parameters: Mapping[str, Any]) -> str:
+    """An error's text without passwords, and without a full stop."""
     text = str(error)
     for name in ("password", "ssl_password"):
         if secret := parameters.get(name):
             text = text.replace(str(secret), "***")
-    return text if whole else text.rstrip(". ")
-
-
-# What went wrong
+    return text.rstrip(". ")
 
 
 def address_of(client: redis.Redis) -> str:
@@ -174,8 +168,8 @@ def explain_errors(
         raise
     except kinds as error:
         # Nor does a traceback show a password that the server has sent back.
-        shown = str(error) == _mask(error, client.connection_pool.connection_kwargs, whole=True)
-        raise explain(error, client) from (error if shown else None)
+        is_safe = _mask(error, client.connection_pool.connection_kwargs) == _mask(error, {})
+        raise explain(error, client) from (error if is_safe else None)
 
 
 def explain(error: Exception, client: redis.Redis, *, later: bool = False) -> AltschedError:
@@ -220,60 +214,64 @@ def explain(error: Exception, client: redis.Redis, *, later: bool = False) -> Al
         )
     if isinstance(error, TypeError | ValueError) and not isinstance(error, OSError):
         return _unusable(error, parameters)
-    if isinstance(error, redis.ConnectionError | redis.TimeoutError | OSError):
-        if later:
-            return SharedError(f"{server} does not answer: {text}.")
-        return _explain_connection(error, client, server)
-    return SharedError(f"{server} refused a command: {text}.")
+    if not isinstance(error, redis.ConnectionError | redis.TimeoutError | OSError):
+        return SharedError(f"{server} refused a command: {text}.")
+    if later:
+        return SharedError(f"{server} does not answer: {text}.")
+    return _explain_connection(error, client, server)
 
 
 def _explain_connection(error: Exception, client: redis.Redis, server: str) -> AltschedError:
-    pool = client.connection_pool
+    parameters = client.connection_pool.connection_kwargs
+    uses_tls = issubclass(client.connection_pool.connection_class, redis.SSLConnection)
     # redis-py keeps the cause only in the chain, and words its message differently in each version.
-    causes: dict[type[BaseException], BaseException] = {}
+    chain: list[BaseException] = []
     cause: BaseException | None = error
-    while cause is not None and cause not in causes.values():
-        for kind in type(cause).__mro__:
-            causes.setdefault(kind, cause)
+    while cause is not None and cause not in chain:
+        chain.append(cause)
         cause = cause.__cause__ or cause.__context__
-    uses_tls = issubclass(pool.connection_class, redis.SSLConnection)
-    if failure := causes.get(ssl.SSLCertVerificationError):
+
+    def find(*kinds: type[BaseException]) -> BaseException | None:
+        return next((each for each in chain if isinstance(each, kinds)), None)
+
+    if failure := find(ssl.SSLCertVerificationError):
         return ConfigError(
-            f"{server} has a certificate that cannot be verified"
-            f" ({_mask(failure, pool.connection_kwargs)}):"
+            f"{server} has a certificate that cannot be verified ({_mask(failure, parameters)}):"
             " set 'ssl_ca_certs' in REDIS_PARAMS to the file of the authority that signed it, and"
             " the host to the name that it is for."
         )
-    if failure := causes.get(ssl.SSLError):
+    if failure := find(ssl.SSLError):
         return ConfigError(
             f"No TLS connection could be made with {server[0].lower()}{server[1:]}"
-            f" ({_mask(failure, pool.connection_kwargs)}): use redis:// if it has no TLS there, and"
+            f" ({_mask(failure, parameters)}): use redis:// if it has no TLS there, and"
             " check 'ssl_certfile' and 'ssl_keyfile' in REDIS_PARAMS if it asks for a certificate."
         )
-    if uses_tls and FileNotFoundError in causes:
+    if uses_tls and find(FileNotFoundError):
         return ConfigError(
             "A file that 'ssl_ca_certs', 'ssl_certfile' or 'ssl_keyfile' in REDIS_PARAMS names does"
             " not exist."
         )
-    if socket.gaierror in causes:
-        return SharedError(
-            f"{server} cannot be reached, as the name of its host is unknown here: check REDIS_HOST"
-            " or REDIS_URL."
+    if find(socket.gaierror):
+        problem = (
+            "cannot be reached, as the name of its host is unknown here: check REDIS_HOST or"
+            " REDIS_URL"
         )
-    if ConnectionRefusedError in causes or FileNotFoundError in causes:
-        return SharedError(
-            f"{server} cannot be reached, as nothing listens there: start it, or check REDIS_URL,"
-            " REDIS_HOST and REDIS_PORT."
+    elif find(ConnectionRefusedError, FileNotFoundError):
+        problem = (
+            "cannot be reached, as nothing listens there: start it, or check REDIS_URL, REDIS_HOST"
+            " and REDIS_PORT"
         )
-    if redis.TimeoutError in causes or TimeoutError in causes:
+    elif find(redis.TimeoutError, TimeoutError):
         hint = " and has TLS there (else use redis://)" if uses_tls else ""
-        return SharedError(
-            f"{server} did not answer in time: check that it runs{hint}, or raise 'socket_timeout'"
-            " in REDIS_PARAMS."
+        problem = (
+            f"did not answer in time: check that it runs{hint}, or raise 'socket_timeout' in"
+            " REDIS_PARAMS"
         )
-    if ConnectionResetError in causes or "closed by server" in str(error):
+    elif find(ConnectionResetError) or "closed by server" in str(error):
         hint = "expects TLS (use rediss://)"
         if uses_tls:
             hint = "asks for a certificate ('ssl_certfile' and 'ssl_keyfile' in REDIS_PARAMS)"
-        return SharedError(f"{server} closed the connection: it probably {hint}.")
-    return SharedError(f"{server} cannot be reached: {_mask(error, pool.connection_kwargs)}.")
+        problem = f"closed the connection: it probably {hint}"
+    else:
+        problem = f"cannot be reached: {_mask(error, parameters)}"
+    return SharedError(f"{server} {problem}.")

@@ -40,11 +40,9 @@ def examine(client: redis.Redis) -> list[str]:
     config: dict[str, str] = {}
     with explain_errors(client):
         info = client.info()
-        try:
+        with suppress(redis.ResponseError):  # not permitted, or renamed: all of them, or none
             for pattern in _CONFIG:
                 config.update(cast("dict[str, str]", client.config_get(pattern)))
-        except redis.ResponseError:  # not permitted, or renamed
-            config = {}
     return understand(info, config, address_of(client), options_of(client))
 
 
@@ -117,8 +115,28 @@ def understand(
             f" SET proto-max-bulk-len {_MOST_BYTES}, or more."
         )
     warnings = []
-    if problem := _describe_persistence(info, config):
-        warnings.append(problem.format(f"turn on appendonly ({cli} CONFIG SET appendonly yes)"))
+    remedy = f"turn on appendonly ({cli} CONFIG SET appendonly yes)"
+    if info.get("aof_enabled"):
+        if config.get("appendfsync") == "no":
+            warnings.append(
+                "The server leaves syncing its append-only file to the operating system"
+                " (appendfsync is 'no'): a power cut can undo half a minute of the crawl; set it to"
+                " 'everysec'."
+            )
+    elif "save" not in config:
+        warnings.append(
+            "The server has no append-only file: if it dies, the crawl goes back to the last"
+            f" snapshot, or is lost if there is none; {remedy}."
+        )
+    elif config["save"]:
+        warnings.append(
+            "The server saves snapshots only: if it dies, the crawl goes back to the last one, and"
+            f" what came after is crawled again; {remedy}."
+        )
+    else:
+        warnings.append(
+            f"The server keeps nothing on disk: if it stops, the crawl is lost; {remedy}."
+        )
     # Named as the server names them.
     kind = "listpack" if name == "Valkey" or version >= (7,) else "ziplist"
     for what, needed, usual in _LIMITS:
@@ -136,25 +154,3 @@ def understand(
             " hash-max-listpack-value have their default values."
         )
     return warnings
-
-
-def _describe_persistence(info: Mapping[str, Any], config: Mapping[str, str]) -> str:
-    """What can be lost, with ``{}`` for a remedy; empty: next to nothing."""
-    if info.get("aof_enabled"):
-        if config.get("appendfsync") != "no":
-            return ""
-        return (
-            "The server leaves syncing its append-only file to the operating system (appendfsync is"
-            " 'no'): a power cut can undo half a minute of the crawl; set it to 'everysec'."
-        )
-    if "save" not in config:
-        return (
-            "The server has no append-only file: if it dies, the crawl goes back to the last"
-            " snapshot, or is lost if there is none; {}."
-        )
-    if config["save"]:
-        return (
-            "The server saves snapshots only: if it dies, the crawl goes back to the last one, and"
-            " what came after is crawled again; {}."
-        )
-    return "The server keeps nothing on disk: if it stops, the crawl is lost; {}."

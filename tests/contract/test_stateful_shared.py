@@ -25,7 +25,7 @@ from scrapy_altsched.frontier.events import LeaseLost
 from scrapy_altsched.frontier.shared.batches import Reply, parse_reply
 from scrapy_altsched.frontier.shared.keys import slot_id_of
 from scrapy_altsched.frontier.store.job_run import MemoryRun
-from scrapy_altsched.redis_client.scripts import CLOCK, read_script
+from scrapy_altsched.redis_client import CLOCK, read_script
 
 from ..frontier.shared.model import Kept
 from ..servers import RedisServer

@@ -9,7 +9,7 @@ import redis
 from redis.backoff import EqualJitterBackoff
 
 from ...background import Background
-from ...redis_client.scripts import read_script
+from ...redis_client import read_script
 from .batches import Reply, parse_reply
 from .stream import EncodedBatch
 

@@ -15,8 +15,8 @@ import msgpack
 import redis
 
 from ...errors import ConfigError, SharedError
+from ...redis_client import read_script
 from ...redis_client.connection import address_of, explain_errors
-from ...redis_client.scripts import read_script
 from ..dead_letter import DeadLetter
 from ..entry import Counts
 from .batches import PROTOCOL, Status, pack, parse_reply

@@ -25,7 +25,7 @@ from scrapy_altsched.frontier.shared.keys import Keys
 from scrapy_altsched.frontier.shared.record import Record
 from scrapy_altsched.frontier.shared.stream import EncodedBatch, Stream
 from scrapy_altsched.frontier.store.job_run import MemoryRun
-from scrapy_altsched.redis_client.scripts import CLOCK, read_script
+from scrapy_altsched.redis_client import CLOCK, read_script
 
 from ...clocks import ManualClock
 
