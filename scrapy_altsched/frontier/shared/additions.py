@@ -52,6 +52,7 @@ class Known:
         self._older.discard(seen_key)
 
     def clear(self) -> None:
+        """Ask the server again: seen keys were removed there."""
         self._recent.clear()
         self._older.clear()
 
@@ -60,7 +61,6 @@ class Additions:
     """Requests and seen keys on their way into the frontier.
 
     :param here: where requests go that cannot be sent.
-    :param on_event: told of requests that were refused.
     :ivar undecided: how many requests the server has not decided on.
     :ivar revision: how often anything was added, or found to be known: what a leased request rests
         on.
@@ -75,7 +75,7 @@ class Additions:
         self._here = here
         self._on_event = on_event
         self._seen_key_of = stream.keys.seen_key_of
-        self._known = Known()
+        self.known = Known()
         #: Seen key -> number of the addition that is to store it and has no answer yet.
         self._unacknowledged: dict[bytes, int] = {}
         #: Of requests that were seen because of such an addition: the revision then, and its
@@ -96,7 +96,7 @@ class Additions:
         kind, seen_key = Kind.ADDED, b""
         if entry.unique:
             kind, seen_key = Kind.ADDED_UNIQUE, self._seen_key_of(entry.fingerprint)
-            if seen_key in self._known:
+            if seen_key in self.known:
                 self.revision += 1
                 if seen_key in self._unacknowledged:
                     self._rely_on(self._unacknowledged[seen_key])
@@ -114,7 +114,6 @@ class Additions:
         if entry.payload is not None:
             row = encode_value(entry)
         elif kind is Kind.ADDED:
-            self._here.accepted += 1
             self._here.add(level, inverted, entry)
             return Verdict.ADDED
         else:
@@ -127,7 +126,7 @@ class Additions:
         if entry.unique:
             # Whatever the server says of this one, an equal one is seen: the page that brings it
             # does not end before this one is stored.
-            self._known.add(seen_key)
+            self.known.add(seen_key)
             self._unacknowledged[seen_key] = addition.number
         return Verdict.UNDECIDED
 
@@ -160,8 +159,7 @@ class Additions:
 
     def end_here(self, entry: Entry) -> None:
         """A request that was in memory only is over: its seen key is to be known."""
-        seen_key = self._unmarked.pop(entry, None)
-        if seen_key is not None:
+        if (seen_key := self._unmarked.pop(entry, None)) is not None:
             self._ended.append(seen_key)
 
     def free_ended(self) -> None:
@@ -170,33 +168,26 @@ class Additions:
             self._stream.add(Addition(Kind.MARKED, seen_key))
         self._ended.clear()
 
-    def put_back(self, entry: Entry) -> None:
-        """Have a request wait again that the server does not have."""
-        self._here.add(*self._order.level(entry.priority, entry.start), entry)
-
     def mark_seen(self, fingerprint: bytes) -> bool:
-        """Whether it is known to be seen already."""
         seen_key = self._seen_key_of(fingerprint)
-        if seen_key in self._known:
+        if seen_key in self.known:
             return True
-        self._known.add(seen_key)
+        self.known.add(seen_key)
         self._stream.add(Addition(Kind.MARKED, seen_key))
         return False
 
     def forget(self, fingerprint: bytes) -> bool:
-        """Whether it was known to be seen."""
         seen_key = self._seen_key_of(fingerprint)
-        was_known = seen_key in self._known
-        self._known.discard(seen_key)
+        was_known = seen_key in self.known
+        self.known.discard(seen_key)
         self._unmarked = {entry: key for entry, key in self._unmarked.items() if key != seen_key}
         self._ended = [key for key in self._ended if key != seen_key]
         self._stream.add(Addition(Kind.FORGOTTEN, seen_key))
         return was_known
 
     def settle(self, addition: Addition, *, is_accepted: bool) -> None:
-        """Take the server's decision."""
         if addition.kind is Kind.FORGOTTEN:
-            self._known.discard(addition.seen_key)
+            self.known.discard(addition.seen_key)
             return
         entry = addition.entry
         if entry is None:
@@ -208,16 +199,11 @@ class Additions:
             self._unmarked.pop(entry, None)
             self._on_event(Refused(entry, Verdict.SEEN if entry.unique else Verdict.STARTED))
         elif entry.payload is None:
-            self._here.accepted += 1
             self._here.add(addition.level, addition.inverted, entry)
 
     def reset(self) -> None:
         """Forget what is known, and which start requests were added: the server may have, too."""
-        self.forget_known()
+        self.known.clear()
         self._claimed.clear()
         self._unacknowledged.clear()
         self._relied_on.clear()
-
-    def forget_known(self) -> None:
-        """Ask the server again: seen keys were removed there."""
-        self._known.clear()

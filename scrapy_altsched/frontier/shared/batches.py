@@ -9,7 +9,6 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgpack
 
@@ -30,8 +29,7 @@ class Addition:
 
     :ivar level: the beginning of its order key.
     :ivar inverted: whether of equals the last is the first.
-    :ivar row: what is stored of a request.
-    :ivar entry: the request, if a verdict on it is awaited.
+    :ivar row: what is stored of a request; *entry*: it, if a verdict on it is awaited.
     :ivar number: its place among all of this worker's.
     """
 
@@ -52,16 +50,14 @@ class Ending:
     It rests on what was added while its request was worked on, and on what made a request that it
     led to a duplicate, if the server had not acknowledged that: additions number *after* + 1 to
     *upto*, some of which are its own.
-
-    :ivar entry: the request, if it is to be reported that the lease had been lost.
     """
 
     key: bytes
     kind: Kind
     after: int
     upto: int
-    reason: bytes = b""
-    entry: Entry | None = None
+    reason: bytes
+    entry: Entry
 
 
 class Status(enum.Enum):
@@ -82,10 +78,10 @@ class Reply:
 
     :ivar feeders: workers that have more to bring.
     :ivar version: changes whenever anything happened; *epoch*: whenever a seen key was removed.
-    :ivar refused: numbers of additions that were seen (or, to be forgotten, were not).
-    :ivar full: numbers of additions for which there was no memory.
-    :ivar void: keys of leases that were not this worker's any more.
-    :ivar skipped: keys of endings that rest on additions in *full*.
+    :ivar refused: numbers of additions that were seen (or, to be forgotten, were not); *full*: of
+        those for which there was no memory.
+    :ivar void: keys of leases that were not this worker's any more; *skipped*: of endings that rest
+        on additions in *full*.
     :ivar leases: key and row of requests that were leased; an empty row has expired since.
     :ivar late: a worker whose leases are due to go back, if any.
     :ivar suspicions: fingerprint and what is held against it, of what was leased or asked for.
@@ -115,26 +111,18 @@ class Reply:
 
 def parse_reply(blob: bytes) -> Reply:
     """What a call of ``shared.lua`` has returned."""
-    fields: list[Any] = msgpack.unpackb(blob, raw=True, strict_map_key=False)
-    status = Status(fields[0])
-    if len(fields) == 1:
-        return Reply(status)
-    crawl, numbers = fields[1:3]
-    if status is not Status.OK:
-        return Reply(status, crawl, *numbers[:5])
-    # An empty table of Lua may come as a map.
-    *lists, keys, rows, state, late, _, suspicions, told = (field or () for field in fields[3:])
-    values: list[Any] = [
-        # The last number is for older versions: whether the crawl was finished before.
-        *numbers[:8],
-        *lists,
-        list(zip(keys, rows, strict=True)),
-        state == b"finished",
-        late or b"",
-        list(zip(suspicions[::2], suspicions[1::2], strict=True)),
-        tuple(told),
-    ]
-    return Reply(status, crawl, *values)
+    status, *fields = msgpack.unpackb(blob, raw=True, strict_map_key=False)
+    if not fields:
+        return Reply(Status(status))
+    crawl, numbers, *fields = fields
+    if fields:
+        # An empty table of Lua may come as a map.
+        *lists, keys, rows, state, late, _, suspicions, told = (field or () for field in fields)
+        leases = list(zip(keys, rows, strict=True))
+        held = list(zip(suspicions[::2], suspicions[1::2], strict=True))
+        fields = [*lists, leases, state == b"finished", late or b"", held, tuple(told)]
+    # The last number is for older versions: whether the crawl was finished before.
+    return Reply(Status(status), crawl, *numbers[:8], *fields)
 
 
 #: Reuses its buffer; each call returns a copy.

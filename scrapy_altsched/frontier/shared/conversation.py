@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from ...errors import FrontierFailedError, StoreError
-from ...inflection import inflect
+from ...inflection import counted
 from .. import events
 from ..changes import Kind
 from ..contract import Pressure
@@ -53,9 +53,6 @@ class Conversation:
 
     :param stream: what this worker sends, over *link*.
     :param record: what this worker keeps on its own disk.
-    :param on_event: told of what is known only later.
-    :ivar job: what is known of the crawl.
-    :ivar pressure: what waits for an answer.
     :ivar is_waiting: whether the crawl waits for something to lease.
     """
 
@@ -69,9 +66,7 @@ class Conversation:
         on_event: events.OnEvent,
     ) -> None:
         self._clock = clock = options.clock
-        self.stream = stream
-        self.record = record
-        self._link = link
+        self.stream, self.record, self._link = stream, record, link
         self._sender = Sender(stream, link, clock, self._build, on_event)
         self._on_event = on_event
         self.prefetch = shared.prefetch
@@ -84,8 +79,8 @@ class Conversation:
         self.job = record.job
         self.pressure = Pressure(limit=_MOST_UNANSWERED)
         self._phase = Phase.JOINING
-        #: With which the server has refused a batch for good, if it has.
-        self._status = Status.OK
+        #: Of the last answer; if it is not OK, the server has refused a batch for good.
+        self._status: Status | None = None
         #: Why there is no answer any more, if the thread that waits for them has died.
         self._failure: FrontierFailedError | None = None
         self._commits = 0
@@ -93,8 +88,6 @@ class Conversation:
         #: ended since the log of them was begun.
         self._is_unreported = self._has_ended = False
         self.is_waiting = self._is_start_over = False
-        #: Whether the batch in flight, or the last one, asked for something to lease.
-        self._has_asked = False
         #: Whether an answer was waited for in vain, and none has come since.
         self._is_given_up = False
         self._heard_at = clock.monotonic()
@@ -115,8 +108,6 @@ class Conversation:
         is_bringing = self.additions.undecided > 0 or self.here.left > 0
         return self._waits or not self._is_start_over or is_bringing
 
-    # Beginning and end
-
     def _enter(self, phase: Phase) -> None:
         assert phase >= self._phase, (self._phase, phase)
         self._phase = phase
@@ -135,13 +126,10 @@ class Conversation:
         stream, record = self.stream, self.record
         record.note_tokens([*stream.earlier, stream.token], stream.crawl)
         deadline = self._clock.monotonic() + timeout
-        reply = None
-        while reply is None or reply.status in (Status.GAP, Status.STALE):
-            self._sender.send()
-            reply = self._link.take(max(0.0, deadline - self._clock.monotonic()))
-            if reply is None:
+        while self._status is None and not self.is_over:
+            if not self._exchange(deadline):
                 return None
-            self._take_reply(reply)
+        self._check()
         if self._status is Status.OK:
             if stream.reply.finished:
                 # It has been here before, and may bring something new.
@@ -153,7 +141,6 @@ class Conversation:
             record.note_tokens([stream.token], stream.crawl)
             record.run.restart_leases()
             self._enter(Phase.TAKING_PART)
-            self._stall.start()
         elif self._status is Status.FINISHED:
             # What its feeds hold must not be overwritten with nothing.
             self.job = replace(self.job, resumed=True)
@@ -189,21 +176,16 @@ class Conversation:
             if not self._exchange(deadline):
                 raise StoreError(
                     f"The Redis server did not answer for {timeout:g} s: this worker's last"
-                    f" {self._count('change', 'changes')} may not be saved, and what it had leased"
-                    " is crawled again by the others."
+                    f" {counted(self.stream.unacknowledged, 'change')} may not be saved, and what"
+                    " it had leased is crawled again by the others."
                 )
         self._check()
         if self.stream.is_full and self.stream.unacknowledged:
+            lost = counted(self.stream.unacknowledged, "change is", "changes are")
             raise StoreError(
-                f"The Redis server's memory is full: {self._count('change is', 'changes are')} not"
-                " saved, and their pages are crawled again. Raise its maxmemory, then start this"
-                " worker again."
+                f"The Redis server's memory is full: {lost} not saved, and their pages are crawled"
+                " again. Raise its maxmemory, then start this worker again."
             )
-
-    def _count(self, one: str, many: str) -> str:
-        """How many changes have no answer."""
-        changes = self.stream.unacknowledged
-        return f"{changes} {inflect(changes, one, many)}"
 
     def note_start_end(self) -> None:
         self._is_start_over = True
@@ -220,8 +202,6 @@ class Conversation:
         self._enter(Phase.CLOSED)
         self._stall.stop()
         self._sender.close()
-
-    # What is said
 
     def note_change(self) -> None:
         """Something is to be sent, soon or, if there is enough of it, now."""
@@ -288,7 +268,7 @@ class Conversation:
                 return
             if not self._exchange(deadline):
                 self._is_given_up = True
-                waiting = self._count("change waits", "changes wait")
+                waiting = counted(stream.unacknowledged, "change waits", "changes wait")
                 raise StoreError(f"The Redis server does not answer; {waiting} for it.")
         self._check()
 
@@ -297,7 +277,7 @@ class Conversation:
         return self._clock.monotonic() + (0.0 if self._is_given_up else timeout)
 
     def _exchange(self, deadline: float) -> bool:
-        """Have a batch sent, and wait for an answer; whether there is one, or time is left."""
+        """Have a batch answered; whether it was, or time is left."""
         self._sender.send()
         left = deadline - self._clock.monotonic()
         return self.take_replies(max(0.0, left)) or left > 0
@@ -317,14 +297,15 @@ class Conversation:
         if stream.is_in_flight and self._clock.monotonic() - self._heard_at > _SILENCE:
             return "the server does not answer"
         if stream.is_full:
-            waiting = self._count("change of this worker waits", "changes of this worker wait")
+            one, many = "change of this worker waits", "changes of this worker wait"
+            waiting = counted(stream.unacknowledged, one, many)
             return f"the server's memory is full, and {waiting} for it"
         if self.is_waiting and reply.pending:
-            requests = inflect(reply.pending, "pending request")
-            return f"of {reply.pending} {requests} the server leases none to this worker"
+            requests = counted(reply.pending, "pending request")
+            return f"of {requests} the server leases none to this worker"
         if self.is_waiting and reply.leased:
-            requests = inflect(reply.leased, "request")
-            return f"all that is left ({reply.leased} {requests}) is leased by other workers"
+            left = counted(reply.leased, "request")
+            return f"all that is left ({left}) is leased by other workers"
         return ""
 
     def _build(self) -> EncodedBatch:
@@ -332,19 +313,14 @@ class Conversation:
         # A batch that goes anyway brings more than would be asked for.
         is_low = self.is_waiting or fetched < self.prefetch * 3 // 4
         may_lease = self._phase is Phase.TAKING_PART and alone is None
-        want = max(0, self.prefetch - fetched) if may_lease and is_low else 0
-        self._has_asked = want > 0
         is_leaving = self._phase is Phase.LEAVING
         return self.stream.build(
-            want=want,
-            feeding=self.is_feeding,
-            waits=self._waits and not is_leaving,
+            want=max(0, self.prefetch - fetched) if may_lease and is_low else 0,
+            feeding=b"waits" if self._waits and not is_leaving else self.is_feeding,
             leaving=is_leaving,
             alone=b"" if alone is None else alone.entry.fingerprint,
             watched=b"".join(lease.entry.fingerprint for lease in self.suspects.watched.values()),
         )
-
-    # What is heard
 
     def take_replies(self, timeout: float = 0.0) -> bool:
         """Take what the server has answered, or answers within *timeout* s; whether it has."""
@@ -360,27 +336,27 @@ class Conversation:
         self._take_reply(reply)
         return True
 
-    def _cut_off(self, event: events.Event, *, is_told: bool = False) -> None:
-        """There will be no answer any more; if it has not joined yet, joining raises that."""
-        is_told |= self._phase is not Phase.JOINING
+    def _cut_off(self, event: events.Event) -> None:
+        """There will be no answer any more; if it has not joined yet, joining tells why."""
+        has_joined = self._phase is not Phase.JOINING
         self._sender.is_over = True
         self._enter(Phase.CLOSED)
-        if is_told:
+        if has_joined or isinstance(event, events.AlreadyFinished):
             self._on_event(event)
 
     def _take_reply(self, reply: Reply) -> None:
         if reply.status in (Status.GAP, Status.STALE):
             self._start_again()
-        elif reply.status is Status.OK:
-            self._take(reply)
-        elif reply.status is Status.FINISHED:
-            self._status, self.stream.reply = reply.status, reply
-            self._cut_off(events.AlreadyFinished(), is_told=True)
-            return
         else:
             self._status = reply.status
-            self._cut_off(events.FrontierLost())
-            return
+            if reply.status is Status.FINISHED:
+                self.stream.reply = reply
+                self._cut_off(events.AlreadyFinished())
+                return
+            if reply.status is not Status.OK:
+                self._cut_off(events.FrontierLost())
+                return
+            self._take(reply)
         self._measure()
         if self.stream.is_full:
             self._sender.plan_again()
@@ -388,7 +364,7 @@ class Conversation:
             self.flush_soon()
         elif self.stream.waiting:
             self.note_change()
-        elif self.is_waiting and not self._has_asked and self.stream.reply.pending:
+        elif self.is_waiting and not self.stream.has_asked and self.stream.reply.pending:
             self.flush_soon()
         elif self.is_waiting:
             self._sender.plan_poll()
@@ -398,20 +374,20 @@ class Conversation:
     def _take(self, reply: Reply) -> None:
         leases, here = self.leases, self.here
         if reply.epoch != self.stream.reply.epoch:
-            self.additions.forget_known()
+            self.additions.known.clear()
             self._on_event(events.SeenInvalidated())
         self._is_given_up = False
         self._heard_at = self._clock.monotonic()
         decided, over = self.stream.acknowledge(reply)
         refused = set(reply.refused)
         is_taken = len(decided) > len(refused)
-        self._sender.note_answer(reply, has_asked=self._has_asked, is_taken=is_taken)
+        self._sender.note_answer(reply, is_taken=is_taken)
         had_here = len(here.pending)
         for addition in decided:
             self.additions.settle(addition, is_accepted=addition.number not in refused)
         void = set(reply.void)
         for ending in over if void else ():
-            if ending.key in void and ending.entry is not None:
+            if ending.key in void:
                 self._on_event(events.LeaseLost(ending.entry))
         for key in reply.void:
             self._lose(key)

@@ -19,6 +19,12 @@ _BACKOFF_FIRST, _BACKOFF_MOST = 0.05, 5.0
 _HAND_OVER_WITHIN = 0.001
 
 
+def script_of(client: redis.Redis) -> Callable[[EncodedBatch], Reply]:
+    """Has the server apply a batch, and waits for its answer."""
+    script = client.register_script(read_script(__package__, "shared.lua"))
+    return lambda batch: parse_reply(script(batch.keys, [batch.blob]))
+
+
 class Exchange:
     """The :class:`~.sending.Link` whose batches are answered on a thread of its own.
 
@@ -33,7 +39,7 @@ class Exchange:
         fail: Callable[[redis.RedisError], object],
     ) -> None:
         self._fail = fail
-        self._script = client.register_script(read_script(__package__, "shared.lua"))
+        self._script = script_of(client)
         self._is_taken = threading.Event()
         self._is_closed = threading.Event()
         self._backoff = EqualJitterBackoff(_BACKOFF_MOST, _BACKOFF_FIRST)
@@ -61,7 +67,7 @@ class Exchange:
         failures = 0
         while not self._is_closed.is_set():
             try:
-                return parse_reply(self._script(batch.keys, [batch.blob]))
+                return self._script(batch)
             except redis.RedisError as error:
                 failures += 1
                 if failures == 1:

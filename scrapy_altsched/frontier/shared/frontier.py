@@ -135,11 +135,8 @@ class SharedFrontier(FrontierOfRun):
         if lease.key:
             self._server.end(lease, kind, reason)
             return
-        self._here.leased -= 1
-        if kind is Kind.RELEASED:
-            self._additions.put_back(lease.entry)
-        else:
-            self._here.ended[kind] += 1
+        self._here.end(lease, kind)
+        if kind is not Kind.RELEASED:
             self._additions.end_here(lease.entry)
             self.pressure.changes += 1
         self._server.note_change()

@@ -53,8 +53,6 @@ def field_of(seen_key: bytes) -> bytes:
 class Keys:
     """The keys of the crawl with this name, of which there is one partition so far.
 
-    :ivar fixed: those of :data:`FIXED`.
-    :ivar of_requeue: those of ``requeue.lua``.
     :ivar seen_key_of: what all workers of the crawl keep of a fingerprint.
     """
 
@@ -63,7 +61,6 @@ class Keys:
         self.fixed = [prefix + name for name in FIXED]
         self.meta, self.pending, _, _, self.workers, self.deadlines = self.fixed[:6]
         self.dead, self.heard = self.fixed[7], self.fixed[9]
-        self.of_requeue = [*self.fixed[:4], self.dead]
         self.seen_key_of: Callable[[bytes], bytes] = seen_key_of
 
     def leases(self, token: bytes) -> bytes:
@@ -76,11 +73,8 @@ class Keys:
         A crawl that starts again from nothing has another id, and so other buckets, at once.
         65,536 buckets serve 20 million URLs.
         """
-        return b"%sseen:%s:%s" % (
-            self._prefix,
-            crawl[:3].hex().encode(),
-            seen_key[:2].hex().encode(),
-        )
+        names = crawl[:3].hex().encode(), seen_key[:2].hex().encode()
+        return b"%sseen:%s:%s" % (self._prefix, *names)
 
     def buckets(self, crawl: bytes) -> Iterator[bytes]:
         """All keys in which seen keys of a crawl can be."""

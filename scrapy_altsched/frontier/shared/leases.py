@@ -23,16 +23,24 @@ class MemoryOnly:
         self.pending: list[tuple[bytes, int, Entry]] = []
         self.accepted = self.leased = 0
         self.ended: Counter[Kind] = Counter()
-        self._next = 0
 
     def add(self, level: bytes, inverted: bool, entry: Entry) -> None:
-        self._next += 1
-        insort(self.pending, (level, -self._next if inverted else self._next, entry))
+        self.accepted += 1
+        place = -self.accepted if inverted else self.accepted
+        insort(self.pending, (level, place, entry))
 
     def lease(self) -> Lease:
         """Take out the first one; there is one."""
         self.leased += 1
-        return Lease(b"", self.pending.pop(0)[2], None)
+        *place, entry = self.pending.pop(0)
+        return Lease(b"", entry, place)
+
+    def end(self, lease: Lease, kind: Kind) -> None:
+        self.leased -= 1
+        if kind is Kind.RELEASED:
+            insort(self.pending, (*lease.origin, lease.entry))
+        else:
+            self.ended[kind] += 1
 
     @property
     def left(self) -> int:
@@ -106,7 +114,6 @@ class Leases:
 
     @property
     def is_announcing(self) -> bool:
-        """Whether the server is to be told of a suspect."""
         return self._announced is not None and not self._is_known
 
     def mark_announced(self, told: Sequence[bytes]) -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from shlex import quote
 
 import redis
@@ -22,7 +24,7 @@ from .conversation import Conversation
 from .exchange import Exchange
 from .frontier import SharedFrontier
 from .keys import FIXED, Keys, seen_key_of_sha1
-from .operating import HASHED, SharedCrawl, new_token
+from .operating import HASHED, SharedCrawl
 from .record import Record, open_record
 from .stream import Stream
 
@@ -197,7 +199,7 @@ class _Opening:
         shared, worker, restarts = self.shared, self.worker, self.restarts
         stream = Stream(
             self.crawl.keys,
-            new_token,
+            partial(os.urandom, 16),
             json.dumps(self.about).encode(),
             int(shared.lease_timeout * 1000),
             crawl=b"" if restarts else self.known_id,

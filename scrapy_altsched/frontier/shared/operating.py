@@ -7,6 +7,7 @@ import os
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from shlex import quote
 from typing import Any
@@ -19,7 +20,8 @@ from ...redis_client import read_script
 from ...redis_client.connection import address_of, explain_errors
 from ..dead_letter import DeadLetter
 from ..entry import Counts
-from .batches import PROTOCOL, Status, pack, parse_reply
+from .batches import PROTOCOL, Status, pack
+from .exchange import script_of
 from .keys import Keys
 from .stream import Stream
 
@@ -40,16 +42,10 @@ redis.call('UNLINK', unpack(KEYS, 2))
 return workers"""
 
 
-def new_token() -> bytes:
-    """What a worker is known by on the server."""
-    return os.urandom(16)
-
-
 @dataclass(frozen=True, slots=True)
 class CrawlState:
     """What is known of a crawl at one moment.
 
-    :ivar workers: how many are heard of.
     :ivar large_buckets: of the buckets of seen URLs that were looked at, how many take four times
         the memory.
     """
@@ -140,9 +136,10 @@ class SharedCrawl:
                 if not note.endswith(HASHED) and not are_sha1(note):
                     known["fingerprints"] = note + HASHED
                 text = json.dumps(known).encode()
-                batch = Stream(self.keys, new_token, text, 1, restarts=True).build(leaving=True)
-                script = self._client.register_script(read_script(__package__, "shared.lua"))
-                reply = parse_reply(script(batch.keys, [batch.blob]))
+                batch = Stream(self.keys, partial(os.urandom, 16), text, 1, restarts=True).build(
+                    leaving=True
+                )
+                reply = script_of(self._client)(batch)
             if reply is None or reply.status is not Status.OK or reply.crawl == crawl:
                 raise SharedError(
                     f"The shared crawl {self.name} is not finished, and goes on when a worker is"
@@ -206,7 +203,7 @@ class SharedCrawl:
         with explain_errors(self._client):
             script = self._client.register_script(read_script(__package__, "requeue.lua"))
             while portion := list(islice(rest, _REQUEUED_AT_ONCE)):
-                done: int = script(self.keys.of_requeue, [crawl, pack(portion)])
+                done: int = script([*self.keys.fixed[:4], self.keys.dead], [crawl, pack(portion)])
                 if done < 0:
                     raise SharedError(
                         f"The shared crawl {self.name} was replaced meanwhile: list its dead"

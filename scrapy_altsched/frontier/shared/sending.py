@@ -57,11 +57,8 @@ class Sender:
         build: Callable[[], EncodedBatch],
         on_event: OnEvent,
     ) -> None:
-        self._stream = stream
-        self._link = link
-        self._clock = clock
-        self._build = build
-        self._on_event = on_event
+        self._stream, self._link, self._clock = stream, link, clock
+        self._build, self._on_event = build, on_event
         self._call: Call | None = None
         self._due = float("inf")
         self._poll = _POLL_FIRST
@@ -96,13 +93,10 @@ class Sender:
             self._stream.try_again()
         self._link.send(self._build())
 
-    def note_answer(self, reply: Reply, *, has_asked: bool, is_taken: bool) -> None:
-        """A batch was answered that has asked for something to lease, or not.
-
-        :param is_taken: whether additions in it were.
-        """
+    def note_answer(self, reply: Reply, *, is_taken: bool) -> None:
+        """A batch was answered; *is_taken*: additions in it were taken."""
         now = self._clock.monotonic()
-        if has_asked:
+        if self._stream.has_asked:
             self._poll = _POLL_FIRST if reply.leases else min(self._poll * 2, _POLL_MOST)
         if reply.full:
             self._again_at = now + self._pause
@@ -126,7 +120,7 @@ class Sender:
 
 
 class Stall:
-    """Looks every so often whether anything has changed, and says so if nothing has for long.
+    """Reports it if nothing has changed for long.
 
     :param look: what is different after any progress, and why there may be none, as a sentence;
         empty: there is nothing to do now, or it is being done.
@@ -135,21 +129,14 @@ class Stall:
     def __init__(
         self, clock: Clock, look: Callable[[], tuple[object, str]], on_event: OnEvent
     ) -> None:
-        self._clock = clock
-        self._look_at = look
-        self._on_event = on_event
+        self._clock, self._look_at, self._on_event = clock, look, on_event
         self._last: object = None
-        self._since = 0.0
+        self._since = clock.monotonic()
         self._is_stalled = False
-        self._call: Call | None = None
-
-    def start(self) -> None:
-        self._since = self._clock.monotonic()
         self._plan()
 
     def stop(self) -> None:
-        if self._call is not None:
-            self._call.cancel()
+        self._call.cancel()
 
     def _plan(self) -> None:
         self._call = self._clock.call_at(self._clock.monotonic() + _LOOK_EVERY, self._look)

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence, Sized
 from dataclasses import replace
+from itertools import accumulate
 from typing import NamedTuple
 
 from ..changes import Kind
@@ -49,6 +50,7 @@ class Stream:
     :ivar last_addition: number of the last addition.
     :ivar reply: what the server answered last.
     :ivar is_full: whether the server had no memory for additions.
+    :ivar has_asked: whether the batch in flight, or the last one, asked for something to lease.
     """
 
     def __init__(
@@ -62,14 +64,9 @@ class Stream:
         suspected: Collection[bytes] = (),
         restarts: bool = False,
     ) -> None:
-        self.keys = keys
-        self._new_token = new_token
-        self._about = about
-        self._timeout = timeout
-        self.crawl = crawl
-        self.earlier = list(earlier)
-        self._suspected = list(suspected)
-        self._restarts = restarts
+        self.keys, self.crawl, self.earlier = keys, crawl, list(earlier)
+        self._new_token, self._about, self._timeout = new_token, about, timeout
+        self._suspected, self._restarts = list(suspected), restarts
         self.reply = Reply(Status.OK)
         self.token = new_token()
         self._number = 0
@@ -86,6 +83,7 @@ class Stream:
         #: Whether additions wait until :meth:`try_again`, and the endings that rest on them.
         self.is_full = self._is_resting = False
         self._resting: list[Ending] = []
+        self.has_asked = False
 
     @property
     def is_in_flight(self) -> bool:
@@ -101,8 +99,8 @@ class Stream:
     def unacknowledged(self) -> int:
         """How many changes have no answer yet, those that must not be sent yet included."""
         endings = len(self._held) + len(self._free) + len(self._resting)
-        sent = self._sent
-        in_flight = len(sent[0]) + len(sent[1]) + len(sent[2]) if sent else 0
+        sent: Iterable[Sized] = self._sent or ()
+        in_flight = sum(map(len, sent))
         return len(self._additions) + endings + len(self._judged) + in_flight
 
     @property
@@ -124,10 +122,10 @@ class Stream:
         self._additions.append(addition)
 
     def end(self, ending: Ending) -> None:
-        """Send an ending, after the next :meth:`release_endings`."""
         self._held.append(ending)
 
     def release_endings(self) -> None:
+        """Let the endings be sent that there are so far."""
         self._free += self._held
         self._held.clear()
 
@@ -137,15 +135,14 @@ class Stream:
     def try_again(self) -> None:
         """Let additions be sent for which the server had no memory, some of them at first."""
         self._is_resting = False
-        resting, self._resting = self._resting, []
-        self._keep(resting)
+        self._free.extendleft(reversed(self._resting))
+        self._resting.clear()
 
     def build(
         self,
         *,
         want: int = 0,
-        feeding: bool = False,
-        waits: bool = False,
+        feeding: bool | bytes = False,
         leaving: bool = False,
         alone: bytes = b"",
         watched: bytes = b"",
@@ -153,13 +150,14 @@ class Stream:
         """The next batch; none may be in flight.
 
         :param want: how many requests to lease.
-        :param feeding: whether this worker has more to bring.
-        :param waits: whether it will be feeding as long as it lives: a finished crawl is reopened.
+        :param feeding: whether this worker has more to bring; ``b"waits"``: it will have as long as
+            it lives, and a finished crawl is reopened.
         :param leaving: whether this worker ends: what it has leased goes back.
         :param alone: fingerprint of a request that is worked on alone, from the answer on.
         :param watched: fingerprints of suspects next to others, likewise, joined.
         """
         assert self._sent is None
+        self.has_asked = want > 0
         sent = self._take_additions(), self._take_endings(), self._judged
         self._sent = additions, endings, judged = sent
         self._judged = {}
@@ -198,19 +196,16 @@ class Stream:
         create = False if self.crawl else [self.token, self._about, self._restarts]
         flat_judged = [part for pair in judged.items() for part in pair]
         whose = [PROTOCOL, self.crawl, self.token, self._number]
-        batch = [*whose, b"waits" if feeding and waits else feeding, want, changes, ends, adopt]
+        batch = [*whose, feeding, want, changes, ends, adopt]
         batch += observed, overdue, self._timeout, create, leaving, [alone, watched], flat_judged
         return EncodedBatch(keys, pack(batch))
 
     def _take_additions(self) -> list[Addition]:
         if self._is_resting:
             return []
-        size = count = 0
-        for addition in self._additions[: _PROBE if self.is_full else _MOST]:
-            size += len(addition.row)
-            if count and size > _MOST_BYTES:
-                break
-            count += 1
+        taken = self._additions[: _PROBE if self.is_full else _MOST]
+        sizes = accumulate(len(addition.row) for addition in taken)
+        count = max(1, sum(size <= _MOST_BYTES for size in sizes))
         taken = self._additions[:count]
         del self._additions[:count]
         return taken
