@@ -8,6 +8,7 @@ from typing import Any
 
 import redis
 
+from scrapy_altsched.errors import AltschedError
 from scrapy_altsched.frontier import Entry, Lease, Options, Verdict, Waiting
 from scrapy_altsched.frontier.changes import Kind
 from scrapy_altsched.frontier.contract import Pressure
@@ -61,7 +62,7 @@ class SettledShared:
     ) -> None:
         self._clock = ManualClock()
         self.events: list[Event] = []
-        self._failures: list[redis.RedisError] = []
+        self._failures: list[AltschedError] = []
         token = next(_tokens).to_bytes(16, "big")
         tokens = itertools.count(1)
         record = record or Record(MemoryRun())

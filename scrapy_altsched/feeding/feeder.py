@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 #: Seconds between two questions, at first, at most, and at most while the server fails.
-_POLL_FIRST = 0.05
-_POLL_MOST = 1.0
-_RETRY_MOST = 5.0
+_POLL_FIRST, _POLL_MOST, _RETRY_MOST = 0.05, 1.0, 5.0
 #: Seconds for which the end of a crawl waits for the server.
 _LEAVE_WITHIN = 20.0
 #: Batches that may wait for their acknowledgement: no more are taken then.
@@ -48,8 +46,7 @@ class Feeder:
     """Feeds a spider from when it is opened until it has closed; on the crawl's thread.
 
     :param server: the settings of the server, by name.
-    :raises ConfigError: a setting cannot be used.
-    :raises SharedError: the server cannot be reached.
+    :raises AltschedError: as :meth:`.mixin.RedisQueueMixin.open_queue` does.
     """
 
     def __init__(
@@ -76,11 +73,9 @@ class Feeder:
         self._held: dict[int, int] = {}
         self._stored: list[int] = []
         self._dead: list[int] = []
-        self._next = 1
-        self._overdue = b""
+        self._next, self._overdue = 1, b""
         self._asked: Question | None = None
-        self._asked_at = 0.0
-        self._poll = _POLL_FIRST
+        self._asked_at, self._poll = 0.0, _POLL_FIRST
         #: Whether the server did not answer the last question.
         self._has_failed = False
         #: Whether nothing is taken any more; and whether nothing is asked either.
@@ -101,8 +96,6 @@ class Feeder:
         raise ConfigError(
             f"{name} = {value!r} cannot be used: it must be a whole number, {least} or more."
         )
-
-    # The spider's life
 
     def start(self) -> None:
         self._log(
@@ -154,8 +147,7 @@ class Feeder:
         self._cancel()
         if self._is_over:
             return None
-        left: Deferred[None] = Deferred()
-        self._left = left
+        self._left = left = Deferred[None]()
         until = self._clock.monotonic() + _LEAVE_WITHIN
         self._limit = self._clock.call_at(until, self._give_up)
         if self._asked is None:
@@ -175,24 +167,19 @@ class Feeder:
         if self._limit is not None:
             self._limit.cancel()
         self._thread.stop()
-        left, self._left = self._left, None
-        if left is not None:
-            left.callback(None)
-
-    # Questions and answers
+        if self._left is not None:
+            self._left.callback(None)
 
     def _plan(self, seconds: float) -> None:
         self._cancel()
         self._call = self._clock.call_at(self._clock.monotonic() + seconds, self._look)
 
     def _cancel(self) -> None:
-        call, self._call = self._call, None
-        if call is not None:
-            call.cancel()
+        if self._call is not None:
+            self._call.cancel()
 
     def _look(self) -> None:
         """Ask the server if there is anything to ask or to tell."""
-        self._call = None
         self._collect()
         is_due = self._clock.monotonic() >= self._asked_at + self._renew_every
         if self._wants() or self._stored or self._dead or (self._held and is_due):
@@ -260,18 +247,16 @@ class Feeder:
         del self._stored[: len(question.stored)]
         del self._dead[: len(question.dead)]
         self._overdue = answer.overdue
-        new: Sequence[tuple[int, bytes]] = answer.entries
+        new = dict(answer.entries)
         if answer.differs:
             # Those that are not named belong to another taker by now.
-            named = {entry for entry, _ in new}
-            self._held = {entry: at for entry, at in self._held.items() if entry in named}
-            new = [pair for pair in new if pair[0] not in self._held]
-        if new:
-            self._next = max(self._next, new[-1][0] + 1)
+            self._held = {entry: at for entry, at in self._held.items() if entry in new}
+            new = {entry: text for entry, text in new.items() if entry not in self._held}
+        self._next = max([self._next - 1, *new]) + 1
         if self._is_closing:
             # They go back when this taker leaves.
-            new = ()
-        for entry, text in new:
+            new = {}
+        for entry, text in new.items():
             self._hand_over(entry, text)
         if new or answer.left or answer.others:
             self._note_work()
@@ -289,10 +274,7 @@ class Feeder:
             self._held[entry] = position
 
     def _feed(self, entry: bytes) -> bool:
-        """Have the spider make requests of an entry, and crawl them; whether it could.
-
-        What is wrong with an entry is logged in one line, with the entry.
-        """
+        """Have the spider make requests of an entry, and crawl them; whether it could."""
         stats, engine = self._crawler.stats, self._crawler.engine
         assert stats is not None
         assert engine is not None
@@ -318,9 +300,8 @@ class Feeder:
         return True
 
     def _log_failure(self, error: AltschedError | str) -> None:
-        self._log(
-            logging.ERROR, "%(error)s Nothing is taken from %(key)r until it answers.", error=error
-        )
+        message = "%(error)s Nothing is taken from %(key)r until it answers."
+        self._log(logging.ERROR, message, error=error)
 
     def _log(self, level: int, message: str, **values: Any) -> None:
         logger.log(level, message, {"key": self._key, **values}, extra={"spider": self._spider})

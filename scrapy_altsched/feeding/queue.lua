@@ -10,13 +10,10 @@
 -- An entry that is taken has the queue's type before it ("l", "s", or "z" and its score), so that
 -- it can go back.  What a full server may refuse comes after a removal, and is not refused then.
 
-local QUEUE, TAKERS, DEAD, TAKEN, OVERDUE = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local QUEUE, TAKERS, DEAD, TAKEN, OVERDUE = unpack(KEYS)
 local AT_ONCE = 100
 
-local call = cmsgpack.unpack(ARGV[1])
-local taker, timeout, want, held, first = call[1], call[2], call[3], call[4], call[5]
-local stored, dead, overdue, leaving = call[6], call[7], call[8], call[9]
-
+local taker, timeout, want, held, first, stored, dead, overdue, leaving = unpack(cmsgpack.unpack(ARGV[1]))
 local now = clock()
 
 local kind = redis.call('TYPE', QUEUE).ok
@@ -100,19 +97,11 @@ elseif want > 0 then
         answer(id, prefix .. data)
         id = id + 1
     end
-    if kind == 'list' then
-        for _, data in ipairs(redis.call('LPOP', QUEUE, want) or {}) do
-            take('l', data)
-        end
-    elseif kind == 'set' then
-        for _, data in ipairs(redis.call('SPOP', QUEUE, want)) do
-            take('s', data)
-        end
-    elseif kind == 'zset' then
-        local found = redis.call('ZPOPMAX', QUEUE, want)
-        for i = 1, #found, 2 do
-            take('z' .. struct.pack('>d', tonumber(found[i + 1])), found[i])
-        end
+    local pops = { list = 'LPOP', set = 'SPOP', zset = 'ZPOPMAX' }
+    local found = pops[kind] and redis.call(pops[kind], QUEUE, want) or {}
+    for i = 1, #found, kind == 'zset' and 2 or 1 do
+        local score = kind == 'zset' and struct.pack('>d', tonumber(found[i + 1])) or ''
+        take(kind:sub(1, 1) .. score, found[i])
     end
 end
 

@@ -57,15 +57,13 @@ class RedisQueue:
     :param key: of a list, a set or a sorted set.
     :param taker: tells this taker from all others, now and later.
     :param timeout: seconds after which its entries go back if it is not heard of.
-    :ivar dead_key: where entries are put that no request could be made of.
     """
 
     def __init__(self, client: redis.Redis, key: str, taker: bytes, timeout: float) -> None:
-        self._client = client
-        self._key = key
-        self._taker = taker
+        self._client, self._key, self._taker = client, key, taker
         self._timeout = int(timeout * 1000)
         self.dead_key = f"{key}:dead"
+        self.close = client.close
         self._script = client.register_script(read_script(__package__, "queue.lua"))
 
     def ask(self, question: Question) -> Answer:
@@ -74,15 +72,9 @@ class RedisQueue:
         :raises ConfigError: the key is of another type, or the server refuses what it is asked.
         :raises SharedError: there was no answer; what was asked may have been done.
         """
-        keys: list[str | bytes] = [
-            self._key,
-            f"{self._key}:takers",
-            self.dead_key,
-            *(
-                f"{self._key}:taken:{taker.hex()}".encode()
-                for taker in (self._taker, question.overdue)
-            ),
-        ]
+        takers = self._taker, question.overdue
+        taken = [f"{self._key}:taken:{taker.hex()}" for taker in takers]
+        keys = [self._key, f"{self._key}:takers", self.dead_key, *taken]
         blob = msgpack.packb([self._taker, self._timeout, *question], use_bin_type=False)
         with explain_errors(self._client):
             reply = self._script(keys, [blob])
@@ -97,6 +89,3 @@ class RedisQueue:
         # An empty table of Lua may come as a map.
         found = zip(ids or (), entries or (), strict=True)
         return Answer(sorted(found), differs, *others)
-
-    def close(self) -> None:
-        self._client.close()

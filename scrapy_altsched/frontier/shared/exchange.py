@@ -9,7 +9,9 @@ import redis
 from redis.backoff import EqualJitterBackoff
 
 from ...background import Background
+from ...errors import AltschedError
 from ...redis_client import read_script
+from ...redis_client.connection import explain
 from .batches import Reply, parse_reply
 from .stream import EncodedBatch
 
@@ -30,15 +32,17 @@ class Exchange:
 
     :param wake: called on the thread whenever there is something to :meth:`take`.
     :param fail: called on the thread with the first of failures in a row.
+    :ivar failure: the last of those.
     """
 
     def __init__(
         self,
         client: redis.Redis,
         wake: Callable[[], object],
-        fail: Callable[[redis.RedisError], object],
+        fail: Callable[[AltschedError], object],
     ) -> None:
-        self._fail = fail
+        self._client, self._fail = client, fail
+        self.failure: AltschedError | None = None
         self._script = script_of(client)
         self._is_taken = threading.Event()
         self._is_closed = threading.Event()
@@ -71,6 +75,7 @@ class Exchange:
             except redis.RedisError as error:
                 failures += 1
                 if failures == 1:
-                    self._fail(error)
+                    self.failure = explain(error, self._client, later=True)
+                    self._fail(self.failure)
             self._is_closed.wait(self._backoff.compute(failures))
         return None

@@ -19,9 +19,6 @@ from .conversation import Conversation
 #: Seconds for which a commit that waits, and closing, wait for the server.
 _WAIT_WITHIN = 20.0
 
-#: Key, reason and payload of each dead letter.
-ReadDead = Callable[[], Iterable[tuple[bytes, DeadLetter, bytes]]]
-
 _NO_NOTES: Mapping[str, bytes] = {}
 
 
@@ -31,7 +28,11 @@ class SharedFrontier(FrontierOfRun):
     :param read_dead: reads the dead letters of the crawl, waiting for the server.
     """
 
-    def __init__(self, server: Conversation, read_dead: ReadDead = tuple) -> None:
+    def __init__(
+        self,
+        server: Conversation,
+        read_dead: Callable[[], Iterable[tuple[bytes, DeadLetter, bytes]]] = tuple,
+    ) -> None:
         super().__init__(server.record.run)
         self._server = server
         self._stream, self._prefetch = server.stream, server.prefetch
@@ -46,8 +47,6 @@ class SharedFrontier(FrontierOfRun):
     @property
     def job(self) -> JobInfo:
         return self._server.job
-
-    # Transitions
 
     def add(self, entry: Entry) -> Verdict:
         self.check_owner()
@@ -145,8 +144,6 @@ class SharedFrontier(FrontierOfRun):
         if self._leases.end(lease):
             self.pressure.urgent = True
 
-    # Queries
-
     @property
     def is_over(self) -> bool:
         return self._server.is_over
@@ -172,8 +169,6 @@ class SharedFrontier(FrontierOfRun):
     def dead(self) -> Iterator[tuple[bytes, DeadLetter, bytes]]:
         if self._stream.reply.dead:
             yield from self._read_dead()
-
-    # Commits
 
     def has_changes(self, notes: Mapping[str, bytes] = _NO_NOTES) -> bool:
         self.check_owner()

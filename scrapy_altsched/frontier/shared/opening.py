@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from shlex import quote
@@ -13,7 +13,7 @@ from shlex import quote
 import redis
 
 from ...errors import AltschedError, ConfigError, SharedError, StoreError
-from ...redis_client.connection import address_of, connect, explain, explain_errors
+from ...redis_client.connection import address_of, connect, explain_errors
 from ...redis_client.server import check_permissions, examine
 from ..events import OnEvent, ignore_events
 from ..options import Options, SharedOptions
@@ -71,12 +71,10 @@ def open_shared(
     opening = _Opening(client, shared, options, worker)
     opening.look()
     check_permissions(client, _commands(opening.crawl.keys))
-    record = opening.open_record()
-    try:
-        return opening.join(record, on_event)
-    except BaseException:
-        record.run.abandon()
-        raise
+    with ExitStack() as undo:
+        frontier = opening.join(opening.open_record(undo), on_event, undo)
+        undo.pop_all()
+    return frontier
 
 
 def _commands(keys: Keys) -> Sequence[Sequence[str | bytes | int]]:
@@ -104,10 +102,7 @@ def _commands(keys: Keys) -> Sequence[Sequence[str | bytes | int]]:
 
 @dataclass
 class _Opening:
-    """A worker that is about to join a crawl on a server.
-
-    :ivar known_id: the crawl's id; empty: there is none yet.
-    """
+    """A worker that is about to join a crawl; *known_id*: its id; empty: there is none yet."""
 
     client: redis.Redis
     shared: SharedOptions
@@ -137,8 +132,7 @@ class _Opening:
                         f" {address_of(self.client)} is another program's: set ALTSCHED_SHARED_KEY"
                         " to another name, or REDIS_DB to another database."
                     )
-        found = self.crawl.find("state", "about")
-        if found is not None:
+        if (found := self.crawl.find("state", "about")) is not None:
             self.known_id, state, about = found
             self.restarts = state == b"finished" and self.shared.restart
             if not self.restarts:
@@ -173,29 +167,30 @@ class _Opening:
                 " fingerprinter for all workers."
             )
 
-    def open_record(self) -> Record:
+    def open_record(self, undo: ExitStack) -> Record:
         worker = self.worker
         if worker.jobdir is None:
             return Record(MemoryRun())
         journal = Journal(worker.jobdir, worker.spider)
-        try:
-            worker.check()
-            record = open_record(journal, self.crawl.name)
-            if record.crawl and not self.known_id and record.job.resumed:
-                raise SharedError(
-                    f"The shared crawl {self.crawl.name}, in which JOBDIR {worker.jobdir} took"
-                    " part, is not there any more. Restore the server's data; or delete the JOBDIR"
-                    " to begin a new crawl."
-                )
-            if record.crawl != self.known_id:
-                record.leave_crawl()
-        except BaseException:
+
+        @undo.callback
+        def close() -> None:
             with suppress(StoreError):
                 journal.close()
-            raise
+
+        worker.check()
+        record = open_record(journal, self.crawl.name)
+        if record.crawl and not self.known_id and record.job.resumed:
+            raise SharedError(
+                f"The shared crawl {self.crawl.name}, in which JOBDIR {worker.jobdir} took part, is"
+                " not there any more. Restore the server's data; or delete the JOBDIR to begin a"
+                " new crawl."
+            )
+        if record.crawl != self.known_id:
+            record.leave_crawl()
         return record
 
-    def join(self, record: Record, on_event: OnEvent) -> SharedFrontier:
+    def join(self, record: Record, on_event: OnEvent, undo: ExitStack) -> SharedFrontier:
         shared, worker, restarts = self.shared, self.worker, self.restarts
         stream = Stream(
             self.crawl.keys,
@@ -207,41 +202,32 @@ class _Opening:
             suspected=record.evidence.in_flight,
             restarts=restarts,
         )
-        failures: list[AltschedError] = []
-
-        def note_failure(error: redis.RedisError) -> None:
-            failure = explain(error, self.client, later=True)
-            failures[:] = [failure]
-            worker.wake(lambda: worker.fail(failure))
-
-        def wake() -> None:
-            worker.wake(server.take_replies)
-
-        link = Exchange(self.client, wake, note_failure)
+        link = Exchange(
+            self.client,
+            lambda: worker.wake(server.take_replies),
+            lambda error: worker.wake(lambda: worker.fail(error)),
+        )
         server = Conversation(self.options, stream, link, record, shared, on_event)
         frontier = SharedFrontier(server, self.crawl.read_dead)
+        undo.callback(frontier.abandon)
         name = f"shared crawl {self.crawl.name}"
-        try:
-            match server.join(_OPEN_WITHIN):
-                case None:
-                    why = f" {failures[0]}" if failures else ""
-                    raise SharedError(
-                        f"This worker could not join the {name} within {_OPEN_WITHIN:g} s. Start it"
-                        f" again when the server answers.{why}"
-                    )
-                case Status.FULL:
-                    raise SharedError(
-                        f"The {name} cannot begin, as the server's memory is full: raise its"
-                        " maxmemory (redis-cli CONFIG SET maxmemory ...), or delete what is not"
-                        " needed, such as another shared crawl: scrapy altsched drop KEY"
-                    )
-                case Status.LOST | Status.PROTOCOL:
-                    raise SharedError(
-                        f"The {name} was replaced while this worker joined it. Start it again."
-                    )
-        except BaseException:
-            frontier.abandon()
-            raise
+        match server.join(_OPEN_WITHIN):
+            case None:
+                why = f" {link.failure}" if link.failure else ""
+                raise SharedError(
+                    f"This worker could not join the {name} within {_OPEN_WITHIN:g} s. Start it"
+                    f" again when the server answers.{why}"
+                )
+            case Status.FULL:
+                raise SharedError(
+                    f"The {name} cannot begin, as the server's memory is full: raise its maxmemory"
+                    " (redis-cli CONFIG SET maxmemory ...), or delete what is not needed, such as"
+                    " another shared crawl: scrapy altsched drop KEY"
+                )
+            case Status.LOST | Status.PROTOCOL:
+                raise SharedError(
+                    f"The {name} was replaced while this worker joined it. Start it again."
+                )
         if restarts and stream.crawl != self.known_id:
             with suppress(redis.RedisError):  # what was seen before takes memory, no more
                 self.crawl.unlink_seen(self.known_id)

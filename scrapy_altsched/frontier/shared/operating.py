@@ -60,7 +60,6 @@ class CrawlState:
 class SharedCrawl:
     """A crawl on a server.
 
-    :param key: the crawl's name.
     :ivar name: what messages call it.
 
     Every method raises :exc:`ConfigError` if a setting has to be changed, here or on the server,
@@ -75,10 +74,7 @@ class SharedCrawl:
         self.name = f"{key!r} on the Redis server at {address_of(client)}"
 
     def find(self, *fields: str, of_any_version: bool = False) -> list[Any] | None:
-        """The id of the crawl, and other fields of what is known of it; ``None``: there is none.
-
-        :raises ConfigError: it is of another version.
-        """
+        """The id of the crawl, and other fields of what is known of it; ``None``: there is none."""
         with explain_errors(self._client):
             names = ("protocol", "crawl", *fields)
             protocol, *found = self._client.hmget(self.keys.meta, names)
@@ -198,13 +194,13 @@ class SharedCrawl:
         :raises SharedError: as above; those of earlier portions are pending then.
         """
         count = 0
-        rest = iter(chosen)
+        keys = [*self.keys.fixed[:4], self.keys.dead]
         crawl, *_ = self._look_up()
         with explain_errors(self._client):
             script = self._client.register_script(read_script(__package__, "requeue.lua"))
-            while portion := list(islice(rest, _REQUEUED_AT_ONCE)):
-                done: int = script([*self.keys.fixed[:4], self.keys.dead], [crawl, pack(portion)])
-                if done < 0:
+            for at in range(0, len(chosen), _REQUEUED_AT_ONCE):
+                portion = pack(chosen[at : at + _REQUEUED_AT_ONCE])
+                if (done := script(keys, [crawl, portion])) < 0:
                     raise SharedError(
                         f"The shared crawl {self.name} was replaced meanwhile: list its dead"
                         " letters again."

@@ -22,9 +22,7 @@ from ..store.lease_log import Evidence
 from ..store.rows import Rows
 
 #: Names of notes: the shared crawl that a job directory takes part in, its id, and tokens.
-CRAWL = "shared crawl"
-_ID = "shared crawl id"
-_TOKENS = "shared tokens"
+CRAWL, _ID, _TOKENS = "shared crawl", "shared crawl id", "shared tokens"
 _TOKEN_BYTES = 16
 
 
@@ -40,8 +38,7 @@ def refuse_worker(rows: Rows, path: Path, remedy: str) -> None:
     :param remedy: what to do instead, in a sentence.
     :raises JobdirMismatchError: it is one.
     """
-    name = crawl_of(rows)
-    if name is not None:
+    if (name := crawl_of(rows)) is not None:
         raise JobdirMismatchError(
             f"JOBDIR {path} belongs to a worker of the shared crawl {name}, which has all requests."
             f" {remedy}"
@@ -54,16 +51,14 @@ class Record:
     :param name: the crawl's name, and where its server is.
     :ivar crawl: id of the crawl that it took part in; empty: of none.
     :ivar tokens: those by which the server may know it.
-    :raises StoreError: the job directory cannot be read.
     """
 
     def __init__(self, run: JobRun | MemoryRun, name: str = "") -> None:
         self.run = run
         self._name = name.encode()
-        self.crawl = run.note(_ID) or b""
-        rest = run.note(_TOKENS) or b""
-        places = range(0, len(rest), _TOKEN_BYTES)
-        self.tokens: Sequence[bytes] = [rest[at : at + _TOKEN_BYTES] for at in places]
+        self.crawl, joined = run.note(_ID) or b"", run.note(_TOKENS) or b""
+        places = range(0, len(joined), _TOKEN_BYTES)
+        self.tokens: Sequence[bytes] = [joined[at : at + _TOKEN_BYTES] for at in places]
         self.evidence = run.evidence
         # That a run has died finished counts as a run that was not finished, and no more: what is
         # said of it elsewhere is true of jobs that are finished by this process alone.
@@ -86,9 +81,9 @@ class Record:
 
 
 def open_record(journal: Journal, name: str) -> Record:
-    """The record in a job directory.
+    """The record in a job directory; nothing there is changed.
 
-    :raises JobdirMismatchError: the directory is another crawl's; nothing in it was changed.
+    :raises JobdirMismatchError: the directory is another crawl's.
     :raises StoreError: it cannot be read.
     """
     path = journal.jobdir.path

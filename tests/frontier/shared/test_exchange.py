@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import redis
 
+from scrapy_altsched.errors import AltschedError
 from scrapy_altsched.frontier.changes import Kind
 from scrapy_altsched.frontier.shared.batches import Addition, Status
 from scrapy_altsched.frontier.shared.exchange import Exchange
@@ -27,12 +27,12 @@ class Asked:
 
     def __init__(self, server: RedisServer) -> None:
         self.woken = threading.Event()
-        self.failures: list[redis.RedisError] = []
+        self.failures: list[AltschedError] = []
         self.failed = threading.Event()
         self.exchange = Exchange(server.client(socket_timeout=2), self.woken.set, self._fail)
         self.stream = Stream(Keys("test"), lambda: b"t" * 16, b"{}", 60_000)
 
-    def _fail(self, error: redis.RedisError) -> None:
+    def _fail(self, error: AltschedError) -> None:
         self.failures.append(error)
         self.failed.set()
 
