@@ -25,16 +25,14 @@ _OLDEST = (6, 2)
 _LIMITS = (("entries", 512, 512), ("value", 20, 64))
 #: Bytes that the server must take in one piece: a batch has 4 MiB and one request of up to 16.
 _MOST_BYTES = 32 * 1024**2
-#: What is asked for with CONFIG GET; a hash's limits were called ziplist before 7.0.
+#: A hash's limits were called ziplist before 7.0.
 _CONFIG = ("save", "appendfsync", "hash-max-*", "proto-max-bulk-len")
 
 
 def examine(client: redis.Redis) -> list[str]:
-    """Ask a server what it is; nothing on it is changed.
+    """A sentence each on what the crawl's operator should know or change of a server.
 
-    :return: a sentence each on what the crawl's operator should know or change.
-    :raises ConfigError: a shared crawl cannot use this server, for a reason that the message says,
-        or ``INFO`` is not permitted.
+    :raises ConfigError: a shared crawl cannot use it, or ``INFO`` is not permitted.
     :raises SharedError: it cannot be reached, or is not ready.
     """
     config: dict[str, str] = {}
@@ -71,12 +69,9 @@ def check_permissions(client: redis.Redis, commands: Sequence[Sequence[str | byt
 def understand(
     info: Mapping[str, Any], config: Mapping[str, str], address: str, options: str = ""
 ) -> list[str]:
-    """See :func:`examine`.
+    """See :func:`examine`; an empty *config*: it is not permitted to ask.
 
-    :param info: ``INFO``, as redis-py parses it.
-    :param config: what ``CONFIG GET`` said; empty: it is not permitted.
-    :param address: where the server is, for messages.
-    :param options: with which ``redis-cli`` finds it there.
+    :param address: where the server is; *options*: with which ``redis-cli`` finds it there.
     """
     name = "Valkey" if "valkey_version" in info else "Redis"
     numbers = re.findall(r"\d+", str(info.get(f"{name.lower()}_version")))[:3]

@@ -62,6 +62,7 @@ class Additions:
 
     :param here: where requests go that cannot be sent.
     :ivar undecided: how many requests the server has not decided on.
+    :ivar ended: seen keys of requests in memory only that have ended since the last commit.
     :ivar revision: how often anything was added, or found to be known: what a leased request rests
         on.
     """
@@ -69,11 +70,8 @@ class Additions:
     def __init__(
         self, options: Options, stream: Stream, here: MemoryOnly, on_event: OnEvent
     ) -> None:
-        self._order = options.order
-        self._skips_started = options.skip_started
-        self._stream = stream
-        self._here = here
-        self._on_event = on_event
+        self._order, self._skips_started = options.order, options.skip_started
+        self._stream, self._here, self._on_event = stream, here, on_event
         self._seen_key_of = stream.keys.seen_key_of
         self.known = Known()
         #: Seen key -> number of the addition that is to store it and has no answer yet.
@@ -81,13 +79,11 @@ class Additions:
         #: Of requests that were seen because of such an addition: the revision then, and its
         #: number.  Both ascend: what is found later concerns all pages that earlier ones do.
         self._relied_on: deque[tuple[int, int]] = deque()
-        self.undecided = 0
-        self.revision = 0
+        self.undecided = self.revision = 0
         #: Requests in memory only -> the seen key that is sent with the first commit after their
         #: end: if this worker dies before, they are found again, and must not be known.
         self._unmarked: dict[Entry, bytes] = {}
-        #: Seen keys of those that have ended since the last commit.
-        self._ended: list[bytes] = []
+        self.ended: list[bytes] = []
         #: Fingerprint -> how many start requests with it were added that need not be unique.
         self._claimed: dict[bytes, int] = {}
 
@@ -152,21 +148,16 @@ class Additions:
         first = bisect_right(relied_on, origin[0], key=lambda found: found[0])
         return min(origin[1], relied_on[first][1] - 1) if first < len(relied_on) else origin[1]
 
-    @property
-    def held(self) -> int:
-        """How many seen keys are sent with the next commit."""
-        return len(self._ended)
-
     def end_here(self, entry: Entry) -> None:
         """A request that was in memory only is over: its seen key is to be known."""
         if (seen_key := self._unmarked.pop(entry, None)) is not None:
-            self._ended.append(seen_key)
+            self.ended.append(seen_key)
 
     def free_ended(self) -> None:
-        """Let the seen keys be sent of all that is over: a commit has saved what it led to."""
-        for seen_key in self._ended:
+        """Let the seen keys be sent of what has ended: a commit has saved what it led to."""
+        for seen_key in self.ended:
             self._stream.add(Addition(Kind.MARKED, seen_key))
-        self._ended.clear()
+        self.ended.clear()
 
     def mark_seen(self, fingerprint: bytes) -> bool:
         seen_key = self._seen_key_of(fingerprint)
@@ -181,7 +172,7 @@ class Additions:
         was_known = seen_key in self.known
         self.known.discard(seen_key)
         self._unmarked = {entry: key for entry, key in self._unmarked.items() if key != seen_key}
-        self._ended = [key for key in self._ended if key != seen_key]
+        self.ended = [key for key in self.ended if key != seen_key]
         self._stream.add(Addition(Kind.FORGOTTEN, seen_key))
         return was_known
 

@@ -150,7 +150,7 @@ class Conversation:
         suspects, stored = self.suspects, dict(self.suspects.suspicions)
         for fingerprint, suspicion in judge(stored, self.record.evidence).items():
             if suspicion != stored.get(fingerprint):
-                self.stream.judge(fingerprint, encode_suspicion(suspicion))
+                self.stream.judged[fingerprint] = encode_suspicion(suspicion)
                 suspects.hold_against(fingerprint, suspicion)
         leased = {lease.entry.fingerprint for lease in self.leases.fetched}
         for fingerprint in suspects.suspicions.keys() - leased:
@@ -229,9 +229,8 @@ class Conversation:
         self.leases.lose(lease.key)
         if kind is not Kind.RELEASED and self.suspects.suspicions:
             self.suspects.clear(lease.entry.fingerprint)
-        after = self.additions.rests_after(lease.origin)
-        upto = self.stream.last_addition
-        self.stream.end(Ending(lease.key, kind, after, upto, reason, lease.entry))
+        rests_on = self.additions.rests_after(lease.origin), self.stream.last_addition
+        self.stream.held.append(Ending(lease.key, kind, *rests_on, reason, lease.entry))
         self.pressure.changes += 1
 
     def give_back_fetched(self) -> None:
@@ -253,7 +252,7 @@ class Conversation:
             self.note_change()
 
     def _measure(self) -> None:
-        self.pressure.changes = self.stream.held + self.additions.held
+        self.pressure.changes = len(self.stream.held) + len(self.additions.ended)
         self.pressure.unacknowledged = self.stream.unacknowledged
 
     def wait_for_answers(self, timeout: float) -> None:
@@ -380,8 +379,7 @@ class Conversation:
         self._heard_at = self._clock.monotonic()
         decided, over = self.stream.acknowledge(reply)
         refused = set(reply.refused)
-        is_taken = len(decided) > len(refused)
-        self._sender.note_answer(reply, is_taken=is_taken)
+        self._sender.note_answer(reply, is_taken=len(decided) > len(refused))
         had_here = len(here.pending)
         for addition in decided:
             self.additions.settle(addition, is_accepted=addition.number not in refused)
@@ -397,9 +395,9 @@ class Conversation:
             for key in list(leases.by_key):
                 self._lose(key)
         # It may have more to bring, and so opens the crawl again.
-        is_done = not self.is_feeding and not self.stream.unacknowledged
-        self._sender.is_over = reply.finished and is_done
-        if self._sender.is_over:
+        has_more = self.is_feeding or self.stream.unacknowledged
+        self._sender.is_over = reply.finished and not has_more
+        if self.is_over:
             self._on_event(events.LeasesReady())
         # Those that are withheld may be waiting for nothing else to be pending.
         may_isolate = bool(self.suspects.withheld) and not reply.pending
@@ -410,25 +408,25 @@ class Conversation:
         self._has_ended |= bool(over)
         self._is_unreported |= bool(over or decided)
         # What was added meanwhile is not stored yet, and must not be taken to be.
-        if self._is_unreported and self.stream.unacknowledged == self.stream.held:
+        if self._is_unreported and self.stream.unacknowledged == len(self.stream.held):
             self._note_committed()
 
     def _take_leases(self, reply: Reply) -> None:
         origin = self.additions.revision, self.stream.last_addition
-        leased = reply.leases
-        if self._phase is Phase.JOINING:
-            leased = sorted(leased, key=lambda lease: lease[0][8:])
-        for key, row in leased:
+        # What it had before it was started again comes in no order.
+        is_joining = self._phase is Phase.JOINING
+        rows = sorted(reply.leases, key=lambda pair: pair[0][8:]) if is_joining else reply.leases
+        for key, row in rows:
             if row:
                 # It may have expired unnoticed, and been leased to this worker once more.
                 self._lose(key)
-                self.leases.take(Lease(key, decode_value(row), origin))
+                self.leases.by_key[key] = lease = Lease(key, decode_value(row), origin)
+                self.leases.fetched.append(lease)
         for fingerprint, suspicion in reply.suspicions:
             self.suspects.hold_against(fingerprint, decode_suspicion(suspicion))
 
     def _lose(self, key: bytes) -> None:
-        lost = self.leases.lose(key)
-        if lost is not None:
+        if (lost := self.leases.lose(key)) is not None:
             self._on_event(events.LeaseLost(lost.entry))
 
     def _note_committed(self) -> None:
@@ -449,7 +447,6 @@ class Conversation:
         stream = self.stream
         self.additions.reset()
         self._release_doubtful_leases()
-        self.pressure.changes = 0
         stream.restart(self.leases.by_key)
         with suppress(StoreError):  # its leases go back by timeout then, if it dies
             self.record.note_tokens([*stream.earlier, stream.token], stream.crawl)

@@ -141,7 +141,8 @@ class SharedFrontier(FrontierOfRun):
         self._server.note_change()
 
     def _end_work(self, lease: Lease) -> None:
-        if self._leases.end(lease):
+        self._leases.given -= 1
+        if self._suspects.note_over(lease):
             self.pressure.urgent = True
 
     @property
@@ -172,7 +173,7 @@ class SharedFrontier(FrontierOfRun):
 
     def has_changes(self, notes: Mapping[str, bytes] = _NO_NOTES) -> bool:
         self.check_owner()
-        has_ended = self._stream.unacknowledged > 0 or self._additions.held > 0
+        has_ended = self._stream.unacknowledged > 0 or bool(self._additions.ended)
         return has_ended or bool(self._run.changed(notes))
 
     def commit(self, notes: Mapping[str, bytes] = _NO_NOTES, *, wait: bool = False) -> bool:

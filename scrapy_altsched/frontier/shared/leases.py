@@ -70,10 +70,6 @@ class Leases:
         self._announced: Lease | None = None
         self._is_known = False
 
-    def take(self, lease: Lease) -> None:
-        self.by_key[lease.key] = lease
-        self.fetched.append(lease)
-
     def next(self) -> Lease | None:
         """Take out the next one, if there is one."""
         fetched, pending = self.fetched, self._here.pending
@@ -87,15 +83,9 @@ class Leases:
         return self._here.lease() if pending else None
 
     def hand_out(self, lease: Lease) -> Lease:
-        """Record that it is worked on now."""
         self.given += 1
         self._suspects.note_lease(lease)
         return lease
-
-    def end(self, lease: Lease) -> bool:
-        """One that was handed out is over; whether it was alone."""
-        self.given -= 1
-        return self._suspects.note_over(lease)
 
     def lose(self, key: bytes) -> Lease | None:
         """Drop one that is this worker's no longer, if it was."""
@@ -109,8 +99,6 @@ class Leases:
         if self._announced is not None:
             waiting.add(self._announced.key)
         return (lease for key, lease in self.by_key.items() if key not in waiting)
-
-    # Suspects
 
     @property
     def is_announcing(self) -> bool:

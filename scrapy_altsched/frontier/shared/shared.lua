@@ -350,8 +350,8 @@ call_with('ZADD', PENDING, added)
 
 -- Endings.  One that rests on a request that was refused for want of memory waits for it.
 local function rests_on_refused(after, upto)
-    for i = #full, 1, -1 do
-        if full[i] > after and full[i] <= upto then return true end
+    for _, refused in ipairs(full) do
+        if refused > after and refused <= upto then return true end
     end
     return false
 end
@@ -424,14 +424,10 @@ end
 -- place among them.
 local function size_of_order_key(member)
     -- It says how long it is: see encode_int in queue/order.py.
-    local head = member:byte(9)
-    if head == 255 then
-        return 9 + struct.unpack('>I8', member:sub(10, 17))
-    elseif head == 0 then
-        local inverted = member:sub(10, 17):gsub('.', function(c) return string.char(255 - c:byte()) end)
-        return 9 + struct.unpack('>I8', inverted)
-    end
-    return 1 + (head >= 128 and head - 128 or 127 - head)
+    local head, length = member:byte(9), member:sub(10, 17)
+    if head > 0 and head < 255 then return 1 + (head >= 128 and head - 128 or 127 - head) end
+    if head == 0 then length = length:gsub('.', function(c) return string.char(255 - c:byte()) end) end
+    return 9 + struct.unpack('>I8', length)
 end
 
 -- While there is little to do, a worker has no more than its share, and others have something, too;

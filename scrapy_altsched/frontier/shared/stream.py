@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence, Sized
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import NamedTuple
 
 from ..changes import Kind
@@ -48,6 +48,8 @@ class Stream:
     :param suspected: fingerprints of which the first answer says what is held against them.
     :param restarts: whether a crawl that is finished starts again from nothing.
     :ivar last_addition: number of the last addition.
+    :ivar held: endings that are not sent before :meth:`release_endings`.
+    :ivar judged: fingerprint -> what is held against it from now on.
     :ivar reply: what the server answered last.
     :ivar is_full: whether the server had no memory for additions.
     :ivar has_asked: whether the batch in flight, or the last one, asked for something to lease.
@@ -72,12 +74,10 @@ class Stream:
         self._number = 0
         #: Keys of the leases that the first batch of a stream keeps; ``None``: all.
         self._kept: list[bytes] | None = None
-        #: Fingerprint -> what is held against it from now on.
-        self._judged: dict[bytes, bytes] = {}
+        self.judged: dict[bytes, bytes] = {}
         self.last_addition = 0
         self._additions: list[Addition] = []
-        #: Endings that must not be sent yet, and that may be.
-        self._held: list[Ending] = []
+        self.held: list[Ending] = []
         self._free: deque[Ending] = deque()
         self._sent: tuple[list[Addition], list[Ending], dict[bytes, bytes]] | None = None
         #: Whether additions wait until :meth:`try_again`, and the endings that rest on them.
@@ -93,20 +93,15 @@ class Stream:
     def waiting(self) -> int:
         """How many changes could be sent now."""
         additions = 0 if self._is_resting else len(self._additions)
-        return additions + len(self._free) + len(self._judged)
+        return additions + len(self._free) + len(self.judged)
 
     @property
     def unacknowledged(self) -> int:
         """How many changes have no answer yet, those that must not be sent yet included."""
-        endings = len(self._held) + len(self._free) + len(self._resting)
+        endings = len(self.held) + len(self._free) + len(self._resting)
         sent: Iterable[Sized] = self._sent or ()
         in_flight = sum(map(len, sent))
-        return len(self._additions) + endings + len(self._judged) + in_flight
-
-    @property
-    def held(self) -> int:
-        """How many changes must not be sent yet."""
-        return len(self._held)
+        return len(self._additions) + endings + len(self.judged) + in_flight
 
     @property
     def last_answered(self) -> int:
@@ -121,16 +116,9 @@ class Stream:
         addition.number = self.last_addition
         self._additions.append(addition)
 
-    def end(self, ending: Ending) -> None:
-        self._held.append(ending)
-
     def release_endings(self) -> None:
-        """Let the endings be sent that there are so far."""
-        self._free += self._held
-        self._held.clear()
-
-    def judge(self, fingerprint: bytes, suspicion: bytes) -> None:
-        self._judged[fingerprint] = suspicion
+        self._free += self.held
+        self.held.clear()
 
     def try_again(self) -> None:
         """Let additions be sent for which the server had no memory, some of them at first."""
@@ -158,17 +146,16 @@ class Stream:
         """
         assert self._sent is None
         self.has_asked = want > 0
-        sent = self._take_additions(), self._take_endings(), self._judged
+        sent = self._take_additions(), self._take_endings(), self.judged
         self._sent = additions, endings, judged = sent
-        self._judged = {}
+        self.judged = {}
         self._number += 1
         keys = [*self.keys.fixed, self.keys.leases(self.token)]
         places: dict[bytes, int] = {}
 
         def place(key: bytes) -> int:
             keys.append(key)
-            places[key] = len(keys)
-            return len(keys)
+            return places.setdefault(key, len(keys))
 
         adopt: object = False
         if self._number == 1 and self.earlier:
@@ -194,10 +181,9 @@ class Stream:
         overdue = [reply.late, place(self.keys.leases(reply.late))] if reply.late else False
         assert self.crawl or not additions
         create = False if self.crawl else [self.token, self._about, self._restarts]
-        flat_judged = [part for pair in judged.items() for part in pair]
         whose = [PROTOCOL, self.crawl, self.token, self._number]
-        batch = [*whose, feeding, want, changes, ends, adopt]
-        batch += observed, overdue, self._timeout, create, leaving, [alone, watched], flat_judged
+        batch = [*whose, feeding, want, changes, ends, adopt, observed, overdue, self._timeout]
+        batch += create, leaving, [alone, watched], list(chain(*judged.items()))
         return EncodedBatch(keys, pack(batch))
 
     def _take_additions(self) -> list[Addition]:
@@ -257,7 +243,7 @@ class Stream:
         After it has lost its latest changes, their keys may soon be those of other requests.
         """
         dropped = []
-        for queue in (self._free, self._held, self._resting):
+        for queue in (self._free, self.held, self._resting):
             endings = list(queue)
             queue.clear()
             queue.extend(ending for ending in endings if ending.key not in void)
@@ -274,9 +260,9 @@ class Stream:
         """
         if self._sent is not None:
             self._additions[:0] = self._sent[0]
-            self._judged = self._sent[2] | self._judged
+            self.judged = self._sent[2] | self.judged
         self._sent = None
-        for queue in (self._free, self._held, self._resting):
+        for queue in (self._free, self.held, self._resting):
             queue.clear()
         self.earlier.append(self.token)
         self.token = self._new_token()
