@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 
 from ..inflection import counted
-from ..maintenance.progress import progress
 from ..maintenance.refingerprint import Refingerprinted, refingerprint
 from ..requests.codec import decode_request
 from ..requests.made_by import NOTE
@@ -32,14 +31,9 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
         " ALTSCHED_SHARED_KEY."
     )
     with job.open(remedy) as journal:
-        total = sum(count for _, count, _ in journal.slots())
-        with progress("Making fingerprints", 2 * total) as step:
-            outcome = refingerprint(
-                journal,
-                lambda payload: identity.of(decode_request(payload, spider)),
-                {NOTE: note},
-                step,
-            )
+        outcome = refingerprint(
+            journal, lambda payload: identity.of(decode_request(payload, spider)), {NOTE: note}
+        )
     _show(outcome)
     return 0
 

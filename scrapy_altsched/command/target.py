@@ -159,12 +159,12 @@ class Job:
     def dead(self) -> list[DeadRequest]:
         with View(find_store(self.jobdir)) as view:
             refuse_worker(view, self.jobdir, _NAME_CRAWL)
-            return list(dead_requests(view))
+            return list(dead_requests(view.dead()))
 
     def requeue(self, chosen: Collection[DeadRequest]) -> int:
         keys = {request.key for request in chosen}
         with self.open() as journal:
-            dead = [request for request in dead_requests(journal) if request.key in keys]
+            dead = [request for request in dead_requests(journal.dead()) if request.key in keys]
             return requeue(journal, dead, locate)
 
     def examine(self) -> Report:
@@ -233,7 +233,7 @@ def _describe(view: View, report: Report) -> None:
         report.rows.append(_numbers(counts, pending=counts.pending, **unqueued))
         if pages := count_given_up(view.note).total():
             report.rows.append(("given up", f"{counted(pages, 'page')}, which count as done"))
-    letters = DeadLetters(dead_requests(view), url_of)
+    letters = DeadLetters(dead_requests(view.dead()), url_of)
     report.outcome = judge(counts, letters.unrestorable, complete=counters.finished)
     if letters.unrestorable:
         problem = f"Dead letters that could not be restored: {letters.unrestorable:,}, for example"
@@ -264,7 +264,7 @@ class Crawl:
         self.url_of: _UrlOf = read_url
 
     def dead(self) -> list[DeadRequest]:
-        return list(dead_requests(self.crawl))
+        return list(dead_requests(self.crawl.dead()))
 
     def requeue(self, chosen: Collection[DeadRequest]) -> int:
         return self.crawl.requeue([request.key for request in chosen])

@@ -61,14 +61,12 @@ class Salvage:
             yield next(rows)
 
     def meta(self) -> dict[bytes, bytes]:
-        """All rows of the family ``meta`` that can be read."""
         found = dict(self.rows("meta"))
         for reader in reversed(self._readers):
             found.update(reader.essentials())
         return found
 
     def close(self) -> None:
-        """Free everything."""
         for reader in self._readers:
             reader.database.close()
 
@@ -176,8 +174,13 @@ class _Reader(Rows):
                 reason = _status(cursor)
                 if reason is None:
                     return
+                self._salvage.losses.append(f"A part of {family!r} is damaged: {reason}.")
+                self._salvage.incomplete.add(family)
                 beyond = self._past_damage(family, cursor, last)
-                yield from self._unverified(family, last, beyond[0][0] if beyond else None, reason)
+                # Of a damaged block, rows may be whole: one flipped bit need not cost them all.
+                for row in unverified(self._place, family, last, beyond[0][0] if beyond else None):
+                    if self._seems_whole(family, row[1]):
+                        yield row
                 if not beyond:
                     return
                 yield from beyond
@@ -209,22 +212,13 @@ class _Reader(Rows):
             back.prev()
         return sorted(found)
 
-    def _unverified(
-        self, family: str, low: bytes, high: bytes | None, reason: str
-    ) -> Iterator[tuple[bytes, bytes]]:
-        """Rows of a damaged block that seem to be whole: one flipped bit need not cost them all."""
-        self._salvage.losses.append(f"A part of {family!r} is damaged: {reason}.")
-        self._salvage.incomplete.add(family)
-        rows = unverified(self._place, family, low, high)
-        yield from (row for row in rows if self._seems_whole(family, row[1]))
-
     def _seems_whole(self, family: str, value: bytes) -> bool:
-        with suppress(IndexError, ValueError):
+        # StopIteration: a family of which no row says whether it is whole.
+        with suppress(IndexError, StopIteration, ValueError):
             if family == "seen":
                 return not decode_seen(value)
-            for state in STATES:
-                if state.family == family:
-                    return self._salvage.is_whole(state.decode(value).payload or b"")
+            state = next(state for state in STATES if state.family == family)
+            return self._salvage.is_whole(state.decode(value).payload or b"")
         return False
 
 
