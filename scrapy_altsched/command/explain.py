@@ -24,7 +24,7 @@ from scrapy import Request
 
 from ..canonical import Rules
 from ..errors import InputError
-from ..inflection import inflect
+from ..inflection import counted
 from ..maintenance.progress import follow
 from ..requests.fingerprint import apply_rules
 from ..settings import Config
@@ -86,10 +86,7 @@ class _Judge:
         self.without_rules = apply_rules(crawler.request_fingerprinter, Rules()).fingerprint
 
     def explain(self, urls: list[str]) -> list[dict[str, Any]]:
-        """What becomes of each URL, and how it differs from the first.
-
-        :raises UsageError: Scrapy cannot request one.
-        """
+        """What becomes of each URL, and how it differs from the first; UsageError: it is none."""
         answer: list[dict[str, Any]] = []
         for url in urls:
             try:
@@ -175,9 +172,9 @@ def _merge(judge: _Judge, path: Path) -> tuple[dict[str, Any], str]:
     links = refused = 0
     first_refused = ""
     seen: set[str] = set()
-    #: By fingerprint with the rules: canonical form, and a URL for each fingerprint without them.
+    # By fingerprint with the rules: canonical form, and a URL for each fingerprint without them.
     groups: dict[bytes, tuple[str, dict[bytes, str]]] = {}
-    #: Fingerprint without the rules -> those with them.
+    # Fingerprint without the rules -> those with them.
     kept_apart: defaultdict[bytes, set[bytes]] = defaultdict(set)
     for link in follow("Reading links", read_links(path)):
         links += 1
@@ -217,53 +214,47 @@ def _merge(judge: _Judge, path: Path) -> tuple[dict[str, Any], str]:
 
 
 def _show_links(answer: dict[str, Any], first_refused: str, limit: int | None) -> None:
-    def count(key: str, noun: str) -> str:
-        return f"{answer[key]} {inflect(answer[key], noun)}"
-
-    different = f"{answer['urls']} different {inflect(answer['urls'], 'URL')}"
-    before, after = count("requests_without_rules", "request"), answer["requests_with_rules"]
-
     shown = answer["groups"][:limit]
     if shown:
         table = Table("URLs", "treated as the same", "such as")
         table.columns[0].justify = "right"
         for column in table.columns[1:]:
             column.overflow = "fold"
-        for urls, canonical in ((group["urls"], group["canonical"]) for group in shown):
-            table.add_row(str(len(urls)), Text(canonical), Text("\n".join(urls[:3])))
+        for group in shown:
+            urls = group["urls"]
+            table.add_row(f"{len(urls):,}", Text(group["canonical"]), Text("\n".join(urls[:3])))
         _print(table)
     if more := len(answer["groups"]) - len(shown):
-        print(f"And {more} more {inflect(more, 'group')}; --limit 0 shows all.")
-    print(f"{count('links', 'link')}, {different}.")
-    print(f"Without the rules {before}, with them {after}.")
-    if answer["kept_apart"]:
-        print(f"{count('kept_apart', 'page')} that Scrapy crawls once, the rules keep apart.")
+        print(f"And {counted(more, 'more group')}; --limit 0 shows all.")
+    print(f"{counted(answer['links'], 'link')}, {counted(answer['urls'], 'different URL')}.")
+    before = counted(answer["requests_without_rules"], "request")
+    print(f"Without the rules {before}, with them {answer['requests_with_rules']:,}.")
+    if kept_apart := answer["kept_apart"]:
+        print(f"{counted(kept_apart, 'page')} that Scrapy crawls once, the rules keep apart.")
     if not answer["rules"]:
         print("There are no rules: set ALTSCHED_URL_RULES, or name a --spider.")
     if answer["refused"]:
-        print(f"{count('refused', 'URL')} cannot be crawled, {first_refused}.")
+        print(f"{counted(answer['refused'], 'URL')} cannot be crawled, {first_refused}.")
 
 
 def read_links(path: Path) -> Iterator[str]:
     """Every link in a file, as an absolute URL where the file says what it is relative to.
 
-    A name that ends in ``.jsonl`` holds the pages of a crawl, a line each: ``[url, [hrefs]]``; both
-    the page and its links are returned.  Any other file holds a URL a line; empty lines do not
-    count.  Either may be compressed, with a name that ends in ``.gz``.
+    Of the pages in a ``.jsonl``, also their own URLs.
 
     :raises InputError: the file cannot be read, or a line is not what it should be.
     """
-    is_compressed = path.suffix == ".gz"
-    has_pages = (path.with_suffix("") if is_compressed else path).suffix == ".jsonl"
+    is_compressed, has_pages = (
+        path.suffix == ".gz",
+        path.name.removesuffix(".gz").endswith(".jsonl"),
+    )
     number = 0
     try:
         with gzip.open(path) if is_compressed else path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
-                if text and has_pages:
-                    yield from _links_of_page(text)
-                elif text:
-                    yield text
+                if text:
+                    yield from _links_of_page(text) if has_pages else (text,)
     except gzip.BadGzipFile:
         problem = " is not a gzip file, though its name ends in .gz"
     except (EOFError, zlib.error):

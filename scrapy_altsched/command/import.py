@@ -123,11 +123,7 @@ def _into_jobdir(job: RedisJob, jobdir: Path, spider: Spider, config: Config) ->
 
 
 def _into_shared(
-    job: RedisJob,
-    spider: Spider,
-    config: Config,
-    shared: SharedOptions,
-    identity: PageIdentity,
+    job: RedisJob, spider: Spider, config: Config, shared: SharedOptions, identity: PageIdentity
 ) -> Imported:
     """Import into a shared crawl, which may be running."""
     from ..frontier.shared.opening import Worker, open_shared
@@ -190,12 +186,16 @@ def _show_seen(job: RedisJob, done: int) -> None:
             " them: to crawl everything again, import with --without-seen."
         )
         return
-    advice = "Pages that were crawled are crawled again if they are found again."
     if not job.sampled:
         why = "no queued request shows how its fingerprints were made"
     elif job.maker is None:
         why = f"only {compared} are in it, and nothing known makes its fingerprints"
     else:
-        why = f"only {compared} are in it. Its fingerprints are {job.maker}: to import them, use"
-        why += " these"
-    print(f"WARNING: its dupefilter ({job.seen:,} fingerprints) was left out: {why}. {advice}")
+        why = (
+            f"only {compared} are in it. Its fingerprints are {job.maker}: to import them, use"
+            " these"
+        )
+    print(
+        f"WARNING: its dupefilter ({job.seen:,} fingerprints) was left out: {why}. Pages that were"
+        " crawled are crawled again if they are found again."
+    )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import TypeAlias, cast
@@ -59,7 +60,7 @@ def add_key(parser: argparse.ArgumentParser) -> None:
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that name a job, or a shared crawl instead."""
+    """Add the arguments that :func:`open_target` looks at."""
     # No path yet: with --shared it is the first of what else is named.
     parser.add_argument("jobdir", nargs="?", metavar="JOBDIR", help="directory of the job")
     what = "a shared crawl instead: its ALTSCHED_SHARED_KEY, or else its spider's name"
@@ -67,11 +68,7 @@ def add_target(parser: argparse.ArgumentParser) -> None:
 
 
 def open_target(arguments: argparse.Namespace, project: Project) -> Target:
-    """What the arguments of :func:`add_target` name.
-
-    :raises UsageError: they name nothing.
-    :raises AltschedError: it is not there, or its settings cannot be used.
-    """
+    """The job, or the shared crawl, that the arguments name; UsageError: they name none."""
     if arguments.shared is not None:
         return Crawl(project, arguments.shared)
     if arguments.jobdir is None:
@@ -115,18 +112,14 @@ class Job:
                 f"{jobdir} has lost its file altsched.json, which says whose job it is. Name the"
                 f" spider: scrapy altsched check {self.words} --spider NAME"
             )
-        parent = jobdir.absolute().parent
-        hint = "the directory that the crawl has as its JOBDIR"
+        hint, parent = "the directory that the crawl has as its JOBDIR", jobdir.absolute().parent
         if read_identity(parent):
             hint = f"its parent, {parent}, which does"
         raise JobdirError(f"{jobdir} holds no job of scrapy_altsched: {problem}. Name {hint}.")
 
     @contextmanager
     def open(self, remedy: str = _NAME_CRAWL) -> Iterator[Journal]:
-        """Hold and open it, as a crawl does.
-
-        :param remedy: what to do instead if it is of a worker of a shared crawl.
-        """
+        """Hold and open it, as a crawl does; *remedy*: if a worker's, what to do instead."""
         with closing(Journal(self.jobdir, self.owner)) as journal:
             refuse_worker(journal, self.jobdir, remedy)
             yield journal
@@ -147,20 +140,18 @@ class Job:
     def examine(self) -> Report:
         """Look at all of it; nothing is changed, and a crawl may be running."""
         report = Report([("job", str(self.jobdir)), ("spider", self.owner)], "good")
-        spider = None
+        decode: Callable[[bytes], object] = decode_fields
         try:
-            spider = self._project.spider_class(self.owner)
+            # Its methods are looked up, not called: the class will do.
+            spider = cast("Spider", self._project.spider_class(self.owner))
+            decode = partial(decode_request, spider=spider)
         except UsageError:
             report.rows.append(("", "not in this project: callbacks are not checked"))
         last = LastCommit.read(self.jobdir)
 
         def inspect(payload: bytes) -> str | None:
             try:
-                if spider is None:
-                    decode_fields(payload)
-                else:
-                    # Its methods are looked up, not called: the class will do.
-                    decode_request(payload, cast("Spider", spider))
+                decode(payload)
             except CodecError as error:
                 return str(DeadLetter(str(error), Cause.UNRESTORABLE))
             return None
@@ -178,7 +169,7 @@ class Job:
             report.problems = [Problem(error.problem)]
         return report
 
-    def _look_back(self, view: View, last: LastCommit | None) -> Iterable[Problem]:
+    def _look_back(self, view: View, last: LastCommit | None) -> Iterator[Problem]:
         """What is wrong if the store is not the job's, or does not hold the job's last commit."""
         commit, known = view.stored_commit(), self._identity.store_id
         if known and Identity.parse(view.identity() or b"null").store_id != known:
@@ -198,10 +189,8 @@ class Job:
 
 def _describe(view: View, report: Report) -> None:
     """Add what the store of a job says of it, and what keeps it from being finished."""
-    counters = view.counters()
-    counts = view.counts()
-    shared = crawl_of(view)
-    if shared is not None:
+    counters, counts = view.counters(), view.counts()
+    if shared := crawl_of(view):
         text = f"the shared crawl {shared}; for that: check --shared KEY"
         report.rows.append(("worker of", text))
     else:
@@ -290,10 +279,7 @@ def _numbers(counts: Counts, **others: int) -> tuple[str, str]:
 
 
 def locate(payload: bytes) -> tuple[str, bool]:
-    """Download slot of a stored request, and whether it is a start request.
-
-    :raises CodecError: the request cannot be read.
-    """
+    """Download slot of a stored request, and whether it is a start request, or CodecError."""
     fields = decode_fields(payload)
     meta = fields.get("meta") or {}
     return slot_of(fields["url"], meta), bool(meta.get("is_start_request"))

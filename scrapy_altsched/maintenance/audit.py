@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -49,20 +49,17 @@ def audit(rows: Rows, inspect: Inspect = lambda _: None) -> list[Problem]:
     :return: one problem for each invariant that does not hold.
     :raises StoreError: it could not be read, for another reason than damage.
     """
-    found = _Audit(rows, inspect)
-    found.run()
-    return list(chain.from_iterable(found.problems.values()))
+    return _Audit(rows, inspect).run()
 
 
 class _Audit:
     def __init__(self, rows: Rows, inspect: Inspect) -> None:
-        #: By their kinds.
-        self.problems: dict[str, list[Problem]] = {}
-        self._more: Counter[str] = Counter()
         self._rows = rows
         self._inspect = inspect
+        #: By their kinds; and how many more there are of each.
+        self._problems: defaultdict[str, list[Problem]] = defaultdict(list)
+        self._more: Counter[str] = Counter()
         self._counters = Counters()
-        #: Whether the store is what a repair could keep of another one.
         self._was_repaired = False
         #: How many requests each slot holds, and how many of all are not among the seen ones.
         self._held: Counter[int] = Counter()
@@ -70,7 +67,7 @@ class _Audit:
         #: Families that could not be read to the end: nothing can be compared with them.
         self._unread: set[str] = set()
 
-    def run(self) -> None:
+    def run(self) -> list[Problem]:
         rows = self._rows
         with self._reading("meta"):
             self._check_meta()
@@ -88,9 +85,10 @@ class _Audit:
             self._check_requests(state)
         if self._can_compare("meta", "pending"):
             self._check_counters()
+        return list(chain.from_iterable(self._problems.values()))
 
     def _add(self, kind: str, sentence: str, remedy: Remedy = Remedy.REPAIR) -> None:
-        problems = self.problems.setdefault(kind, [])
+        problems = self._problems[kind]
         if len(problems) >= _SHOWN:
             self._more[kind] += 1
             sentence = f"And {self._more[kind]:,} more: {kind}."

@@ -1,9 +1,8 @@
 """Importing requests that another scheduler has stored.
 
-A new store gets them before it has its name (see
-:class:`~scrapy_altsched.frontier.store.journal.Journal`): it is there with all of them, or not
-there.  A store that is there already gets them in addition to what it has (see :mod:`.rewriter`).
-The batch that makes it true notes what was imported: nothing is imported twice.
+A new store gets them before it has its name: it is there with all of them, or not there.  A store
+that is there already gets them in addition to what it has (see :mod:`.rewriter`).  The batch that
+makes it true notes what was imported: nothing is imported twice.
 
 A frontier that is open gets them as a crawl would add them, which may be done again.
 """
@@ -13,7 +12,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import islice
+from typing import Protocol, TypeVar
 
 from ..errors import JobdirError
 from ..frontier.contract import Frontier, Verdict
@@ -26,10 +26,10 @@ from ..frontier.store.states import DEAD, encode_value
 from ..frontier.store.store import Store
 from .rewriter import Rewriter
 
-#: Name of the note.
 _NOTE = "imported"
 #: What is added to an open frontier before it is waited for.
 _PORTION = 2_000
+_Item = TypeVar("_Item")
 
 
 @dataclass(slots=True)
@@ -162,7 +162,6 @@ class _Import(Rewriter):
         self.flush_if_full()
 
     def drop(self, fingerprints: Iterator[bytes]) -> None:
-        """Unmark fingerprints that were seen."""
         for fingerprint in fingerprints:
             self.imported.dropped += 1
             self.rows.forgotten.append(fingerprint)
@@ -231,26 +230,22 @@ def add_all(frontier: Frontier, source: Source, count_refused: Callable[[], int]
     """
     imported = Imported()
 
-    def wait() -> None:
-        while not frontier.commit(wait=True):
-            pass
+    def in_portions(items: Iterator[_Item]) -> Iterator[_Item]:
+        while portion := list(islice(items, _PORTION)):
+            yield from portion
+            while not frontier.commit(wait=True):
+                pass
 
-    for number, (entry, why) in enumerate(source.requests(), 1):
+    for entry, why in in_portions(source.requests()):
         if why is not None:
             imported.dead += 1
         elif frontier.add(entry) in (Verdict.ADDED, Verdict.UNDECIDED):
             imported.pending += 1
         else:
             imported.duplicates += 1
-        if not number % _PORTION:
-            wait()
-    for number, fingerprint in enumerate(source.fingerprints(), 1):
+    for fingerprint in in_portions(source.fingerprints()):
         imported.done += not frontier.mark_seen(fingerprint)
-        if not number % _PORTION:
-            wait()
-    wait()
-    # It must not have changed while it was read.
-    source.parts()
+    source.parts()  # it must not have changed while it was read
     refused = count_refused()
     imported.pending -= refused
     imported.duplicates += refused

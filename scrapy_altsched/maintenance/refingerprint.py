@@ -22,7 +22,7 @@ from ..frontier.suspects import judge
 from .progress import follow
 from .rewriter import Rewriter
 
-#: Payload -> fingerprint, of at most 255 bytes; raises CodecError if it cannot be decoded.
+#: Payload -> fingerprint, of at most 255 bytes, or CodecError.
 Make = Callable[[bytes], bytes]
 
 
@@ -106,7 +106,6 @@ class _Refingerprinting(Rewriter):
             yield key, name, decode_value(value)
 
     def _renew(self, entry: Entry) -> bytes:
-        """The new fingerprint of a request."""
         old = entry.fingerprint
         try:
             new = self._make(entry.payload or b"")

@@ -52,7 +52,6 @@ def repair(
 ) -> Repair:
     """Put a store that agrees with itself in the place of the one in a job directory.
 
-    :param owner: the spider's name.
     :param is_whole: whether a request's payload is as it was written.
     :param locate: for requests whose slot's name was lost.
     :raises JobdirError: the directory cannot be used.
@@ -76,11 +75,8 @@ def repair(
 
 
 def accept_loss(path: Path, owner: str) -> int:
-    """Do without what a repair could not keep, and what could not be restored.
+    """Do without what a repair could not keep, and what could not be restored: how many requests.
 
-    The job can then be finished.
-
-    :return: how many requests are given up.
     :raises AltschedError: the job cannot be opened.
     """
     with closing(Journal(path, owner)) as journal:
@@ -149,11 +145,8 @@ class _Rebuild(Rewriter):
 
     def run(self, meta: dict[bytes, bytes]) -> Repair:
         """Copy everything, given the rows of the family ``meta``."""
-        notes = {
-            key.removeprefix(b"note:").decode(): value
-            for key, value in meta.items()
-            if key.startswith(b"note:")
-        }
+        found = {key.decode(): value for key, value in meta.items()}
+        notes = {name[5:]: value for name, value in found.items() if name.startswith("note:")}
         if "order" in notes:
             self._order = Order.parse(notes["order"].decode())
         self.final.counters = counters = self._read_counters(meta.get(b"counters", b""))

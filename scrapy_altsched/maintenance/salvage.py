@@ -22,7 +22,7 @@ from ..frontier.store.rocksdb import READ_ONLY, READ_WRITE, Access, Recovery, op
 from ..frontier.store.rows import Rows
 from ..frontier.store.states import FAMILIES, STATES
 from ..frontier.store.unverified import unverified
-from ..frontier.store.view import files_of, link_files
+from ..frontier.store.view import link_files
 
 if TYPE_CHECKING:
     from rocksdict import RdictIter
@@ -32,7 +32,6 @@ class Salvage:
     """A damaged store, of which as much is read as can be opened, in whatever way.
 
     :param directory: a temporary one, for links to the store's files.
-    :ivar store: its directory.
     :ivar is_whole: whether a request's payload is as it was written.
     :ivar losses: what could not be read, in sentences.
     :ivar incomplete: families of which rows may be missing.
@@ -86,16 +85,16 @@ class Salvage:
 
     def _open_somehow(self) -> list[_Reader]:
         links = self._link("with another CURRENT")
-        manifests = [name for name in files_of(self.store) if name.startswith("MANIFEST-")]
+        manifests = list(links.glob("MANIFEST-*"))
         if len(manifests) == 1:  # all that CURRENT can name
             current = links / "CURRENT"
             current.unlink(missing_ok=True)
-            current.write_text(f"{manifests[0]}\n")
+            current.write_text(f"{manifests[0].name}\n")
             with suppress(StoreDamagedError):
                 return self._open_as_it_is(links)
         # Each of the two may lack what the other has: the first one's tables, the second one's log.
-        newest = self._open_without_tables()
-        return [reader for reader in (newest, self._open_rebuilt()) if reader is not None]
+        readers = self._open_without_tables(), self._open_rebuilt()
+        return [reader for reader in readers if reader is not None]
 
     def _open_without_tables(self) -> _Reader | None:
         """As a secondary instance, which does without tables that are missing."""
@@ -153,8 +152,7 @@ class _Reader(Rows):
         found = {}
         for name in (b"identity", b"commit", b"counters", b"note:order", f"note:{DAMAGE}".encode()):
             with suppress(StoreDamagedError):
-                value = self.database.get("meta", name)
-                if value is not None:
+                if (value := self.database.get("meta", name)) is not None:
                     found[name] = value
         return found
 
