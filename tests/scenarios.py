@@ -112,7 +112,7 @@ def second_chance(path: Path, phase: Phase) -> None:
     have_small_batches()
     phase("requeue")
     journal = Journal(path, OWNER)
-    requeue(journal, list(dead_requests(journal)), lambda _: ("elsewhere", False))
+    requeue(journal, list(dead_requests(journal.dead())), lambda _: ("elsewhere", False))
     phase("close")
     journal.close()
 

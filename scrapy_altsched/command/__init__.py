@@ -7,12 +7,9 @@ A subcommand is a module of this folder, named as the user types it; nothing els
 * ``run(arguments, project)``, which does it and returns the exit code: 0, or 1 for an answer that
   the user must act on, such as a problem that a check found.
 
-What it is about, a job or a shared crawl, is a :class:`~.target.Target`.  It prints through
-:mod:`rich`, answers on standard output, progress on standard error.  It raises
-:class:`~scrapy_altsched.errors.AltschedError` for what cannot be done (no traceback, exit code 1)
-and :class:`scrapy.exceptions.UsageError` for arguments that make no sense (exit code 2).
-
-Scrapy finds :class:`Command` by the entry point ``scrapy.commands`` in ``setup.cfg``.
+What it is about, a job or a shared crawl, is a ``Target``, in :mod:`.target`.  It prints answers on
+standard output, progress on standard error.  It raises AltschedError for what cannot be done (no
+traceback, exit code 1) and UsageError for arguments that make no sense (exit code 2).
 """
 
 from __future__ import annotations

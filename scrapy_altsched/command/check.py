@@ -9,15 +9,13 @@ from __future__ import annotations
 import argparse
 from shlex import quote
 
-from rich.console import Console
-
 from ..crawl.outcome import CODES
 from ..inflection import counted
 from ..maintenance.audit import Remedy
 from ..maintenance.repair import accept_loss, repair
 from ..requests.codec import is_whole
 from .project import Project, misuse
-from .target import Job, Report, Target, add_target, locate, make_console, open_target, print_rows
+from .target import Job, Report, Target, add_target, locate, open_target, print_rows
 
 #: What to do next about a problem; the first of these that helps against any is printed.
 _NEXT = {
@@ -64,52 +62,51 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     changes = arguments.repair or arguments.accept_loss
     if arguments.shared is not None and (changes or arguments.spider):
         raise misuse("--shared takes no option but --finished")
-    out = make_console()
     target = open_target(arguments, project)
-    report = _check(out, target)
+    report = _check(target)
     if isinstance(target, Job):
         if arguments.repair and _helps(report, Remedy.REPAIR, Remedy.RESUME):
-            _repair(out, target)
+            _repair(target)
             target = Job(project, target.jobdir, arguments.spider)
             if not arguments.accept_loss:
-                report = _check(out, target)
+                report = _check(target)
         if arguments.accept_loss:
             given_up = accept_loss(target.jobdir, target.owner)
             requests = counted(given_up, "request is", "requests are")
-            out.print(f"{requests} given up. The job can be finished without.")
-            report = _check(out, target)
+            print(f"{requests} given up. The job can be finished without.")
+            report = _check(target)
     if report.problems:
-        _advise(out, report, target.words, arguments.spider)
+        _advise(report, target.words, arguments.spider)
         return 1
     if changes:
-        out.print("Next: run the crawl again; it continues from there.")
+        print("Next: run the crawl again; it continues from there.")
     return CODES[report.outcome] if arguments.finished else 0
 
 
-def _check(out: Console, target: Target) -> Report:
+def _check(target: Target) -> Report:
     report = target.examine()
     wrong = len(report.problems)
     result = counted(wrong, "thing is wrong", "things are wrong") if wrong else report.good
     sentences = [problem.sentence for problem in report.problems]
-    print_rows(out, [*report.rows, ("result", result)], sentences)
+    print_rows([*report.rows, ("result", result)], sentences)
     return report
 
 
-def _repair(out: Console, job: Job) -> None:
+def _repair(job: Job) -> None:
     result = repair(job.jobdir, job.owner, is_whole, locate)
     rows = [
         ("kept", ", ".join(f"{count:,} {family}" for family, count in result.kept.items())),
         ("damaged store", str(result.damaged)),
         ("not kept", result.damage or "nothing known"),
     ]
-    print_rows(out, rows, result.losses)
+    print_rows(rows, result.losses)
 
 
 def _helps(report: Report, *remedies: Remedy) -> bool:
     return any(problem.remedy in remedies for problem in report.problems)
 
 
-def _advise(out: Console, report: Report, words: str, spider: str | None) -> None:
+def _advise(report: Report, words: str, spider: str | None) -> None:
     """Print what to do next, with the command."""
     check = f"scrapy altsched check {words}" + (f" --spider {quote(spider)}" if spider else "")
     requeue = f"scrapy altsched requeue {words} --all"
@@ -117,4 +114,4 @@ def _advise(out: Console, report: Report, words: str, spider: str | None) -> Non
     if _helps(report, Remedy.RESTORE_CODE):
         advice.append(_BY_CODE_ONLY)
     for text in advice:
-        out.print(text.format(check=check, requeue=requeue))
+        print(text.format(check=check, requeue=requeue))

@@ -9,7 +9,7 @@ import argparse
 
 from ..inflection import counted
 from .project import Project
-from .target import Crawl, make_console
+from .target import Crawl
 from .target import add_key as add_arguments  # noqa: F401  (a subcommand has one)
 
 
@@ -17,5 +17,5 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     """See :mod:`scrapy_altsched.command`."""
     accepted = Crawl(project, arguments.key).crawl.drop()
     requests = counted(accepted, "request")
-    make_console().print(f"The shared crawl {arguments.key!r} is deleted, with {requests}.")
+    print(f"The shared crawl {arguments.key!r} is deleted, with {requests}.")
     return 0

@@ -22,9 +22,9 @@ from rich.table import Table
 from rich.text import Text
 from scrapy import Request
 
-from ..canonical import Canonical, Rules
+from ..canonical import Rules
 from ..errors import InputError
-from ..inflection import inflect
+from ..inflection import counted
 from ..maintenance.progress import follow
 from ..requests.fingerprint import apply_rules
 from ..settings import Config
@@ -53,8 +53,6 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     if arguments.limit < 0:
         raise misuse("--limit must be 0 or more.")
     judge = _Judge(project, arguments.spider)
-    # Neither are URLs broken nor is anything coloured.
-    out = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
     limit = arguments.limit or None
     if arguments.urls:
         answer = {"urls": judge.explain(arguments.urls)}
@@ -66,10 +64,15 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
         json.dump(answer, sys.stdout, indent=2, ensure_ascii=False)
         print()
     elif arguments.urls:
-        _show_urls(out, answer["urls"])
+        _show_urls(answer["urls"])
     else:
-        _show_links(out, answer, refused, limit)
+        _show_links(answer, refused, limit)
     return 0
+
+
+def _print(text: Text | Table) -> None:
+    """Print what is formatted; neither are URLs broken nor is anything coloured."""
+    Console(soft_wrap=True, highlight=False, markup=False, emoji=False).print(text)
 
 
 class _Judge:
@@ -83,41 +86,36 @@ class _Judge:
         self.without_rules = apply_rules(crawler.request_fingerprinter, Rules()).fingerprint
 
     def explain(self, urls: list[str]) -> list[dict[str, Any]]:
-        """What becomes of each URL, and how it differs from the first.
-
-        :raises UsageError: Scrapy cannot request one.
-        """
-        found: list[tuple[Canonical, str]] = []
+        """What becomes of each URL, and how it differs from the first; UsageError: it is none."""
+        answer: list[dict[str, Any]] = []
         for url in urls:
             try:
                 request = Request(url)
-                canonical = self.rules.canonicalize(request.url)
-                found.append((canonical, self.with_rules(request).hex()))
+                form = self.rules.canonicalize(request.url)
+                digest = self.with_rules(request).hex()
             except ValueError as error:
                 raise misuse(f"{url!r} cannot be crawled: {error}.") from None
-        first, digest_of_first = found[0]
-        return [
-            {
-                "url": url,
-                "canonical": form.url,
-                "fingerprint": digest,
-                "headers": list(form.headers),
-                "rules": [{"index": it, "label": self.rules.label(it)} for it in form.rules],
-                "steps": [
-                    {"rule": it.rule, "key": it.what, "before": it.before, "after": it.after}
-                    for it in form.steps
-                ],
-                "is_first": digest == digest_of_first,
-                "differences": []
-                if digest == digest_of_first
-                else _differences(first.url, form.url),
-            }
-            for url, (form, digest) in zip(urls, found, strict=True)
-        ]
+            first = answer[0] if answer else {"canonical": form.url, "fingerprint": digest}
+            is_first = digest == first["fingerprint"]
+            answer.append(
+                {
+                    "url": url,
+                    "canonical": form.url,
+                    "fingerprint": digest,
+                    "headers": list(form.headers),
+                    "rules": [{"index": it, "label": self.rules.label(it)} for it in form.rules],
+                    "steps": [
+                        {"rule": it.rule, "key": it.what, "before": it.before, "after": it.after}
+                        for it in form.steps
+                    ],
+                    "is_first": is_first,
+                    "differences": [] if is_first else _differences(first["canonical"], form.url),
+                }
+            )
+        return answer
 
 
 def _differences(one: str, other: str) -> list[str]:
-    """How two canonical URLs differ, as sentences."""
     a, b = urlsplit(one), urlsplit(other)
     found = [
         f"The {name} differs: {first or 'none'} and {second or 'none'}."
@@ -140,30 +138,30 @@ def _differences(one: str, other: str) -> list[str]:
     return found or ["Their canonical forms are the same: it is the fingerprinter that differs."]
 
 
-def _show_urls(out: Console, found: list[dict[str, Any]]) -> None:
+def _show_urls(found: list[dict[str, Any]]) -> None:
     for url in found:
         labels = {rule["index"]: rule["label"] for rule in url["rules"]}
-        out.print(Text(url["url"], "bold"))
+        _print(Text(url["url"], "bold"))
         for step in url["steps"]:
-            out.print(f"  {step['key']}, by {labels[step['rule']]}")
-            out.print(f"    → {step['after']}")
+            print(f"  {step['key']}, by {labels[step['rule']]}")
+            print(f"    → {step['after']}")
         for index in sorted(labels.keys() - {step["rule"] for step in url["steps"]}):
-            out.print(f"  {labels[index]} matches, and changes nothing")
+            print(f"  {labels[index]} matches, and changes nothing")
         if not labels:
-            out.print("  no rule matches")
+            print("  no rule matches")
         if url["headers"]:
-            out.print(f"  headers that count: {', '.join(url['headers'])}")
-        out.print(f"  canonical form: {url['canonical']}")
-        out.print(f"  fingerprint: {url['fingerprint']}")
-        out.print()
+            print(f"  headers that count: {', '.join(url['headers'])}")
+        print(f"  canonical form: {url['canonical']}")
+        print(f"  fingerprint: {url['fingerprint']}")
+        print()
     for url in found[1:]:
         which = f"{url['url']}: " if len(found) > 2 else ""
         if url["is_first"]:
-            out.print(f"{which}The same as the first: crawled once.")
+            print(f"{which}The same as the first: crawled once.")
         else:
-            out.print(f"{which}Not the same as the first: crawled both.")
+            print(f"{which}Not the same as the first: crawled both.")
             for difference in url["differences"]:
-                out.print(f"  {difference}")
+                print(f"  {difference}")
 
 
 def _merge(judge: _Judge, path: Path) -> tuple[dict[str, Any], str]:
@@ -174,9 +172,9 @@ def _merge(judge: _Judge, path: Path) -> tuple[dict[str, Any], str]:
     links = refused = 0
     first_refused = ""
     seen: set[str] = set()
-    #: By fingerprint with the rules: canonical form, and a URL for each fingerprint without them.
+    # By fingerprint with the rules: canonical form, and a URL for each fingerprint without them.
     groups: dict[bytes, tuple[str, dict[bytes, str]]] = {}
-    #: Fingerprint without the rules -> those with them.
+    # Fingerprint without the rules -> those with them.
     kept_apart: defaultdict[bytes, set[bytes]] = defaultdict(set)
     for link in follow("Reading links", read_links(path)):
         links += 1
@@ -215,56 +213,48 @@ def _merge(judge: _Judge, path: Path) -> tuple[dict[str, Any], str]:
     return answer, first_refused
 
 
-def _show_links(
-    out: Console, answer: dict[str, Any], first_refused: str, limit: int | None
-) -> None:
-    def count(key: str, noun: str) -> str:
-        return f"{answer[key]} {inflect(answer[key], noun)}"
-
-    different = f"{answer['urls']} different {inflect(answer['urls'], 'URL')}"
-    before, after = count("requests_without_rules", "request"), answer["requests_with_rules"]
-
+def _show_links(answer: dict[str, Any], first_refused: str, limit: int | None) -> None:
     shown = answer["groups"][:limit]
     if shown:
         table = Table("URLs", "treated as the same", "such as")
         table.columns[0].justify = "right"
         for column in table.columns[1:]:
             column.overflow = "fold"
-        for urls, canonical in ((group["urls"], group["canonical"]) for group in shown):
-            table.add_row(str(len(urls)), Text(canonical), Text("\n".join(urls[:3])))
-        out.print(table)
+        for group in shown:
+            urls = group["urls"]
+            table.add_row(f"{len(urls):,}", Text(group["canonical"]), Text("\n".join(urls[:3])))
+        _print(table)
     if more := len(answer["groups"]) - len(shown):
-        out.print(f"And {more} more {inflect(more, 'group')}; --limit 0 shows all.")
-    out.print(f"{count('links', 'link')}, {different}.")
-    out.print(f"Without the rules {before}, with them {after}.")
-    if answer["kept_apart"]:
-        out.print(f"{count('kept_apart', 'page')} that Scrapy crawls once, the rules keep apart.")
+        print(f"And {counted(more, 'more group')}; --limit 0 shows all.")
+    print(f"{counted(answer['links'], 'link')}, {counted(answer['urls'], 'different URL')}.")
+    before = counted(answer["requests_without_rules"], "request")
+    print(f"Without the rules {before}, with them {answer['requests_with_rules']:,}.")
+    if kept_apart := answer["kept_apart"]:
+        print(f"{counted(kept_apart, 'page')} that Scrapy crawls once, the rules keep apart.")
     if not answer["rules"]:
-        out.print("There are no rules: set ALTSCHED_URL_RULES, or name a --spider.")
+        print("There are no rules: set ALTSCHED_URL_RULES, or name a --spider.")
     if answer["refused"]:
-        out.print(f"{count('refused', 'URL')} cannot be crawled, {first_refused}.")
+        print(f"{counted(answer['refused'], 'URL')} cannot be crawled, {first_refused}.")
 
 
 def read_links(path: Path) -> Iterator[str]:
     """Every link in a file, as an absolute URL where the file says what it is relative to.
 
-    A name that ends in ``.jsonl`` holds the pages of a crawl, a line each: ``[url, [hrefs]]``; both
-    the page and its links are returned.  Any other file holds a URL a line; empty lines do not
-    count.  Either may be compressed, with a name that ends in ``.gz``.
+    Of the pages in a ``.jsonl``, also their own URLs.
 
     :raises InputError: the file cannot be read, or a line is not what it should be.
     """
-    is_compressed = path.suffix == ".gz"
-    has_pages = (path.with_suffix("") if is_compressed else path).suffix == ".jsonl"
+    is_compressed, has_pages = (
+        path.suffix == ".gz",
+        path.name.removesuffix(".gz").endswith(".jsonl"),
+    )
     number = 0
     try:
         with gzip.open(path) if is_compressed else path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
-                if text and has_pages:
-                    yield from _links_of_page(text)
-                elif text:
-                    yield text
+                if text:
+                    yield from _links_of_page(text) if has_pages else (text,)
     except gzip.BadGzipFile:
         problem = " is not a gzip file, though its name ends in .gz"
     except (EOFError, zlib.error):

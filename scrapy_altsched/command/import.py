@@ -13,7 +13,6 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from scrapy import Spider
 from scrapy.utils.misc import load_object
 
@@ -32,7 +31,7 @@ from ..settings import Config, read_redis
 from ..stock.job import QUEUE, SEEN
 from ..stock.restoring import Restorer
 from .project import Project, add_spider_arguments, create_spider, identity_of, misuse
-from .target import make_console, slot_of
+from .target import slot_of
 
 if TYPE_CHECKING:
     from ..stock.redis_job import RedisJob
@@ -84,18 +83,17 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
         notes={NOTE: note},
         takes_seen=not arguments.without_seen,
     )
-    out = make_console()
     if shared is not None:
-        imported = _into_shared(out, job, spider, config, shared, identity)
-        _show(out, job, imported, f"the shared crawl {shared.key!r}")
+        imported = _into_shared(job, spider, config, shared, identity)
+        _show(job, imported, f"the shared crawl {shared.key!r}")
     else:
         imported = _into_jobdir(job, Path(jobdir), spider, config)
-        _show(out, job, imported, f"the job in {jobdir}")
+        _show(job, imported, f"the job in {jobdir}")
     if not arguments.without_seen and job.seen:
-        _show_seen(out, job, imported)
+        _show_seen(job, imported.done)
     if shared is None:
         option = quote(f"JOBDIR={jobdir}")
-        out.print(f"Go on with: scrapy crawl {quote(spider.name)} -s {option}")
+        print(f"Go on with: scrapy crawl {quote(spider.name)} -s {option}")
     return 1 if imported.dead or job.restorer.unreadable else 0
 
 
@@ -125,12 +123,7 @@ def _into_jobdir(job: RedisJob, jobdir: Path, spider: Spider, config: Config) ->
 
 
 def _into_shared(
-    out: Console,
-    job: RedisJob,
-    spider: Spider,
-    config: Config,
-    shared: SharedOptions,
-    identity: PageIdentity,
+    job: RedisJob, spider: Spider, config: Config, shared: SharedOptions, identity: PageIdentity
 ) -> Imported:
     """Import into a shared crawl, which may be running."""
     from ..frontier.shared.opening import Worker, open_shared
@@ -155,7 +148,7 @@ def _into_shared(
         check=lambda: None,
         wake=lambda _: None,  # every answer is asked for
         fail=lambda _: None,
-        warn=out.print,
+        warn=print,
     )
     # It leases nothing.
     options, shared = replace(config.frontier, clock=CrawlClock()), replace(shared, prefetch=1)
@@ -173,34 +166,36 @@ def _into_shared(
     return imported
 
 
-def _show(out: Console, job: RedisJob, imported: Imported, place: str) -> None:
+def _show(job: RedisJob, imported: Imported, place: str) -> None:
     are = counted(imported.pending, "request is", "requests are")
-    out.print(f"{are} pending in {place}; duplicates: {imported.duplicates:,}.")
+    print(f"{are} pending in {place}; duplicates: {imported.duplicates:,}.")
     if imported.dead:
         cannot = f"{counted(imported.dead, 'request')} cannot be restored, and will not be crawled"
-        out.print(f"{cannot}. The first: {job.restorer.first_dead}")
-    if len(job.restorer.unreadable):
-        are = counted(
-            len(job.restorer.unreadable), "entry of the queue is", "entries of the queue are"
-        )
-        out.print(f"{are} no pickled requests, and were left out.")
+        print(f"{cannot}. The first: {job.restorer.first_dead}")
+    if unreadable := len(job.restorer.unreadable):
+        are = counted(unreadable, "entry of the queue is", "entries of the queue are")
+        print(f"{are} no pickled requests, and were left out.")
 
 
-def _show_seen(out: Console, job: RedisJob, imported: Imported) -> None:
+def _show_seen(job: RedisJob, done: int) -> None:
     compared = f"{job.known} of {job.sampled} queued requests that were compared"
     if job.takes_seen:
-        out.print(
-            f"{imported.done:,} more fingerprints of its dupefilter are seen, and not crawled"
+        print(
+            f"{done:,} more fingerprints of its dupefilter are seen, and not crawled"
             f" again ({compared} are in it). If a worker was killed, what it had in flight is among"
             " them: to crawl everything again, import with --without-seen."
         )
         return
-    advice = "Pages that were crawled are crawled again if they are found again."
     if not job.sampled:
         why = "no queued request shows how its fingerprints were made"
     elif job.maker is None:
         why = f"only {compared} are in it, and nothing known makes its fingerprints"
     else:
-        why = f"only {compared} are in it. Its fingerprints are {job.maker}: to import them, use"
-        why += " these"
-    out.print(f"WARNING: its dupefilter ({job.seen:,} fingerprints) was left out: {why}. {advice}")
+        why = (
+            f"only {compared} are in it. Its fingerprints are {job.maker}: to import them, use"
+            " these"
+        )
+    print(
+        f"WARNING: its dupefilter ({job.seen:,} fingerprints) was left out: {why}. Pages that were"
+        " crawled are crawled again if they are found again."
+    )

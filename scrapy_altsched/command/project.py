@@ -25,28 +25,18 @@ def misuse(message: str) -> UsageError:
 
 
 class Project:
-    """The settings of ``settings.py``, the command line and a spider together.
-
-    :ivar settings: the project's, those of the command line included; no spider's.
-    """
+    """A project by its *settings*, those of the command line included; no spider's."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
 
     def crawler(self, spider: str | None = None) -> Crawler:
-        """A crawler that does not run, with every setting as in a crawl of that spider.
-
-        :param spider: its name; ``None``: the project's settings alone.
-        :raises UsageError: the project has no such spider.
-        """
+        """A crawler that does not run, with every setting as in a crawl of that spider, if any."""
         spider_class = Spider if spider is None else self.spider_class(spider)
         return prepare_crawler(spider_class, self.settings)
 
     def spider_class(self, name: str) -> type[Spider]:
-        """The class of the spider of that name.
-
-        :raises UsageError: the project has none.
-        """
+        """The class of the spider of that name; UsageError: the project has none."""
         loader = SpiderLoader.from_settings(self.settings)
         try:
             return loader.load(name)
@@ -65,10 +55,9 @@ def add_spider_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def create_spider(project: Project, name: str, arguments: list[str]) -> Spider:
-    """Create the spider of that name, with every setting as in a crawl.
+    """Create the spider of that name, as in a crawl; UsageError: it cannot be.
 
     :param arguments: its own, each as ``NAME=VALUE``.
-    :raises UsageError: the project has none, or it cannot be created.
     """
     crawler = project.crawler(name)
     given = {}
@@ -86,10 +75,7 @@ def create_spider(project: Project, name: str, arguments: list[str]) -> Spider:
 
 
 def identity_of(spider: Spider) -> tuple[PageIdentity, bytes]:
-    """What makes the fingerprints of a spider's crawl, and the note about it.
-
-    :raises ConfigError: a rule, or a setting, cannot be used.
-    """
+    """What makes the fingerprints of a spider's crawl, and the note about it, or ConfigError."""
     crawler = spider.crawler
     filter_class = load_object(crawler.settings["DUPEFILTER_CLASS"])
     # Another package's filter has a seen set of its own: these only name requests in the store.

@@ -6,19 +6,19 @@ Run it while no crawl of the job runs; it changes all of them or, if interrupted
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from ..inflection import counted
-from ..maintenance.progress import progress
 from ..maintenance.refingerprint import Refingerprinted, refingerprint
 from ..requests.codec import decode_request
 from ..requests.made_by import NOTE
 from .project import Project, add_spider_arguments, create_spider, identity_of
-from .target import Job, add_jobdir, make_console
+from .target import Job
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See :mod:`scrapy_altsched.command`."""
-    add_jobdir(parser)
+    parser.add_argument("jobdir", metavar="JOBDIR", type=Path, help="directory of the job")
     add_spider_arguments(parser)
 
 
@@ -32,38 +32,33 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
         " ALTSCHED_SHARED_KEY."
     )
     with job.open(remedy) as journal:
-        total = sum(count for _, count, _ in journal.slots())
-        with progress("Making fingerprints", 2 * total) as step:
-            outcome = refingerprint(
-                journal,
-                lambda payload: identity.of(decode_request(payload, spider)),
-                {NOTE: note},
-                step,
-            )
+        outcome = refingerprint(
+            journal, lambda payload: identity.of(decode_request(payload, spider)), {NOTE: note}
+        )
     _show(outcome)
     return 0
 
 
 def _show(outcome: Refingerprinted) -> None:
-    def show(count: int, one: str, many: str) -> None:
-        if count:
-            out.print(counted(count, one, many))
-
-    out = make_console()
     unqueued = [f"{count:,} {state.family}" for state, count in outcome.unqueued.items()]
     *numbers, last = f"{outcome.pending:,} pending", *unqueued
     have = counted(outcome.changed, "request has", "requests have")
-    out.print(f"{have} another fingerprint now, of {', '.join(numbers)} and {last}.")
-    for count, others in ((outcome.merged, "pending"), (outcome.crawled, "done")):
-        removed = f"removed: the same page as another that is {others}."
-        show(count, f"pending request was {removed}", f"pending requests were {removed}")
-    show(
-        outcome.unreadable,
-        "request cannot be restored, and keeps its fingerprint.",
-        "requests cannot be restored, and keep their fingerprints.",
-    )
+    print(f"{have} another fingerprint now, of {', '.join(numbers)} and {last}.")
+    removed = "removed: the same page as another that is"
     done = (
         "done before: only the fingerprints are stored, and stay. A page that has another"
         " fingerprint now is crawled again if it is found again."
     )
-    show(outcome.done, f"request was {done}", f"requests were {done}")
+    for count, one, many, what in (
+        (outcome.merged, "pending request was", "pending requests were", f"{removed} pending."),
+        (outcome.crawled, "pending request was", "pending requests were", f"{removed} done."),
+        (
+            outcome.unreadable,
+            "request cannot be restored, and keeps its fingerprint.",
+            "requests cannot be restored, and keep their fingerprints.",
+            "",
+        ),
+        (outcome.done, "request was", "requests were", done),
+    ):
+        if count:
+            print(f"{counted(count, one, many)} {what}".rstrip())

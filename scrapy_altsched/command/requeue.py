@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import argparse
 
-from rich.console import Console
 from rich.table import Table
 
 from ..inflection import counted
 from ..maintenance.requeue import DeadRequest
 from ..requests.codec import is_whole
 from .project import Project, misuse
-from .target import Target, add_target, make_console, open_target
+from .target import Target, add_target, open_target, print_table
 
 #: Fewest digits that name a fingerprint.
 _FEWEST_DIGITS = 6
@@ -42,14 +41,13 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     if names and arguments.all:
         raise misuse("name requests, or --all, not both")
     target = open_target(arguments, project)
-    out = make_console()
     dead = target.dead()
     if not names and not arguments.all:
-        _show(out, dead, target)
+        _show(dead, target)
         return 0
     count = target.requeue(_choose(dead, names, target))
     are = counted(count, "request is", "requests are")
-    out.print(f"{are} pending again; dead: {len(dead) - count:,}.")
+    print(f"{are} pending again; dead: {len(dead) - count:,}.")
     return 0
 
 
@@ -59,25 +57,26 @@ def _choose(dead: list[DeadRequest], names: list[str], target: Target) -> list[D
         return [request for request in dead if is_whole(request.payload)]
     chosen: dict[bytes, DeadRequest] = {}
     for name in names:
-        is_long = len(name) >= _FEWEST_DIGITS
+        digits = name.lower() if len(name) >= _FEWEST_DIGITS else "none"
         found = [
             request
             for request in dead
-            if (is_long and request.fingerprint.hex().startswith(name.lower()))
+            if request.fingerprint.hex().startswith(digits)
             or target.url_of(request.payload) == name
         ]
         if not found:
-            message = f"there is no dead letter named {name!r}; without arguments they are listed"
-            raise misuse(message)
+            raise misuse(
+                f"there is no dead letter named {name!r}; without arguments they are listed"
+            )
         if not all(is_whole(request.payload) for request in found):
             raise misuse(f"{name!r} cannot be crawled again: nothing whole is stored of it")
         chosen.update((request.key, request) for request in found)
     return list(chosen.values())
 
 
-def _show(out: Console, dead: list[DeadRequest], target: Target) -> None:
+def _show(dead: list[DeadRequest], target: Target) -> None:
     if not dead:
-        out.print("There are no dead letters.")
+        print("There are no dead letters.")
         return
     table = Table("fingerprint", box=None, pad_edge=False)
     table.add_column("URL", overflow="fold")
@@ -85,6 +84,6 @@ def _show(out: Console, dead: list[DeadRequest], target: Target) -> None:
     for request in dead:
         url = target.url_of(request.payload) or "(lived in memory only, or is damaged)"
         table.add_row(request.fingerprint.hex(), url, str(request.why))
-    out.print(table)
+    print_table(table)
     command = f"scrapy altsched requeue {target.words}"
-    out.print(f"Make them pending again with: {command} --all (or name some: {command} URL ...)")
+    print(f"Make them pending again with: {command} --all (or name some: {command} URL ...)")

@@ -10,13 +10,12 @@ import argparse
 
 from ..requests.made_by import are_sha1
 from .project import Project
-from .target import Crawl, make_console
+from .target import Crawl
 from .target import add_key as add_arguments  # noqa: F401  (a subcommand has one)
 
 
 def run(arguments: argparse.Namespace, project: Project) -> int:
     """See :mod:`scrapy_altsched.command`."""
     Crawl(project, arguments.key).crawl.restart(are_sha1)
-    text = f"The shared crawl {arguments.key!r} starts again from nothing with the next worker."
-    make_console().print(text)
+    print(f"The shared crawl {arguments.key!r} starts again from nothing with the next worker.")
     return 0

@@ -7,9 +7,10 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from shlex import quote
-from typing import Protocol, cast
+from typing import TypeAlias, cast
 from urllib.parse import urlsplit
 
 from rich.console import Console
@@ -35,7 +36,6 @@ from ..requests.codec import decode_fields, decode_request, url_of
 from ..settings import read_redis
 from .project import Project, misuse
 
-_UrlOf = Callable[[bytes], "str | None"]
 _NAME_CRAWL = "Name the crawl with --shared KEY instead of the JOBDIR."
 
 
@@ -43,8 +43,7 @@ _NAME_CRAWL = "Name the crawl with --shared KEY instead of the JOBDIR."
 class Report:
     """How a job or a crawl stands.
 
-    :ivar rows: name and text of what is told of it.
-    :ivar good: what is said of it if it has no problems.
+    :ivar rows: name and text of what is told of it; *good*: what is said if it has no problems.
     :ivar outcome: how it ends as it is; of no use if it has problems.
     """
 
@@ -54,31 +53,6 @@ class Report:
     outcome: Outcome = Outcome.UNFINISHED
 
 
-class Target(Protocol):
-    """A job, or a shared crawl.  Each method raises AltschedError if that cannot be used.
-
-    :ivar words: the arguments that name it, quoted for a shell.
-    :ivar url_of: the URL of a stored request, if it can be read.
-    """
-
-    words: str
-    url_of: _UrlOf
-
-    def dead(self) -> list[DeadRequest]:
-        """All dead letters; a crawl may be running."""
-
-    def requeue(self, chosen: Collection[DeadRequest]) -> int:
-        """Make dead letters pending again; how many of them were dead still."""
-
-    def examine(self) -> Report:
-        """Look at all of it; nothing is changed, and a crawl may be running."""
-
-
-def add_jobdir(parser: argparse.ArgumentParser) -> None:
-    """Add the argument that names a job."""
-    parser.add_argument("jobdir", metavar="JOBDIR", type=Path, help="directory of the job")
-
-
 def add_key(parser: argparse.ArgumentParser) -> None:
     """Add the argument that names a shared crawl."""
     what = "its ALTSCHED_SHARED_KEY, or else its spider's name"
@@ -86,7 +60,7 @@ def add_key(parser: argparse.ArgumentParser) -> None:
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that name a job, or a shared crawl instead."""
+    """Add the arguments that :func:`open_target` looks at."""
     # No path yet: with --shared it is the first of what else is named.
     parser.add_argument("jobdir", nargs="?", metavar="JOBDIR", help="directory of the job")
     what = "a shared crawl instead: its ALTSCHED_SHARED_KEY, or else its spider's name"
@@ -94,11 +68,7 @@ def add_target(parser: argparse.ArgumentParser) -> None:
 
 
 def open_target(arguments: argparse.Namespace, project: Project) -> Target:
-    """What the arguments of :func:`add_target` name.
-
-    :raises UsageError: they name nothing.
-    :raises AltschedError: it is not there, or its settings cannot be used.
-    """
+    """The job, or the shared crawl, that the arguments name; UsageError: they name none."""
     if arguments.shared is not None:
         return Crawl(project, arguments.shared)
     if arguments.jobdir is None:
@@ -107,17 +77,20 @@ def open_target(arguments: argparse.Namespace, project: Project) -> Target:
 
 
 class Job:
-    """The job in a directory.
+    """The job in a directory.  Each method raises AltschedError if it cannot be used.
 
     :param spider: whose job it is, if it does not say so itself.
+    :ivar words: the arguments that name it, quoted for a shell.
+    :ivar url_of: the URL of a stored request, if it can be read.
     :ivar owner: the spider's name.
     :raises JobdirError: there is none, or one of a newer format, or it cannot be read.
     """
 
+    url_of = staticmethod(url_of)
+
     def __init__(self, project: Project, jobdir: Path, spider: str | None = None) -> None:
         self.jobdir = jobdir
         self.words = quote(str(jobdir))
-        self.url_of: _UrlOf = url_of
         self._project = project
         self._identity = self._identify(spider)
         self.owner = self._identity.owner
@@ -127,9 +100,11 @@ class Job:
 
     def _identify(self, spider: str | None) -> Identity:
         jobdir = self.jobdir
-        identity = read_identity(jobdir) if jobdir.is_dir() else None
-        if identity is not None:
-            return identity
+        problem = "it is a file, not a directory" if jobdir.exists() else "it does not exist"
+        if jobdir.is_dir():
+            if identity := read_identity(jobdir):
+                return identity
+            problem = "it has no file altsched.json"
         if (jobdir / "frontier").is_dir():
             if spider is not None:
                 return Identity(jobdirs.FORMAT, spider, "")
@@ -137,52 +112,46 @@ class Job:
                 f"{jobdir} has lost its file altsched.json, which says whose job it is. Name the"
                 f" spider: scrapy altsched check {self.words} --spider NAME"
             )
-        problem = "it is a file, not a directory" if jobdir.exists() else "it does not exist"
-        if jobdir.is_dir():
-            problem = "it has no file altsched.json"
-        parent = jobdir.absolute().parent
-        hint = "the directory that the crawl has as its JOBDIR"
-        if read_identity(parent) is not None:
+        hint, parent = "the directory that the crawl has as its JOBDIR", jobdir.absolute().parent
+        if read_identity(parent):
             hint = f"its parent, {parent}, which does"
         raise JobdirError(f"{jobdir} holds no job of scrapy_altsched: {problem}. Name {hint}.")
 
     @contextmanager
     def open(self, remedy: str = _NAME_CRAWL) -> Iterator[Journal]:
-        """Hold and open it, as a crawl does.
-
-        :param remedy: what to do instead if it is of a worker of a shared crawl.
-        """
+        """Hold and open it, as a crawl does; *remedy*: if a worker's, what to do instead."""
         with closing(Journal(self.jobdir, self.owner)) as journal:
             refuse_worker(journal, self.jobdir, remedy)
             yield journal
 
     def dead(self) -> list[DeadRequest]:
+        """All dead letters; a crawl may be running."""
         with View(find_store(self.jobdir)) as view:
             refuse_worker(view, self.jobdir, _NAME_CRAWL)
-            return list(dead_requests(view))
+            return list(dead_requests(view.dead()))
 
     def requeue(self, chosen: Collection[DeadRequest]) -> int:
+        """Make dead letters pending again; how many of them were dead still."""
         keys = {request.key for request in chosen}
         with self.open() as journal:
-            dead = [request for request in dead_requests(journal) if request.key in keys]
+            dead = [request for request in dead_requests(journal.dead()) if request.key in keys]
             return requeue(journal, dead, locate)
 
     def examine(self) -> Report:
+        """Look at all of it; nothing is changed, and a crawl may be running."""
         report = Report([("job", str(self.jobdir)), ("spider", self.owner)], "good")
-        spider = None
+        decode: Callable[[bytes], object] = decode_fields
         try:
-            spider = self._project.spider_class(self.owner)
+            # Its methods are looked up, not called: the class will do.
+            spider = cast("Spider", self._project.spider_class(self.owner))
+            decode = partial(decode_request, spider=spider)
         except UsageError:
             report.rows.append(("", "not in this project: callbacks are not checked"))
         last = LastCommit.read(self.jobdir)
 
         def inspect(payload: bytes) -> str | None:
             try:
-                if spider is None:
-                    decode_fields(payload)
-                else:
-                    # Its methods are looked up, not called: the class will do.
-                    decode_request(payload, cast("Spider", spider))
+                decode(payload)
             except CodecError as error:
                 return str(DeadLetter(str(error), Cause.UNRESTORABLE))
             return None
@@ -200,7 +169,7 @@ class Job:
             report.problems = [Problem(error.problem)]
         return report
 
-    def _look_back(self, view: View, last: LastCommit | None) -> Iterable[Problem]:
+    def _look_back(self, view: View, last: LastCommit | None) -> Iterator[Problem]:
         """What is wrong if the store is not the job's, or does not hold the job's last commit."""
         commit, known = view.stored_commit(), self._identity.store_id
         if known and Identity.parse(view.identity() or b"null").store_id != known:
@@ -220,10 +189,8 @@ class Job:
 
 def _describe(view: View, report: Report) -> None:
     """Add what the store of a job says of it, and what keeps it from being finished."""
-    counters = view.counters()
-    counts = view.counts()
-    shared = crawl_of(view)
-    if shared is not None:
+    counters, counts = view.counters(), view.counts()
+    if shared := crawl_of(view):
         text = f"the shared crawl {shared}; for that: check --shared KEY"
         report.rows.append(("worker of", text))
     else:
@@ -233,7 +200,7 @@ def _describe(view: View, report: Report) -> None:
         report.rows.append(_numbers(counts, pending=counts.pending, **unqueued))
         if pages := count_given_up(view.note).total():
             report.rows.append(("given up", f"{counted(pages, 'page')}, which count as done"))
-    letters = DeadLetters(dead_requests(view), url_of)
+    letters = DeadLetters(dead_requests(view.dead()), url_of)
     report.outcome = judge(counts, letters.unrestorable, complete=counters.finished)
     if letters.unrestorable:
         problem = f"Dead letters that could not be restored: {letters.unrestorable:,}, for example"
@@ -246,7 +213,7 @@ def _describe(view: View, report: Report) -> None:
 
 
 class Crawl:
-    """A shared crawl on the server that the project's settings name.
+    """A shared crawl on the server that the project's settings name; its methods are a job's.
 
     :ivar crawl: what can be done with it there.
     :raises ConfigError: the settings cannot be used, or a package is missing.
@@ -261,10 +228,10 @@ class Crawl:
 
         self.words = f"--shared {quote(key)}"
         self.crawl = SharedCrawl(connect(values), key)
-        self.url_of: _UrlOf = read_url
+        self.url_of = read_url
 
     def dead(self) -> list[DeadRequest]:
-        return list(dead_requests(self.crawl))
+        return list(dead_requests(self.crawl.dead()))
 
     def requeue(self, chosen: Collection[DeadRequest]) -> int:
         return self.crawl.requeue([request.key for request in chosen])
@@ -299,6 +266,9 @@ class Crawl:
         return report
 
 
+Target: TypeAlias = Job | Crawl
+
+
 def _state(finished: bool, more: str) -> tuple[str, str]:
     return "state", f"{'finished' if finished else 'not finished'}, {more}"
 
@@ -309,10 +279,7 @@ def _numbers(counts: Counts, **others: int) -> tuple[str, str]:
 
 
 def locate(payload: bytes) -> tuple[str, bool]:
-    """Download slot of a stored request, and whether it is a start request.
-
-    :raises CodecError: the request cannot be read.
-    """
+    """Download slot of a stored request, and whether it is a start request, or CodecError."""
     fields = decode_fields(payload)
     meta = fields.get("meta") or {}
     return slot_of(fields["url"], meta), bool(meta.get("is_start_request"))
@@ -323,19 +290,19 @@ def slot_of(url: str, meta: dict[str, object]) -> str:
     return str(meta.get("download_slot") or urlsplit(url).hostname or "")
 
 
-def make_console() -> Console:
-    """Where a subcommand prints its answer: no line is folded, but a table's on a terminal."""
+def print_table(table: Table) -> None:
+    """Print a table; none of its lines is folded but on a terminal."""
     width = None if sys.stdout.isatty() else 100_000
-    return Console(width=width, soft_wrap=True, highlight=False, markup=False, emoji=False)
+    Console(width=width, soft_wrap=True, highlight=False, markup=False, emoji=False).print(table)
 
 
-def print_rows(out: Console, rows: Iterable[tuple[str, str]], sentences: Iterable[str]) -> None:
+def print_rows(rows: Iterable[tuple[str, str]], sentences: Iterable[str]) -> None:
     """Print named texts, and sentences below."""
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     for row in rows:
         table.add_row(*row)
-    out.print(table)
+    print_table(table)
     for sentence in sentences:
-        out.print(f"- {sentence}")
+        print(f"- {sentence}")

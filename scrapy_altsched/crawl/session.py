@@ -73,7 +73,7 @@ class Session:
         self._entries.on_unserializable = self._note_unserializable
         self._given_up = GivenUp(setup)
         self._at_open = frontier.counts()
-        self._dead_letters = DeadLetters(dead_requests(frontier), self._entries.url_of)
+        self._dead_letters = DeadLetters(dead_requests(frontier.dead()), self._entries.url_of)
         turns = START_TURNS if job.starts_in_turns else math.inf
         start = engine.watch_start(self._note_end_of_start, self._is_full, turns)
         if start.ended:  # there is none, as in some projects' tests

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import enum
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 
 from ..errors import StoreDamagedError
+from ..frontier.entry import Entry
 from ..frontier.store.records import DAMAGE, ORPHANS, Counters, describe_orphans
 from ..frontier.store.rows import Rows
 from ..frontier.store.states import PENDING, UNQUEUED, State
@@ -26,16 +28,11 @@ _SHOWN = 10
 class Remedy(enum.Enum):
     """What helps against a problem."""
 
-    #: A repair.
     REPAIR = enum.auto()
-    #: The next run of the crawl, which continues from an earlier commit.
-    RESUME = enum.auto()
-    #: To do without what a repair could not keep.
-    ACCEPT_LOSS = enum.auto()
-    #: To have dead letters crawled again.
+    RESUME = enum.auto()  # the next run continues from an earlier commit
+    ACCEPT_LOSS = enum.auto()  # of what a repair could not keep
     REQUEUE = enum.auto()
-    #: A spider that has what its requests name: their callbacks, above all.
-    RESTORE_CODE = enum.auto()
+    RESTORE_CODE = enum.auto()  # a spider that has what its requests name: above all, callbacks
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,45 +49,46 @@ def audit(rows: Rows, inspect: Inspect = lambda _: None) -> list[Problem]:
     :return: one problem for each invariant that does not hold.
     :raises StoreError: it could not be read, for another reason than damage.
     """
-    found = _Audit(rows, inspect)
-    found.run()
-    return [problem for problems in found.problems.values() for problem in problems]
+    return _Audit(rows, inspect).run()
 
 
 class _Audit:
     def __init__(self, rows: Rows, inspect: Inspect) -> None:
-        self.problems: dict[str, list[Problem]] = {}
-        self._more: Counter[str] = Counter()
         self._rows = rows
         self._inspect = inspect
+        #: By their kinds; and how many more there are of each.
+        self._problems: defaultdict[str, list[Problem]] = defaultdict(list)
+        self._more: Counter[str] = Counter()
         self._counters = Counters()
-        #: Whether the store is what a repair could keep of another one.
         self._was_repaired = False
+        #: How many requests each slot holds, and how many of all are not among the seen ones.
+        self._held: Counter[int] = Counter()
+        self._unseen = 0
         #: Families that could not be read to the end: nothing can be compared with them.
         self._unread: set[str] = set()
 
-    def run(self) -> None:
+    def run(self) -> list[Problem]:
         rows = self._rows
         with self._reading("meta"):
             self._check_meta()
-        held = self._check_pending()
-        self._check_slots(held)
-        with self._reading("seen"):
-            deque(follow("seen", rows.seen()), 0)
-        with self._reading("suspects"):
-            deque(rows.suspects(), 0)
+        self._check_requests(PENDING)
+        self._check_slots()
+        for family, walk in (("seen", rows.seen), ("suspects", rows.suspects)):
+            with self._reading(family):
+                deque(follow(family, walk()), 0)
         with self._reading("started"):
             for claim, run in rows.started():
                 if int.from_bytes(run, "big") > self._counters.run and self._can_compare("meta"):
                     sentence = f"The start request {claim.hex()} is of a run that has not begun."
                     self._add("start requests of runs to come", sentence)
         for state in UNQUEUED:
-            self._check_unqueued(state)
+            self._check_requests(state)
         if self._can_compare("meta", "pending"):
-            self._check_counters(held.total())
+            self._check_counters()
+        return list(chain.from_iterable(self._problems.values()))
 
     def _add(self, kind: str, sentence: str, remedy: Remedy = Remedy.REPAIR) -> None:
-        problems = self.problems.setdefault(kind, [])
+        problems = self._problems[kind]
         if len(problems) >= _SHOWN:
             self._more[kind] += 1
             sentence = f"And {self._more[kind]:,} more: {kind}."
@@ -122,39 +120,46 @@ class _Audit:
         if lost := rows.describe_lost_commits():
             self._add("commits", f"The store {lost}")
 
-    def _check_pending(self) -> Counter[int]:
-        """How many requests each slot holds."""
-        rows, counters = self._rows, self._counters
+    def _check_requests(self, state: State) -> None:
         held: Counter[int] = Counter()
-        unseen = 0
         order = None
-        with self._reading("meta"):
-            order = order_of(rows)
-        with self._reading("pending"):
-            for key, value in follow("pending", rows.pending()):
+        if state is PENDING:
+            with self._reading("meta"):
+                order = order_of(self._rows)
+        with self._reading(state.family):
+            for key, row in follow(state.family, self._rows.requests(state)):
                 held[int.from_bytes(key[:8], "big")] += 1
-                name = f"The pending request {key.hex()}"
+                name = f"The {state.noun} {key.hex()}"
                 try:
-                    entry = PENDING.decode(value)
+                    entry = state.decode(row)
                     sequence = order.decode(key[8:])[2] if order is not None else 0
                 except (IndexError, ValueError):
-                    self._add("pending requests that are cut short", f"{name} is cut short.")
+                    self._add(f"{state.noun}s that are cut short", f"{name} is cut short.")
                     continue
-                if sequence >= counters.next_sequence and self._can_compare("meta"):
-                    sentence = f"{name} has a number that is not assigned yet."
-                    self._add("pending requests with such numbers", sentence)
-                if reason := self._inspect(entry.payload or b""):
-                    kind = "pending requests that cannot be restored"
-                    self._add(kind, f"{name}: {reason}.", Remedy.RESTORE_CODE)
-                with self._reading("seen"):
-                    if entry.unique and not rows.has_seen(entry.fingerprint):
-                        unseen += 1
-                        if unseen > counters.forgotten:
-                            sentence = f"{name} is not among the seen ones."
-                            self._add("pending requests that are not seen", sentence)
-        return held
+                if state is PENDING:
+                    self._check_pending(name, entry, sequence)
+        if state is PENDING:
+            self._held = held
+            return
+        found, expected = held.total(), self._counters.count(state)
+        if found != expected and self._can_compare("meta", state.family):
+            self._add("numbers", f"The number of {state.noun}s is {found}, not {expected}.")
 
-    def _check_slots(self, held: Counter[int]) -> None:
+    def _check_pending(self, name: str, entry: Entry, sequence: int) -> None:
+        if sequence >= self._counters.next_sequence and self._can_compare("meta"):
+            sentence = f"{name} has a number that is not assigned yet."
+            self._add("pending requests with such numbers", sentence)
+        if reason := self._inspect(entry.payload or b""):
+            kind = "pending requests that cannot be restored"
+            self._add(kind, f"{name}: {reason}.", Remedy.RESTORE_CODE)
+        with self._reading("seen"):
+            if entry.unique and not self._rows.has_seen(entry.fingerprint):
+                self._unseen += 1
+                if self._unseen > self._counters.forgotten:
+                    sentence = f"{name} is not among the seen ones."
+                    self._add("pending requests that are not seen", sentence)
+
+    def _check_slots(self) -> None:
         named: set[int] = set()
         names: set[str] = set()
         with self._reading("slots"):
@@ -163,32 +168,19 @@ class _Audit:
                     self._add("slots of one name", f"There are two slots {name!r}.")
                 names.add(name)
                 named.add(slot_id)
-                if held[slot_id] != count and self._can_compare("pending"):
+                held = self._held[slot_id]
+                if held != count and self._can_compare("pending"):
                     requests = f"{count} {inflect(count, 'request')}"
-                    sentence = f"Slot {name!r} should hold {requests} and holds {held[slot_id]}."
+                    sentence = f"Slot {name!r} should hold {requests} and holds {held}."
                     self._add("slots with wrong counts", sentence)
-        for slot_id, count in held.items() if self._can_compare("slots") else ():
+        for slot_id, count in self._held.items() if self._can_compare("slots") else ():
             if slot_id not in named:
                 requests = f"{count} pending {inflect(count, 'request is', 'requests are')}"
                 sentence = f"{requests} in slot {slot_id}, which has no name."
                 self._add("slots without a name", sentence)
 
-    def _check_unqueued(self, state: State) -> None:
-        found = 0
-        with self._reading(state.family):
-            for key, row in self._rows.requests(state):
-                found += 1
-                try:
-                    state.decode(row)
-                except (IndexError, ValueError):
-                    sentence = f"The {state.noun} {key.hex()} is cut short."
-                    self._add(f"{state.noun}s that are cut short", sentence)
-        expected = self._counters.count(state)
-        if found != expected and self._can_compare("meta", state.family):
-            self._add("numbers", f"The number of {state.noun}s is {found}, not {expected}.")
-
-    def _check_counters(self, pending: int) -> None:
-        counters = self._counters
+    def _check_counters(self) -> None:
+        counters, pending = self._counters, self._held.total()
         if counters.finished and pending:
             self._add("numbers", f"The job is marked as finished, with {pending} pending.")
         accounted = counters.accepted - counters.as_counts(pending).unaccounted

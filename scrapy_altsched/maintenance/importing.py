@@ -1,9 +1,8 @@
 """Importing requests that another scheduler has stored.
 
-A new store gets them before it has its name (see
-:class:`~scrapy_altsched.frontier.store.journal.Journal`): it is there with all of them, or not
-there.  A store that is there already gets them in addition to what it has (see :mod:`.rewriter`).
-The batch that makes it true notes what was imported: nothing is imported twice.
+A new store gets them before it has its name: it is there with all of them, or not there.  A store
+that is there already gets them in addition to what it has (see :mod:`.rewriter`).  The batch that
+makes it true notes what was imported: nothing is imported twice.
 
 A frontier that is open gets them as a crawl would add them, which may be done again.
 """
@@ -13,7 +12,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import islice
+from typing import Protocol, TypeVar
 
 from ..errors import JobdirError
 from ..frontier.contract import Frontier, Verdict
@@ -26,27 +26,29 @@ from ..frontier.store.states import DEAD, encode_value
 from ..frontier.store.store import Store
 from .rewriter import Rewriter
 
-#: Name of the note.
 _NOTE = "imported"
 #: What is added to an open frontier before it is waited for.
 _PORTION = 2_000
+_Item = TypeVar("_Item")
 
 
 @dataclass(slots=True)
 class Imported:
-    """How much was imported."""
+    """How much was imported: requests, and fingerprints.
+
+    :ivar duplicates: requests that were there more often than once, and are so no more.
+    :ivar done: fingerprints of no request that is pending or dead.
+    :ivar dropped: those of this package's filter under another scheduler that are not believed, and
+        not among the seen any more.
+    :ivar unmatched: pending requests whose fingerprint is not among those of the source, though it
+        gave any; known only of a new store.
+    """
 
     pending: int = 0
     dead: int = 0
-    #: Requests that were there more often than once, and are so no more.
     duplicates: int = 0
-    #: Fingerprints of no request that is pending or dead.
     done: int = 0
-    #: Fingerprints of this package's filter under another scheduler that are not believed, and not
-    #: among the seen any more.
     dropped: int = 0
-    #: Pending requests whose fingerprint is not among those of the source, though it gave any;
-    #: known only of a new store.
     unmatched: int = 0
 
 
@@ -109,68 +111,63 @@ def import_job(
     if runs.has_marks and not source.is_trusted:
         running.drop(runs.marks())
     for entry, why in source.requests():
-        running.add(entry, why)
+        running.take(entry, why)
     running.see(source.fingerprints())
     # Reading may have changed what a part looks like: a database ends what was begun.
     looks = source.parts()
     taken.update((name, looks[name]) for name in parts)
-    notes = {_NOTE: json.dumps(taken).encode(), **(source.notes if is_new else runs.settle())}
+    notes = running.final.notes
+    notes.update({_NOTE: json.dumps(taken).encode(), **(source.notes if is_new else runs.settle())})
     if components.dupefilter is not None and not source.is_trusted:
         notes[DAMAGE] = add_damage(
             store.note(DAMAGE),
             "Scrapy's own scheduler died, and DUPEFILTER_CLASS"
             f" {components.dupefilter} may have a record of requests that were lost.",
         )
-    running.finish(notes, is_finished=source.ended)
+    running.settle(is_finished=source.ended)
+    running.finish()
     source.imported = running.imported
 
 
-class _Import:
-    """The rows of one import."""
-
+class _Import(Rewriter):
     def __init__(self, store: Store, order: Order, *, is_new: bool) -> None:
+        super().__init__(store)
         self.imported = Imported()
-        self._store = store
         self._order = order
         self._is_new = is_new
-        self._rewriter = Rewriter(store)
-        self._counters = self._rewriter.final.counters
-        self._unique = 0
-        self._known = 0
-        #: Of the rows that are not in the store yet.
+        self._unique = self._known = 0
+        # Of the rows that are not in the store yet.
         self._seen: set[bytes] = set()
         self._claims: set[bytes] = set()
         #: Fingerprint of a start request -> how many of it there are, if it is more than one.
         self._repeated: dict[bytes, int] = {}
 
-    def add(self, entry: Entry, why: DeadLetter | None) -> None:
+    def take(self, entry: Entry, why: DeadLetter | None) -> None:
         if entry.unique and self._mark(entry.fingerprint) and self._is_new:
             self.imported.duplicates += 1
             return
-        order, counters, rewriter = self._order, self._counters, self._rewriter
+        order, counters = self._order, self.final.counters
         name, value = order.slot_of(entry.slot), encode_value(entry)
         order_key = order.encode(entry.priority, entry.start, counters.next_sequence)
         counters.next_sequence += 1
         self._unique += entry.unique
         if why is None:
-            rewriter.add(name, order_key, value)
+            self.add(name, order_key, value)
             self.imported.pending += 1
             if entry.from_start and self._is_new:
                 self._claim(entry.fingerprint)
         else:
-            row = rewriter.key(name, order_key), DEAD.join(why, value)
-            rewriter.rows.stored[DEAD].append(row)
+            self.rows.stored[DEAD].append((self.key(name, order_key), DEAD.join(why, value)))
             self.imported.dead += 1
-        self._flush_if_full()
+        self.flush_if_full()
 
     def drop(self, fingerprints: Iterator[bytes]) -> None:
-        """Unmark fingerprints that were seen."""
         for fingerprint in fingerprints:
             self.imported.dropped += 1
-            self._rewriter.rows.forgotten.append(fingerprint)
-            self._flush_if_full()
+            self.rows.forgotten.append(fingerprint)
+            self.flush_if_full()
         # What follows asks the store what was seen.
-        self._rewriter.flush()
+        self.flush()
 
     def see(self, fingerprints: Iterator[bytes]) -> None:
         for fingerprint in fingerprints:
@@ -178,14 +175,14 @@ class _Import:
                 self._known += 1
             else:
                 self.imported.done += 1
-                self._flush_if_full()
+                self.flush_if_full()
 
     def _mark(self, fingerprint: bytes) -> bool:
         """Note that *fingerprint* was seen; whether it was before."""
         known = fingerprint in self._seen or self._store.has_seen(fingerprint)
         if not known:
             self._seen.add(fingerprint)
-            self._rewriter.rows.seen.append(fingerprint)
+            self.rows.seen.append(fingerprint)
         return known
 
     def _claim(self, fingerprint: bytes) -> None:
@@ -198,19 +195,18 @@ class _Import:
         if occurrence:
             self._repeated[fingerprint] = occurrence + 1
         self._claims.add(claim)
-        self._rewriter.rows.started.append((claim, 1))
+        self.rows.started.append((claim, 1))
 
-    def _flush_if_full(self) -> None:
-        if self._rewriter.flush_if_full():
-            self._seen.clear()
-            self._claims.clear()
+    def flush(self) -> None:
+        super().flush()
+        self._seen.clear()
+        self._claims.clear()
 
-    def finish(self, notes: Mapping[str, bytes], *, is_finished: bool) -> None:
-        """Make it all true."""
-        final, imported, counters = self._rewriter.final, self.imported, self._counters
-        final.notes.update(notes)
+    def settle(self, *, is_finished: bool) -> None:
+        """Make the final batch say what was imported."""
+        imported, counters = self.imported, self.final.counters
         if not counters.accepted:
-            final.notes["order"] = str(self._order).encode()
+            self.final.notes["order"] = str(self._order).encode()
         counters.accepted += imported.pending + imported.dead
         counters.dead += imported.dead
         if self._is_new:
@@ -222,7 +218,6 @@ class _Import:
                 imported.unmatched = max(0, self._unique - self._known)
         elif imported.pending:
             counters.finished = False
-        self._rewriter.finish()
 
 
 def add_all(frontier: Frontier, source: Source, count_refused: Callable[[], int]) -> Imported:
@@ -235,26 +230,22 @@ def add_all(frontier: Frontier, source: Source, count_refused: Callable[[], int]
     """
     imported = Imported()
 
-    def wait() -> None:
-        while not frontier.commit(wait=True):
-            pass
+    def in_portions(items: Iterator[_Item]) -> Iterator[_Item]:
+        while portion := list(islice(items, _PORTION)):
+            yield from portion
+            while not frontier.commit(wait=True):
+                pass
 
-    for number, (entry, why) in enumerate(source.requests(), 1):
+    for entry, why in in_portions(source.requests()):
         if why is not None:
             imported.dead += 1
         elif frontier.add(entry) in (Verdict.ADDED, Verdict.UNDECIDED):
             imported.pending += 1
         else:
             imported.duplicates += 1
-        if not number % _PORTION:
-            wait()
-    for number, fingerprint in enumerate(source.fingerprints(), 1):
+    for fingerprint in in_portions(source.fingerprints()):
         imported.done += not frontier.mark_seen(fingerprint)
-        if not number % _PORTION:
-            wait()
-    wait()
-    # It must not have changed while it was read.
-    source.parts()
+    source.parts()  # it must not have changed while it was read
     refused = count_refused()
     imported.pending -= refused
     imported.duplicates += refused

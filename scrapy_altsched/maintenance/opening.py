@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from ..errors import CodecError, StoreError
@@ -30,7 +30,7 @@ def open_frontier(
     *,
     locate: Locate | None = None,
     source: Source | None = None,
-    check: Callable[[], None] | None = None,
+    check: Callable[[], None] = lambda: None,
     on_event: OnEvent = ignore_events,
 ) -> Frontier:
     """Open the frontier of the job of spider *owner*; without a *path*, one that lives in memory.
@@ -60,8 +60,7 @@ def open_frontier(
             "Set ALTSCHED_SHARED = True to go on with it, or another JOBDIR for a crawl of one"
             " machine.",
         )
-        if check is not None:
-            check()
+        check()
         fill(journal, is_new=False)
         _reorder(journal, options.order, locate)
         return LocalFrontier(options, journal, on_event)
@@ -78,23 +77,20 @@ def _reorder(journal: Journal, new: Order, locate: Locate | None) -> None:
     old = order_of(journal) or new
     if old == new:
         return
-    if old.policy == new.policy and (old.start is None) == (new.start is None):
-        locate = None
-    total = 0
-    for key, slot, value in rewriter.pending():
-        priority, start, sequence = old.decode(key[8:])
-        place = slot, start
-        if locate is not None:
-            try:
-                place = locate(decode_value(value).payload or b"")
-            except CodecError:
-                logger.debug("A stored request that cannot be decoded keeps its place")
-        name, start = place
-        rewriter.add(new.slot_of(name), new.encode(priority, start, sequence), value)
-        rewriter.flush_if_full()
-        total += 1
-    rewriter.flush()
-    rewriter.replace_queue()
+    is_placed_alike = old.policy == new.policy and (old.start is None) == (new.start is None)
+
+    def reordered() -> Iterator[tuple[str, bytes, bytes]]:
+        for key, slot, value in rewriter.pending():
+            priority, start, sequence = old.decode(key[8:])
+            if locate is not None and not is_placed_alike:
+                try:
+                    slot, start = locate(decode_value(value).payload or b"")
+                except CodecError:
+                    logger.debug("A stored request that cannot be decoded keeps its place")
+            yield new.slot_of(slot), new.encode(priority, start, sequence), value
+
+    total = journal.counts().pending
+    rewriter.replace_queue(reordered())
     rewriter.final.notes["order"] = str(new).encode()
     rewriter.finish()
     logger.info("The order of %d stored requests was changed from %s to %s", total, old, new)

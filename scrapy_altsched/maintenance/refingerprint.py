@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import count
 
 from ..errors import CodecError
 from ..frontier.entry import Entry
@@ -18,57 +19,55 @@ from ..frontier.store.journal import Journal
 from ..frontier.store.records import Suspicion, encode_claim
 from ..frontier.store.states import UNQUEUED, State, decode_value, encode_value
 from ..frontier.suspects import judge
+from .progress import follow
 from .rewriter import Rewriter
 
-#: Payload -> fingerprint, of at most 255 bytes; raises CodecError if it cannot be decoded.
+#: Payload -> fingerprint, of at most 255 bytes, or CodecError.
 Make = Callable[[bytes], bytes]
 
 
 @dataclass(slots=True)
 class Refingerprinted:
-    """What became of the requests of a job."""
+    """What became of the requests of a job.
+
+    :ivar unqueued: how many were in each other state than pending, as dead letters are.
+    :ivar changed: of all these, how many have another fingerprint now; *unreadable*: how many
+        cannot be decoded.
+    :ivar merged: pending ones that were taken out: the same page as another pending one; *crawled*:
+        as one that is done.
+    :ivar done: requests that were done before.
+    """
 
     pending: int = 0
-    #: How many were in each other state, as dead letters are.
     unqueued: dict[State, int] = field(default_factory=lambda: dict.fromkeys(UNQUEUED, 0))
-    #: Of all these, how many have another fingerprint now, and how many cannot be decoded.
     changed: int = 0
     unreadable: int = 0
-    #: Pending ones that were taken out: the same page as another pending one; as one that is done.
     merged: int = 0
     crawled: int = 0
-    #: Requests that were done before.
     done: int = 0
 
 
-def refingerprint(
-    journal: Journal,
-    make: Make,
-    notes: dict[str, bytes],
-    progress: Callable[[], object] = lambda: None,
-) -> Refingerprinted:
+def refingerprint(journal: Journal, make: Make, notes: dict[str, bytes]) -> Refingerprinted:
     """Give all stored requests the fingerprints that *make* makes of them.
 
     Of pending requests that become the same page, the one that is next in order stays; the others
     count as done.  It needs some 700 bytes of memory for each pending request.
 
     :param notes: what is to be true, too, when all is done; as for a commit.
-    :param progress: called twice for each pending request.
     :raises StoreError: a read or write failed; the job is as it was.
     """
-    work = _Refingerprinting(journal, make, progress)
-    work.run(notes)
+    work = _Refingerprinting(journal, make)
+    work.final.notes.update(notes)
+    work.run()
     return work.outcome
 
 
-class _Refingerprinting:
-    def __init__(self, journal: Journal, make: Make, progress: Callable[[], object]) -> None:
+class _Refingerprinting(Rewriter):
+    def __init__(self, journal: Journal, make: Make) -> None:
+        super().__init__(journal)
         self._journal = journal
         self._make = make
-        self._progress = progress
-        self._rewriter = Rewriter(journal)
-        self._final = self._rewriter.final
-        self.outcome = Refingerprinted(done=self._final.counters.done)
+        self.outcome = Refingerprinted(done=self.final.counters.done)
         #: New fingerprints of all pending requests, in the order of their keys.
         self._made: list[bytes] = []
         #: New fingerprint of unique requests -> key of the one that is next in order.
@@ -80,35 +79,33 @@ class _Refingerprinting:
         #: The same of requests that are not unique: these do not own their place among the seen.
         self._others_moved: dict[bytes, bytes] = {}
 
-    def run(self, notes: dict[str, bytes]) -> None:
-        journal, final = self._journal, self._final
+    def run(self) -> None:
+        journal, final = self._journal, self.final
         suspects = judge(dict(journal.suspects()), journal.leases.read(final.counters.run))
-        final.notes.update(notes)
         self._read_pending()
         for state in UNQUEUED:
             self._read_unqueued(state)
         if self.outcome.changed:
-            self._write_pending()
+            self.replace_queue(self._renewed())
             # What is deleted and put is there in the end; what is kept is there.
             final.forgotten += self._moved
             final.seen += [new for new in self._first if new not in self._kept]
             self._move_suspects(suspects)
             self._move_claims()
-        self._rewriter.finish()
+        self.finish()
         if self.outcome.changed:
             # A log that stays has old fingerprints in it: suspects that are never met again.
             with suppress(OSError):
                 journal.leases.restart(final.counters.run)
         journal.sync()
 
-    def _pending(self) -> Iterator[tuple[bytes, str, Entry]]:
+    def _entries(self, title: str) -> Iterator[tuple[bytes, str, Entry]]:
         """Key, slot's name and entry of each pending request."""
-        for key, name, value in self._rewriter.pending():
-            self._progress()
+        total = self._journal.counts().pending
+        for key, name, value in follow(title, self.pending(), total):
             yield key, name, decode_value(value)
 
     def _renew(self, entry: Entry) -> bytes:
-        """The new fingerprint of a request."""
         old = entry.fingerprint
         try:
             new = self._make(entry.payload or b"")
@@ -123,7 +120,7 @@ class _Refingerprinting:
         return new
 
     def _read_pending(self) -> None:
-        for key, _, entry in self._pending():
+        for key, _, entry in self._entries("Making fingerprints"):
             self.outcome.pending += 1
             new = self._renew(entry)
             self._made.append(new)
@@ -140,21 +137,19 @@ class _Refingerprinting:
             new = self._renew(entry)
             if new != entry.fingerprint:
                 entry.fingerprint = new
-                self._final.stored[state].append((key, state.join(detail, encode_value(entry))))
+                self.final.stored[state].append((key, state.join(detail, encode_value(entry))))
             if entry.unique:
-                self._final.seen.append(new)
+                self.final.seen.append(new)
 
-    def _write_pending(self) -> None:
-        rewriter = self._rewriter
-        for (key, name, entry), new in zip(self._pending(), self._made, strict=True):
+    def _renewed(self) -> Iterator[tuple[str, bytes, bytes]]:
+        """Slot's name, order key and stored form of each request that is still to be crawled."""
+        requests = zip(self._entries("Writing requests"), self._made, strict=True)
+        for (key, name, entry), new in requests:
             if entry.unique and not self._stays(key, entry.fingerprint, new):
-                self._final.counters.done += 1
-                continue
-            entry.fingerprint = new
-            rewriter.add(name, key[8:], encode_value(entry))
-            rewriter.flush_if_full()
-        rewriter.flush()
-        rewriter.replace_queue()
+                self.final.counters.done += 1
+            else:
+                entry.fingerprint = new
+                yield name, key[8:], encode_value(entry)
 
     def _stays(self, key: bytes, old: bytes, new: bytes) -> bool:
         """Whether a unique request is still to be crawled; counted if not."""
@@ -172,8 +167,8 @@ class _Refingerprinting:
         for old, suspicion in suspects.items():
             new = self._moved.get(old) or self._others_moved.get(old, old)
             found[new] = max(suspicion, found.get(new, suspicion))
-        self._final.suspects += [(old, None) for old in suspects if old not in found]
-        self._final.suspects += found.items()
+        self.final.suspects += [(old, None) for old in suspects if old not in found]
+        self.final.suspects += found.items()
 
     def _move_claims(self) -> None:
         """Have the next run know start requests that are pending as accepted."""
@@ -184,13 +179,11 @@ class _Refingerprinting:
                 if new not in taken:
                     # Those that leave make room; that they are deleted comes first in a batch.
                     taken[new] = 0 if new in moved else len(list(self._claims(new)))
-                self._final.unclaimed.append(encode_claim(old, occurrence))
-                self._final.started.append((encode_claim(new, taken[new]), run))
+                self.final.unclaimed.append(encode_claim(old, occurrence))
+                self.final.started.append((encode_claim(new, taken[new]), run))
                 taken[new] += 1
 
     def _claims(self, fingerprint: bytes) -> Iterator[int]:
         """The run that claimed each occurrence of a start request."""
-        occurrence = 0
-        while (run := self._journal.claimed(fingerprint, occurrence)) is not None:
-            yield run
-            occurrence += 1
+        occurrences = count()
+        return iter(lambda: self._journal.claimed(fingerprint, next(occurrences)), None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 from ..frontier.dead_letter import DeadLetter
 from ..frontier.queue.order import DEFAULT_ORDER
@@ -13,28 +12,24 @@ from ..frontier.store.states import DEAD, decode_value
 from .rewriter import Locate, Rewriter, order_of
 
 
-class HasDead(Protocol):
-    """Rows, a frontier, or a crawl on a server; the key and the value are those that are stored."""
-
-    def dead(self) -> Iterator[tuple[bytes, DeadLetter, bytes]]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class DeadRequest:
-    """A dead letter."""
+    """A dead letter.
 
-    #: That it was pending under.
+    :ivar key: that it was pending under; *value*: its stored form.
+    :ivar payload: empty for one that lived in memory only.
+    """
+
     key: bytes
     fingerprint: bytes
-    #: Empty for one that lived in memory only.
     payload: bytes
     why: DeadLetter
     value: bytes
 
 
-def dead_requests(rows: HasDead) -> Iterator[DeadRequest]:
-    """All dead letters of a job."""
-    for key, why, value in rows.dead():
+def dead_requests(stored: Iterable[tuple[bytes, DeadLetter, bytes]]) -> Iterator[DeadRequest]:
+    """All dead letters of *stored*: ``dead()`` of rows, a frontier, or a crawl on a server."""
+    for key, why, value in stored:
         entry = decode_value(value)
         yield DeadRequest(key, entry.fingerprint, entry.payload or b"", why, value)
 

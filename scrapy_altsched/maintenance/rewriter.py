@@ -7,7 +7,7 @@ reader knows the rows; if that batch never comes, the next rewriter deletes them
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ..frontier.queue.order import Order
@@ -38,7 +38,7 @@ class Rewriter:
         # Counters of their own, of which those of chunks say nothing new.
         self.rows, self.final = Batch(store.counters()), Batch(store.counters())
         store.remove_orphans(self.final.counters.next_slot)
-        #: By the names of slots that requests are added to.
+        # By the names of slots that requests are added to.
         self._ids: dict[str, int] = {}
         self._before: dict[str, int] = {}
         self._added: Counter[str] = Counter()
@@ -66,12 +66,9 @@ class Rewriter:
         self.rows.stored[PENDING].append((self.key(name, order_key), value))
         self._added[name] += 1
 
-    def flush_if_full(self) -> bool:
-        """Write a chunk if there are enough rows for one; whether that was done."""
-        is_full = max(map(len, _lists(self.rows))) >= CHUNK
-        if is_full:
+    def flush_if_full(self) -> None:
+        if max(map(len, _lists(self.rows))) >= CHUNK:
             self.flush()
-        return is_full
 
     def flush(self) -> None:
         """Write all rows added until now; what is asked of the store then includes them."""
@@ -80,9 +77,12 @@ class Rewriter:
             self._store.write(self.rows, wait=True)
             self.rows = Batch(self.rows.counters)
 
-    def replace_queue(self) -> None:
-        """Make the final batch remove all slots that the store has now, with their requests."""
+    def replace_queue(self, requests: Iterable[tuple[str, bytes, bytes]]) -> None:
+        """Add *requests*, as for :meth:`add`; the final batch removes all slots there are now."""
         assert not self._extends, "requests were added to these slots"
+        for request in requests:
+            self.add(*request)
+            self.flush_if_full()
         for slot_id, _, _ in self._store.slots():
             prefix = slot_id.to_bytes(8, "big")
             self.final.removed_slots.append(prefix)

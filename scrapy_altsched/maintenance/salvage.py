@@ -22,7 +22,7 @@ from ..frontier.store.rocksdb import READ_ONLY, READ_WRITE, Access, Recovery, op
 from ..frontier.store.rows import Rows
 from ..frontier.store.states import FAMILIES, STATES
 from ..frontier.store.unverified import unverified
-from ..frontier.store.view import files_of, link_files
+from ..frontier.store.view import link_files
 
 if TYPE_CHECKING:
     from rocksdict import RdictIter
@@ -32,7 +32,6 @@ class Salvage:
     """A damaged store, of which as much is read as can be opened, in whatever way.
 
     :param directory: a temporary one, for links to the store's files.
-    :ivar store: its directory.
     :ivar is_whole: whether a request's payload is as it was written.
     :ivar losses: what could not be read, in sentences.
     :ivar incomplete: families of which rows may be missing.
@@ -61,14 +60,12 @@ class Salvage:
             yield next(rows)
 
     def meta(self) -> dict[bytes, bytes]:
-        """All rows of the family ``meta`` that can be read."""
         found = dict(self.rows("meta"))
         for reader in reversed(self._readers):
             found.update(reader.essentials())
         return found
 
     def close(self) -> None:
-        """Free everything."""
         for reader in self._readers:
             reader.database.close()
 
@@ -88,16 +85,16 @@ class Salvage:
 
     def _open_somehow(self) -> list[_Reader]:
         links = self._link("with another CURRENT")
-        manifests = [name for name in files_of(self.store) if name.startswith("MANIFEST-")]
+        manifests = list(links.glob("MANIFEST-*"))
         if len(manifests) == 1:  # all that CURRENT can name
             current = links / "CURRENT"
             current.unlink(missing_ok=True)
-            current.write_text(f"{manifests[0]}\n")
+            current.write_text(f"{manifests[0].name}\n")
             with suppress(StoreDamagedError):
                 return self._open_as_it_is(links)
         # Each of the two may lack what the other has: the first one's tables, the second one's log.
-        newest = self._open_without_tables()
-        return [reader for reader in (newest, self._open_rebuilt()) if reader is not None]
+        readers = self._open_without_tables(), self._open_rebuilt()
+        return [reader for reader in readers if reader is not None]
 
     def _open_without_tables(self) -> _Reader | None:
         """As a secondary instance, which does without tables that are missing."""
@@ -155,8 +152,7 @@ class _Reader(Rows):
         found = {}
         for name in (b"identity", b"commit", b"counters", b"note:order", f"note:{DAMAGE}".encode()):
             with suppress(StoreDamagedError):
-                value = self.database.get("meta", name)
-                if value is not None:
+                if (value := self.database.get("meta", name)) is not None:
                     found[name] = value
         return found
 
@@ -176,8 +172,13 @@ class _Reader(Rows):
                 reason = _status(cursor)
                 if reason is None:
                     return
+                self._salvage.losses.append(f"A part of {family!r} is damaged: {reason}.")
+                self._salvage.incomplete.add(family)
                 beyond = self._past_damage(family, cursor, last)
-                yield from self._unverified(family, last, beyond[0][0] if beyond else None, reason)
+                # Of a damaged block, rows may be whole: one flipped bit need not cost them all.
+                for row in unverified(self._place, family, last, beyond[0][0] if beyond else None):
+                    if self._seems_whole(family, row[1]):
+                        yield row
                 if not beyond:
                     return
                 yield from beyond
@@ -209,22 +210,13 @@ class _Reader(Rows):
             back.prev()
         return sorted(found)
 
-    def _unverified(
-        self, family: str, low: bytes, high: bytes | None, reason: str
-    ) -> Iterator[tuple[bytes, bytes]]:
-        """Rows of a damaged block that seem to be whole: one flipped bit need not cost them all."""
-        self._salvage.losses.append(f"A part of {family!r} is damaged: {reason}.")
-        self._salvage.incomplete.add(family)
-        rows = unverified(self._place, family, low, high)
-        yield from (row for row in rows if self._seems_whole(family, row[1]))
-
     def _seems_whole(self, family: str, value: bytes) -> bool:
-        with suppress(IndexError, ValueError):
+        # StopIteration: a family of which no row says whether it is whole.
+        with suppress(IndexError, StopIteration, ValueError):
             if family == "seen":
                 return not decode_seen(value)
-            for state in STATES:
-                if state.family == family:
-                    return self._salvage.is_whole(state.decode(value).payload or b"")
+            state = next(state for state in STATES if state.family == family)
+            return self._salvage.is_whole(state.decode(value).payload or b"")
         return False
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..errors import CodecError
 from ..frontier import Entry
 from ..frontier.dead_letter import Cause, DeadLetter
-from ..maintenance.progress import progress
+from ..maintenance.progress import follow
 from ..requests.codec import adopt_record, decode_request, decode_without_callbacks
 from ..requests.fingerprint import shorten
 
@@ -45,15 +45,13 @@ class Restorer:
         self, records: Iterable[bytes], title: str, total: int
     ) -> Iterator[tuple[Entry, DeadLetter | None]]:
         """Requests, and why each is dead if it is; *title* and *total* are for the progress."""
-        with progress(title, total) as step:
-            for record in records:
-                try:
-                    payload = adopt_record(record)
-                except CodecError:
-                    self.unreadable.append(len(record))
-                else:
-                    yield self._restore(payload)
-                step()
+        for record in follow(title, records, total):
+            try:
+                payload = adopt_record(record)
+            except CodecError:
+                self.unreadable.append(len(record))
+            else:
+                yield self._restore(payload)
 
     def _restore(self, payload: bytes) -> tuple[Entry, DeadLetter | None]:
         why: DeadLetter | None = None
@@ -96,7 +94,4 @@ class Restorer:
 
 def shortened(fingerprints: Iterable[bytes], title: str, total: int) -> Iterator[bytes]:
     """*fingerprints* as a frontier takes them; *title* and *total* are for the progress."""
-    with progress(title, total) as step:
-        for fingerprint in fingerprints:
-            yield shorten(fingerprint)
-            step()
+    return map(shorten, follow(title, fingerprints, total))

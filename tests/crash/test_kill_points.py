@@ -131,7 +131,7 @@ def go_on_in_either_order(path: Path) -> LocalFrontier:
 
 def requeue_again(path: Path) -> LocalFrontier:
     journal = Journal(path, OWNER)
-    dead = list(dead_requests(journal))
+    dead = list(dead_requests(journal.dead()))
     assert len(dead) in (0, 5), "all of them or none"
     requeue(journal, dead, lambda _: ("elsewhere", False))
     journal.close()

@@ -131,7 +131,7 @@ def bury(frontier: LocalFrontier, *wanted: str) -> None:
 def requeue_in(path: Path, *wanted: str) -> int:
     journal = Journal(path, OWNER)
     try:
-        dead = dead_requests(journal)
+        dead = dead_requests(journal.dead())
         chosen = [item for item in dead if not wanted or item.fingerprint.decode() in wanted]
         return requeue(journal, chosen, locate)
     finally:

@@ -52,12 +52,13 @@ OLD = {"a": [(0, b"old"), (1, b"old")], "b": [(2, b"old")]}
 def test_a_rewriter_that_was_cut_short_leaves_nothing(store: Store, replaces: bool) -> None:
     before = store.counters()
     rewriter = Rewriter(store)
-    for number in range(CHUNK + 1):
-        rewriter.add("c", bytes((number,)), b"new")
-        rewriter.flush_if_full()
-    rewriter.flush()
+    requests = [("c", bytes((number,)), b"new") for number in range(CHUNK + 1)]
     if replaces:
-        rewriter.replace_queue()
+        rewriter.replace_queue(requests)
+    else:
+        for request in requests:
+            rewriter.add(*request)
+    rewriter.flush()
     # No reader knows them, but they are there.
     assert sum(1 for _ in store.pending()) == 3 + CHUNK + 1
     assert store.counters() == before
@@ -68,10 +69,7 @@ def test_a_rewriter_that_was_cut_short_leaves_nothing(store: Store, replaces: bo
 def test_a_queue_is_replaced_under_ids_that_were_never_used(store: Store) -> None:
     number, known = store.commit_number, store.counters().next_slot
     rewriter = Rewriter(store)
-    for order in range(2 * CHUNK + 1):
-        rewriter.add("b", bytes((order,)), b"new")
-        rewriter.flush_if_full()
-    rewriter.replace_queue()
+    rewriter.replace_queue(("b", bytes((order,)), b"new") for order in range(2 * CHUNK + 1))
     rewriter.final.counters.accepted = 7
     rewriter.finish()
     assert queue_of(store) == {"b": [(order, b"new") for order in range(2 * CHUNK + 1)]}
