@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import sys
 from abc import abstractmethod
-from collections.abc import Callable, MutableMapping, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scrapy import Spider
+from scrapy import Request, Spider
+from scrapy.dupefilters import BaseDupeFilter
 
-from ..engine.engine import Engine
+from ..canonical import Rules
+from ..engine.engine import Engine, fingerprinter_of, keep_spider_state
 from ..engine.event_loop import call_later
-from ..frontier.clock import Call, Clock, SystemClock
-from ..requests.entries import Entries
+from ..feeds import find_files, warn_of_unsafe_feeds
+from ..frontier.clock import Call, SystemClock
+from ..plugins import warn_of_unsafe_plugins
+from ..requests.entries import Entries, codec_of
+from ..requests.fingerprint import shorten
 from ..requests.identity import PageIdentity
+from ..requests.made_by import are_sha1, describe
 from ..settings import Config
+from ..worker import PARAMETER, name_worker
 from .reports import Reports
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
-    from scrapy.dupefilters import BaseDupeFilter
 
+    from ..dupefilter import DupeFilter
     from ..scheduler import Scheduler
 
 
@@ -34,30 +41,79 @@ class CrawlClock(SystemClock):
         return planned
 
 
-@dataclass(frozen=True, slots=True)
 class Setup:
-    """What the parts of an open crawl are created from.
+    """What the parts of an open crawl are created from, as *scheduler* and settings say.
 
+    :param own_filter: the scheduler's dupefilter, if that can share a frontier.
     :ivar jobdir: the job directory, absolute; ``None``: all is in memory.
+    :ivar shared: how this worker takes part in a shared crawl; ``None``: it is none.
     :ivar fingerprint_note: what makes the fingerprints.
     :ivar feed_files: the local files that the feeds of a job will write to.
     :ivar tally: how often each stat is to be increased: ``stats.inc_value()`` takes 2.4
         microseconds, several times what it counts.
+    :raises ConfigError: a setting cannot be used.
     """
 
-    crawler: Crawler
-    spider: Spider
-    engine: Engine
-    config: Config
-    clock: Clock
-    jobdir: str | None
-    dupefilter: BaseDupeFilter
-    identity: PageIdentity
-    fingerprint_note: bytes
-    feed_files: Sequence[Path]
-    entries: Entries
-    reports: Reports
-    tally: MutableMapping[str, int]
+    def __init__(self, scheduler: Scheduler, own_filter: DupeFilter | None) -> None:
+        self.crawler, self.spider = crawler, spider = scheduler.crawler, scheduler.spider
+        settings, self.engine, self.clock = crawler.settings, Engine(crawler), CrawlClock()
+        # The spider may change the working directory.
+        self.jobdir = str(Path(scheduler.jobdir).absolute()) if scheduler.jobdir else None
+        if self.engine.interactive:
+            self.jobdir = None
+            keep_spider_state(crawler)
+        self.config = config = Config.from_settings(
+            settings,
+            disk=self.jobdir is not None,
+            SCHEDULER_DISK_QUEUE=scheduler.dqclass,
+            SCHEDULER_MEMORY_QUEUE=scheduler.mqclass,
+            SCHEDULER_PRIORITY_QUEUE=scheduler.pqclass,
+        )
+        if not hasattr(spider, PARAMETER):
+            setattr(spider, PARAMETER, name_worker(config.shared_worker, self.jobdir))
+        self.shared = config.shared_options(spider.name)
+        key = None if self.shared is None else self.shared.key
+        logs_reason = scheduler.logunser
+        self.reports = Reports(spider, scheduler.stats, self.jobdir, key, logs_reason=logs_reason)
+        self.dupefilter, self.own_filter = df, _ = scheduler.df, own_filter
+        rules = config.rules_of(spider)
+        self.identity, self.fingerprint_note = identify(crawler, own_filter, rules, df.request_seen)
+        is_stored = self.jobdir is not None or self.shared is not None
+        if is_stored:
+            warn_of_unsafe_feeds(settings, spider)
+            warn_of_unsafe_plugins(settings, spider)
+            if self.identity.is_refused is not None and type(df) is not BaseDupeFilter:
+                self.reports.log_foreign_filter(df)
+        self.tally: defaultdict[str, int] = defaultdict(int)
+        codec, by_slot = (
+            codec_of(config, spider) if is_stored else None,
+            config.order.policy == "slots",
+        )
+        self.entries = Entries(codec, self.engine, self.tally, by_slot=by_slot)
+        self.feed_files = find_files(settings, spider) if is_stored else ()
+
+
+def identify(
+    crawler: Crawler,
+    own_filter: DupeFilter | None,
+    rules: Rules,
+    is_refused: Callable[[Request], bool] | None = None,
+) -> tuple[PageIdentity, bytes]:
+    """What decides which page a request is, and the note about how fingerprints are made.
+
+    :param is_refused: without a filter of ours, another package's.
+    """
+    if own_filter is not None:
+        own_filter.use_rules(rules)
+        return own_filter.identity, own_filter.fingerprint_note
+    fingerprinter = fingerprinter_of(crawler)
+    note = describe(fingerprinter, Rules())
+    identity = PageIdentity(
+        lambda request: shorten(fingerprinter.fingerprint(request)),
+        is_refused=is_refused,
+        are_sha1=are_sha1(note),
+    )
+    return identity, note
 
 
 class FedSpider(Spider):

@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import AsyncIterator, Callable, Set
 from contextlib import suppress
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from types import FrameType, SimpleNamespace
@@ -80,8 +81,15 @@ class Engine:
         self._engine: Any = _find(crawler)
         #: Whether download slots are hosts, as in Scrapy's own downloader.
         self._by_host: bool | None = None
-        if isinstance(self._engine, ExecutionEngine):
-            _check(self._engine)
+        for path in _NEEDED if isinstance(self._engine, ExecutionEngine) else ():
+            try:
+                attrgetter(path)(self._engine)
+            except AttributeError:
+                raise UnsupportedScrapyError(
+                    f"Scrapy {scrapy.__version__} has no engine.{path}, which scrapy_altsched needs"
+                    " to know when a request is done. Install a Scrapy that this version of"
+                    " scrapy_altsched supports (see its README), or upgrade scrapy_altsched."
+                ) from None
         self._slot: Any = getattr(self._engine, "_slot", None)
         if not hasattr(self._slot, "nextcall"):  # no spider is open
             self._slot = SimpleNamespace(inprogress=frozenset(), close_if_idle=True, close=bool)
@@ -90,8 +98,7 @@ class Engine:
     @property
     def in_progress(self) -> Set[Request]:
         """Those whose output was not all scheduled yet, or whose items are in pipelines."""
-        requests: Set[Request] = self._slot.inprogress
-        return requests
+        return cast("Set[Request]", self._slot.inprogress)
 
     def find_parent(self) -> Request | None:
         """The request in progress whose callback, errback or download has led to this call.
@@ -126,7 +133,6 @@ class Engine:
     def watch_start(
         self, on_end: Callable[[], object], is_held: Callable[[], bool], turns: float
     ) -> StartWatch:
-        """Wrap ``Spider.start()``; the parameters are those of :class:`StartWatch`."""
         start = getattr(self._engine, "_start", None)
         watch = StartWatch(start if hasattr(start, "__anext__") else None, on_end, is_held, turns)
         if not watch.exhausted:
@@ -187,7 +193,6 @@ class Engine:
         return 0 if found is None else len(found.active)
 
     def wake(self) -> None:
-        """Make the engine ask for the next request soon."""
         self._slot.nextcall.schedule()
 
     def watch_results(self, note: Callable[[Request, Response | Failure], object]) -> None:
@@ -246,28 +251,18 @@ class Engine:
         One that is being opened sends nothing, and is closed as soon as the engine runs: only then
         are all extensions open, and only an engine that runs can be stopped.
         """
-
-        def begin() -> None:
-            if hasattr(self._engine, "close_spider_async"):  # new in Scrapy 2.14
-                deferred_from_coro(self._engine.close_spider_async(reason=reason))
-            else:
-                self._engine.close_spider(spider, reason=reason)
-
-        if not self._engine.running:
-            self._engine.pause()
-        self._call_when_running(begin)
-
-    def _call_when_running(self, call: Callable[[], object]) -> None:
-        def look_again() -> None:
-            self._call_when_running(call)
-
-        if self._engine.running:
-            call()
-        elif not self.is_started:
-            self._call_once(lambda: call_later(0, look_again), signals.engine_started)
-        elif self._engine.spider is not None:
-            # The signal is sent just before the engine runs, and its handlers may take their time.
-            call_later(_SOON, look_again)
+        engine, again = self._engine, partial(self.close_spider, spider, reason)
+        if not engine.running:
+            engine.pause()
+            if not self.is_started:
+                self._call_once(lambda: call_later(0, again), signals.engine_started)
+            elif engine.spider is not None:
+                # The signal is sent just before the engine runs; its handlers may take their time.
+                call_later(_SOON, again)
+        elif hasattr(engine, "close_spider_async"):  # new in Scrapy 2.14
+            deferred_from_coro(engine.close_spider_async(reason=reason))
+        else:
+            engine.close_spider(spider, reason=reason)
 
 
 def ignored_responses(crawler: Crawler) -> Callable[[Response], bool]:
@@ -344,15 +339,3 @@ def _find(crawler: Crawler) -> Any:
         return crawler.engine
     except (AttributeError, RuntimeError):  # not set yet, in Scrapy before and after 2.19
         return None
-
-
-def _check(engine: ExecutionEngine) -> None:
-    for path in _NEEDED:
-        try:
-            attrgetter(path)(engine)
-        except AttributeError:
-            raise UnsupportedScrapyError(
-                f"Scrapy {scrapy.__version__} has no engine.{path}, which scrapy_altsched needs to"
-                " know when a request is done. Install a Scrapy that this version of"
-                " scrapy_altsched supports (see its README), or upgrade scrapy_altsched."
-            ) from None
