@@ -69,8 +69,9 @@ class Reports:
     ) -> None:
         self._spider, self._stats = spider, stats
         self._set, self._increase = stats.set_value, stats.inc_value
-        self._jobdir, self._is_shared = jobdir, (is_shared := shared is not None)
-        self._logs_reason, self._reported_unserializable = logs_reason, False
+        self._jobdir, self._logs_reason = jobdir, logs_reason
+        self._is_shared = is_shared = shared is not None
+        self._reported_unserializable = False
         place = f"--shared {quote(shared)}" if shared is not None else quote(jobdir or "")
         job = f"he shared crawl {shared!r}" if is_shared else f"he job in {jobdir}"
         other = "another worker" if is_shared else "an earlier run of this job"
@@ -177,7 +178,6 @@ class Reports:
     ) -> None:
         """The crawl ended and everything is saved.
 
-        :param reason: why the spider was closed.
         :param orphans: how many requests end with the process that nothing brings again.
         :param damage: what a repair of the store could not keep.
         """

@@ -24,7 +24,6 @@ from .committer import Committer
 from .every_run import EveryRun
 from .given_up import GivenUp
 from .in_progress import InProgress
-from .opening import open_crawl
 from .outcome import DeadLetters, Outcome, close_failed, close_unfinished, exit_code, judge
 from .setup import Setup, is_fed
 from .traffic import START_TURNS, Traffic
@@ -49,7 +48,7 @@ class Session:
         self._checkpoint: SpiderStateCheckpoint | None = None
         #: What returns the notes (name -> value) that the next commit is to store.
         self._captures: list[Callable[[], Mapping[str, bytes]]] = []
-        self.frontier = frontier = open_crawl(setup, self.on_event)
+        self.frontier = frontier = setup.open_frontier(self.on_event)
         self._is_durable = frontier.job.durable
         try:
             self._begin(setup, frontier)
@@ -77,8 +76,8 @@ class Session:
         if start.ended:  # there is none, as in some projects' tests
             frontier.note_start_end()
         self._every_run = EveryRun(setup, start)
-        steps = self._settle, self._capture, self._note_commit
-        self._committer = Committer(setup, frontier, *steps)
+        calls = self._settle, self._capture, self._note_commit
+        self._committer = Committer(setup, frontier, *calls)
         parts = start, self._every_run, self._in_progress, self._committer, self._dead_letters
         self.traffic = Traffic(setup, frontier, *parts, self._update_stats)
 
@@ -94,8 +93,7 @@ class Session:
             if job.run > 1:
                 warn_of_other_fingerprints(read(NOTE), note, jobdir, spider, crawler.settings)
         self._reports.log_opening(job, self._at_open)
-        path, resumed = None if jobdir is None else Path(jobdir), job.resumed
-        sync = self._config.sync
+        path, resumed, sync = Path(jobdir) if jobdir else None, job.resumed, self._config.sync
         self.feeds = JobFeeds(crawler, spider, read, jobdir=path, resumed=resumed, sync=sync)
         self.feeds.open(setup.feed_files)
         if self._checkpoint is not None:

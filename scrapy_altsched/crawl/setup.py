@@ -1,4 +1,4 @@
-"""What the parts of an open crawl are created from, its clock, and whether its spider is fed."""
+"""What an open crawl is created from: its settings, its frontier, its clock, and its spider."""
 
 from __future__ import annotations
 
@@ -6,24 +6,32 @@ import sys
 from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Request, Spider
 from scrapy.dupefilters import BaseDupeFilter
+from scrapy.utils.python import global_object_name
 
 from ..canonical import Rules
 from ..engine.engine import Engine, fingerprinter_of, keep_spider_state
-from ..engine.event_loop import call_later
-from ..feeds import find_files, warn_of_unsafe_feeds
+from ..engine.event_loop import call_later, thread_caller
+from ..feeds import check_files, find_files, warn_of_unsafe_feeds
+from ..frontier import Components, Frontier, OnEvent, Options
 from ..frontier.clock import Call, SystemClock
+from ..frontier.options import SharedOptions
+from ..maintenance.opening import open_frontier
 from ..plugins import warn_of_unsafe_plugins
 from ..requests.entries import Entries, codec_of
 from ..requests.fingerprint import shorten
 from ..requests.identity import PageIdentity
-from ..requests.made_by import are_sha1, describe
+from ..requests.made_by import NOTE, are_sha1, describe
 from ..settings import Config
+from ..stock.job import StockJob
+from ..stock.report import report_import
 from ..worker import PARAMETER, name_worker
+from .messages import SERVER, UNREACHABLE
 from .reports import Reports
 
 if TYPE_CHECKING:
@@ -91,6 +99,74 @@ class Setup:
         )
         self.entries = Entries(codec, self.engine, self.tally, by_slot=by_slot)
         self.feed_files = find_files(settings, spider) if is_stored else ()
+
+    def open_frontier(self, on_event: OnEvent) -> Frontier:
+        """Open the frontier of the crawl, and resume its job if there is one.
+
+        :raises AltschedError: the job directory or the server cannot be used.
+        """
+        kind = type(self.dupefilter)
+        options = replace(self.config.frontier, clock=self.clock)
+        if self.own_filter is None and kind is not BaseDupeFilter:
+            options = replace(options, components=Components(dupefilter=global_object_name(kind)))
+        if self.shared is not None:
+            frontier = self._open_shared(options, self.shared, on_event)
+        elif self.jobdir is not None:
+            frontier = self._open_job(options, self.jobdir, on_event)
+        else:
+            frontier = open_frontier(None, self.spider.name, options, on_event=on_event)
+        if self.own_filter is not None:
+            self.own_filter.share(frontier, self.tally)
+        return frontier
+
+    def _open_shared(self, options: Options, shared: SharedOptions, on_event: OnEvent) -> Frontier:
+        from ..frontier.shared.opening import Worker, open_shared
+
+        worker = Worker(
+            spider=self.spider.name,
+            fingerprints=self.fingerprint_note,
+            are_sha1=self.identity.are_sha1,
+            jobdir=self.jobdir,
+            check=self._check_feeds,
+            wake=thread_caller(),
+            fail=lambda error: self.reports.log(UNREACHABLE, error=error),
+            warn=lambda warning: self.reports.log(SERVER, warning=warning),
+        )
+        if is_fed(self.spider):
+            # What it takes from its queue must find the crawl open.
+            shared = replace(shared, idle="wait")
+        return open_shared(options, shared, worker, on_event)
+
+    def _open_job(self, options: Options, jobdir: str, on_event: OnEvent) -> Frontier:
+        """Open the job in *jobdir*; what Scrapy's own scheduler has left there is imported."""
+        stock = StockJob(
+            jobdir,
+            self.spider,
+            fingerprint=self.identity.of,
+            slot_key=self.engine.slot_key,
+            notes={NOTE: self.fingerprint_note},
+            takes_seen=self.identity.is_refused is None,
+            trusts_seen=self.config.trust_stock_seen,
+        )
+        frontier = open_frontier(
+            jobdir,
+            self.spider.name,
+            options,
+            locate=self.entries.locate,
+            source=stock,
+            check=self._check_feeds,
+            on_event=on_event,
+        )
+        try:
+            place = stock.move_away()
+        except BaseException:  # nothing else would release the job directory
+            frontier.close()
+            raise
+        report_import(stock, place, self.spider, self.crawler.stats)
+        return frontier
+
+    def _check_feeds(self) -> None:
+        check_files(self.feed_files, self.crawler.settings, self.spider)
 
 
 def identify(

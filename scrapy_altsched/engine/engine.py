@@ -1,8 +1,8 @@
 """The only module that uses Scrapy's private attributes.
 
-Those that a crawl cannot do without exist in every Scrapy from 2.13 to 2.19, and are checked when
-it opens.  A crawler without an open spider, as in some projects' tests, has none of them: a request
-handed out then counts as done when the next one is asked for.
+Those that a crawl cannot do without exist in Scrapy 2.13 to 2.19, and are checked when it opens.  A
+crawler without an open spider, as in some projects' tests, has none of them: a request handed out
+then counts as done when the next one is asked for.
 """
 
 from __future__ import annotations
@@ -71,10 +71,7 @@ _place_of = reader_of("meta", "url")
 
 
 class Engine:
-    """A crawler's engine, as a scheduler needs it.
-
-    :raises UnsupportedScrapyError: Scrapy's own engine lacks something that is needed.
-    """
+    """A crawler's engine; UnsupportedScrapyError: it is Scrapy's own, and lacks what is needed."""
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
@@ -101,11 +98,9 @@ class Engine:
         return cast("Set[Request]", self._slot.inprogress)
 
     def find_parent(self) -> Request | None:
-        """The request in progress whose callback, errback or download has led to this call.
+        """The request in progress whose callback, errback or download has led to this call, if any.
 
         Scrapy does not pass it on, but its frames have it: to look takes some ten microseconds.
-
-        :return: ``None``: it was called from elsewhere, as by an extension.
         """
         in_progress = self.in_progress
         frame: FrameType | None = sys._getframe(1)
@@ -196,10 +191,7 @@ class Engine:
         self._slot.nextcall.schedule()
 
     def watch_results(self, note: Callable[[Request, Response | Failure], object]) -> None:
-        """Call *note* with each request that the downloader is done with, before the spider's part.
-
-        Not with those that a middleware has replaced, as for a retry.
-        """
+        """Call *note* with what each download came to, but for those replaced, as for a retry."""
         scraper = getattr(self._engine, "scraper", None)
         if scraper is None:  # no engine of Scrapy's
             return
@@ -212,10 +204,7 @@ class Engine:
         scraper.enqueue_scrape = note_and_enqueue
 
     def call_when_closing(self, call: Callable[[], object]) -> None:
-        """Call *call* when the engine begins to close its spider.
-
-        Scrapy sends no signal then, and closes the scheduler only when nothing is in progress.
-        """
+        """Call *call* when the engine begins to close its spider: Scrapy sends no signal then."""
         close = self._slot.close
 
         def call_and_close() -> Any:
@@ -286,10 +275,7 @@ def _spider_for(method: Callable[..., Any], spider: Any) -> list[Any]:
 
 
 def keep_spider_state(crawler: Crawler) -> None:
-    """Keep Scrapy's SpiderState from writing its file if no job in JOBDIR is this crawl's.
-
-    The file would look newer than what was committed, or be truncated.
-    """
+    """Keep Scrapy's SpiderState from writing its file, which would look newer than any commit."""
     for extension in _spider_states(crawler):
         crawler.signals.disconnect(extension.spider_closed, signals.spider_closed)
 

@@ -17,8 +17,8 @@ class StartWatch:
 
     :param on_end: called when nothing more will come.
     :param is_held: whether the next one has to wait, for want of memory.
-    :param turns: after how many all else gets a turn, which Scrapy's engine does not give.
-    :ivar needs_turn: whether all else gets a turn before the next one.
+    :param turns: after how many all else gets a turn, which Scrapy's engine does not give; it gets
+        one before the next if *needs_turn* is set.
     :ivar is_waiting: whether ``start()`` was asked for the next one and has not yielded it.
     :ivar last: what it yielded last; the scheduler sets it to ``None`` when it gets that.
     :ivar exhausted: whether ``start()`` ran to its end, without an exception.
@@ -64,7 +64,6 @@ class StartWatch:
         return getattr(self._source, name)
 
     def end(self) -> None:
-        """Nothing more will come."""
         if not self.ended:
             self.ended = True
             self._on_end()
