@@ -17,7 +17,7 @@ class Background(Generic[Task, Answer]):
     """A thread that is handed tasks, does one after the other, and answers each.
 
     What *work* raises ends the thread, and is raised again where answers are taken: *work* has to
-    handle the errors that it expects itself.  The process ends without waiting for the thread.
+    handle the errors that it expects.  The process ends without waiting for the thread.
 
     :param what: what the thread does, as in "The thread that *what* has died".
     :param work: called on the thread with each task; returns the answer; ``None``: there is none.

@@ -50,10 +50,7 @@ def force_name(path: Path) -> None:
 
 
 def lock(descriptor: int) -> bool:
-    """Lock an open file, without waiting; ``False``: another process has locked it.
-
-    :raises OSError: it cannot be locked at all.
-    """
+    """Lock an open file, without waiting; ``False``: another process has locked it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -94,8 +94,8 @@ class Scheduler(BaseScheduler):
     def open(self, spider: Spider) -> Deferred[None] | None:
         """Open the frontier, resuming the job in JOBDIR if there is one.
 
-        :raises AltschedError: a setting or the job directory cannot be used; the reason has been
-            logged, and nothing in the job directory was changed.
+        :raises AltschedError: a setting or the job directory, in which nothing was changed, cannot
+            be used; the reason has been logged.
         """
         self.spider = spider
         try:

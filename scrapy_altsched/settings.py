@@ -168,8 +168,7 @@ class Config:
     def from_settings(cls, settings: BaseSettings, *, disk: bool | None, **given: Any) -> Config:
         """Read and check all settings.
 
-        :param disk: whether the queue is on disk, which decides which queue settings apply;
-            ``None``: none does, as another scheduler keeps it.
+        :param disk: whether the queue is on disk; ``None``: another scheduler keeps it.
         :param given: queue classes that override settings, by name of the setting.
         :raises ConfigError: a value is invalid, or a setting is unknown.
         """

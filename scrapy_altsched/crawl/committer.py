@@ -116,12 +116,7 @@ class Committer:
             self.commit()
 
     def commit(self) -> bool:
-        """Commit now what can be committed in one batch; whether nothing is left.
-
-        A failure is logged and counted, and the commit is retried later.
-
-        :raises ForkedError: called in a forked child process.
-        """
+        """Commit what fits into one batch, or have it retried later; whether nothing is left."""
         if self._committing:
             return False
         self._committing = True
@@ -253,10 +248,7 @@ class Committer:
             close_failed(self._engine, self._spider, error)
 
     def finish(self) -> None:
-        """Commit all that is left; nothing is retried any more.
-
-        :raises AltschedError: it could not be committed.
-        """
+        """Commit all that is left; AltschedError: it could not be, and is not retried any more."""
         self._end()
         if self._committing:
             raise CommitPostponedError("The crawl was closed from inside a commit.")
@@ -285,7 +277,6 @@ class Committer:
             pass
 
     def stop(self) -> None:
-        """Free everything; may be called at any time."""
         self._end()
         if self._syncer is not None:
             self._syncer.stop()
@@ -327,8 +318,7 @@ class Committer:
             self._met_damage |= is_damaged
 
     def _prepare_others(self) -> None:
-        """Make other components flush their data; ``send_catch_log`` swallows errors."""
-        # Errors are logged at a sane rate here, not at every try there.
+        """Make other components flush their data; an error is not logged at every try."""
         results = self._crawler.signals.send_catch_log(
             frontier_committing, spider=self._spider, dont_log=Exception
         )

@@ -27,10 +27,7 @@ _NOTE = "every_run"
 
 
 class EveryRun:
-    """The requests of this run that every run has to make, and whether others must wait.
-
-    :ivar matters: whether :meth:`next` has to be called before the frontier: not in most crawls.
-    """
+    """Such requests of this run; *matters*: whether to call :meth:`next` before the frontier."""
 
     def __init__(self, setup: Setup, start: StartWatch) -> None:
         self._engine, self._reports = setup.engine, setup.reports

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import gc
 
-_is_frozen = False
-_was_frozen = False
+#: Whether the current objects are frozen; ``None``: they have not been yet.
+_is_frozen: bool | None = None
 
 
 def freeze() -> None:
     """Freeze the current objects: once in a process, and unless other code has done so."""
-    global _is_frozen, _was_frozen
-    if not _was_frozen and not gc.get_freeze_count():
-        _is_frozen = _was_frozen = True
+    global _is_frozen
+    if _is_frozen is None and not gc.get_freeze_count():
+        _is_frozen = True
         gc.freeze()
 
 

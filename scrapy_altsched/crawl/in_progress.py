@@ -88,11 +88,7 @@ class InProgress:
         return not self._leases.keys().isdisjoint(self._engine.in_progress)
 
     def has_changed(self) -> bool:
-        """Whether the number of requests in progress shows that some of them are done.
-
-        To check each takes longer than all the rest of handing out a request; those that others
-        have replaced are found as soon as it matters.
-        """
+        """Whether their number shows that some are done: to check each is slow, and can wait."""
         return len(self._engine.in_progress) - len(self._leases) != self._others
 
     def reap(self) -> bool:

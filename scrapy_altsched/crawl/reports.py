@@ -176,11 +176,7 @@ class Reports:
         orphans: int,
         damage: str | None,
     ) -> None:
-        """The crawl ended and everything is saved.
-
-        :param orphans: how many requests end with the process that nothing brings again.
-        :param damage: what a repair of the store could not keep.
-        """
+        """The crawl has ended; *orphans*: requests that end with it and nothing brings again."""
         self.set_counts(counts)
         if self._jobdir is None and not self._is_shared:
             return
@@ -202,6 +198,7 @@ class Reports:
         self._log_damage(counts, damage)
 
     def _log_damage(self, counts: Counts, damage: str | None) -> None:
+        """Say what is missing; *damage*: what a repair of the store could not keep."""
         if self._is_shared:
             instead = f"Look at it with: {self._known['check']}."
         elif damage is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from scrapy.exceptions import DontCloseSpider
@@ -250,16 +249,13 @@ class Session:
         self, event: events.DeadLettered | events.Isolated | events.IsolationEnded
     ) -> None:
         entry = event.entry
-        name = f"with fingerprint {entry.fingerprint.hex()}"
-        if entry.payload is not None:
-            with suppress(CodecError):
-                name = self._entries.decode(entry.payload).url
+        url = None if entry.payload is None else self._entries.url_of(entry.payload)
         if isinstance(event, events.DeadLettered):
             self._in_progress.discard(entry)
             self._dead_letters.note(entry.fingerprint, entry.payload or b"", event.why)
         elif isinstance(event, events.Isolated):
             self.traffic.is_isolating = True
-        self._reports.log_event(event, name)
+        self._reports.log_event(event, url or f"with fingerprint {entry.fingerprint.hex()}")
 
     def _run_start_again(self) -> None:
         self._must_start_again = False

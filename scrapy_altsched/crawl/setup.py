@@ -83,7 +83,8 @@ class Setup:
         key = None if self.shared is None else self.shared.key
         logs_reason = scheduler.logunser
         self.reports = Reports(spider, scheduler.stats, self.jobdir, key, logs_reason=logs_reason)
-        self.dupefilter, self.own_filter = df, _ = scheduler.df, own_filter
+        self.dupefilter = df = scheduler.df
+        self.own_filter = own_filter
         rules = config.rules_of(spider)
         self.identity, self.fingerprint_note = identify(crawler, own_filter, rules, df.request_seen)
         is_stored = self.jobdir is not None or self.shared is not None
@@ -101,10 +102,7 @@ class Setup:
         self.feed_files = find_files(settings, spider) if is_stored else ()
 
     def open_frontier(self, on_event: OnEvent) -> Frontier:
-        """Open the frontier of the crawl, and resume its job if there is one.
-
-        :raises AltschedError: the job directory or the server cannot be used.
-        """
+        """Open the frontier, and resume its job if there is one; AltschedError: it cannot be."""
         kind = type(self.dupefilter)
         options = replace(self.config.frontier, clock=self.clock)
         if self.own_filter is None and kind is not BaseDupeFilter:
@@ -175,10 +173,7 @@ def identify(
     rules: Rules,
     is_refused: Callable[[Request], bool] | None = None,
 ) -> tuple[PageIdentity, bytes]:
-    """What decides which page a request is, and the note about how fingerprints are made.
-
-    :param is_refused: without a filter of ours, another package's.
-    """
+    """What decides which page a request is, with *is_refused* of another filter; and its note."""
     if own_filter is not None:
         own_filter.use_rules(rules)
         return own_filter.identity, own_filter.fingerprint_note
@@ -197,10 +192,7 @@ class FedSpider(Spider):
 
     @abstractmethod
     def open_queue(self, scheduler: Scheduler) -> None:
-        """Connect to the queue: called before *scheduler* opens, when all settings are known.
-
-        :raises AltschedError: it cannot be used.
-        """
+        """Connect to the queue, before *scheduler* opens; AltschedError: it cannot be used."""
 
 
 def is_fed(spider: Spider) -> bool:

@@ -46,7 +46,6 @@ class Syncer:
     def collect(self, timeout: float = 0.0) -> int | None:
         """The number of a commit that has reached the disk since the last call, if any.
 
-        :param timeout: seconds to wait for it.
         :raises StoreError: forcing it failed.
         :raises FrontierFailedError: the thread has died.
         """
@@ -67,10 +66,7 @@ class Syncer:
         return self._running is not None
 
     def discard(self, timeout: float) -> None:
-        """Wait for a sync that is running; whatever it did, it counts for nothing.
-
-        :raises StoreError: it takes longer.
-        """
+        """Wait for a running sync, whatever it does; StoreError: it takes longer than *timeout*."""
         self._asked = 0
         try:
             is_over = self._running is None or self.collect(timeout) is not None

@@ -118,8 +118,7 @@ class Engine:
     def interactive(self) -> bool:
         """Whether this is no crawl to resume, whatever JOBDIR says.
 
-        ``scrapy shell`` does not close when it is idle; ``parse``, ``fetch``, ``view`` and
-        ``check`` replace the spider's ``start()`` with their own.
+        ``scrapy shell`` stays open when idle; other commands replace the spider's ``start()``.
         """
         start = getattr(getattr(self._crawler, "spidercls", None), "start", None)
         is_replaced = str(getattr(start, "__module__", "")).startswith("scrapy.commands.")
@@ -281,10 +280,7 @@ def keep_spider_state(crawler: Crawler) -> None:
 
 
 def place_spider_state(crawler: Crawler, jobdir: str, place: str | None = None) -> None:
-    """Let Scrapy's SpiderState find its file even if the working directory changes.
-
-    :param place: a path to *jobdir*, which is absolute, that stays right if it is moved, too.
-    """
+    """Let SpiderState find its file after a change of directory; *place*: also after a move."""
     for extension in _spider_states(crawler):
         if extension.jobdir and str(Path(extension.jobdir).absolute()) == jobdir:
             extension.jobdir = place or jobdir

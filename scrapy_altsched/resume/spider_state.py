@@ -40,11 +40,7 @@ _SELDOM = 5.0
 
 
 class SpiderStateCheckpoint:
-    """The state of one spider's crawl.
-
-    :param jobdir: the directory that Scrapy's extension keeps its file in.
-    :param place: another path to that directory.
-    """
+    """The state of one spider's crawl; *place*: a path to *jobdir* that is right after a move."""
 
     def __init__(
         self,
@@ -69,10 +65,8 @@ class SpiderStateCheckpoint:
     def restore(self, state: bytes | None, file: bytes | None) -> None:
         """Put the committed *state* into Scrapy's file, unless that is newer.
 
-        It is newer if it is readable and not the *file* that was there at the commit.  Its content
-        tells, not its time: a copy of the directory may have other times.
-
-        :raises JobdirError: the file cannot be written.
+        It is newer if it is readable and not the *file* that was there at the commit, by its
+        content: a copy of the directory may have other times.
         """
         is_known = file in (self._describe_file(), self._describe_time())
         if state is None or (self._is_readable() and not is_known):
