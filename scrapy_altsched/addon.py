@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ _SETTINGS = {
     "SCHEDULER": "scrapy_altsched.Scheduler",
     "DUPEFILTER_CLASS": "scrapy_altsched.DupeFilter",
 }
-_FEED_STORAGES = dict.fromkeys(("", "file"), "scrapy_altsched.feeds.FileStorage")
+_FEED_STORAGE = "scrapy_altsched.feeds.FileStorage"
 _ADDON = SETTINGS_PRIORITIES["addon"]
 
 
@@ -39,8 +40,8 @@ class Addon:
     def update_settings(self, settings: BaseSettings) -> None:
         """Scrapy's interface of addons.
 
-        :raises JobdirError: JOBDIR cannot be created.  Scrapy's own extensions would fail on
-            it before the scheduler opens, with an error that names no setting.
+        :raises JobdirError: JOBDIR cannot be created: Scrapy's own extensions would fail on it
+            before the scheduler opens, with an error that names no setting.
         """
         for name, path in _SETTINGS.items():
             priority = settings.getpriority(name) or 0
@@ -52,10 +53,11 @@ class Addon:
                 self._report_override(name, settings[name], path)
             settings.set(name, path, priority="addon")
         storages = settings["FEED_STORAGES"]
-        for scheme, path in _FEED_STORAGES.items():
+        for scheme in ("", "file"):
             if (storages.getpriority(scheme) or 0) > _ADDON:
-                self._report_override(f"FEED_STORAGES[{scheme!r}]", storages[scheme], path)
-            storages.set(scheme, path, priority="addon")
+                name = f"FEED_STORAGES[{scheme!r}]"
+                self._report_override(name, storages[scheme], _FEED_STORAGE)
+            storages.set(scheme, _FEED_STORAGE, priority="addon")
         make_safe(settings)
         if settings["JOBDIR"]:
             # Absolute for all components: the spider may change the working directory.
@@ -69,12 +71,10 @@ class Addon:
 
     @staticmethod
     def _report_override(name: str, value: object, path: str) -> None:
-        try:
+        with suppress(ImportError, AttributeError, ValueError, TypeError, NameError):
             # Not issubclass(): it accepts any class that has a scheduler's methods.
             if load_object(path) in load_object(value).__mro__:  # type: ignore[arg-type]
                 return
-        except (ImportError, AttributeError, ValueError, TypeError, NameError):
-            pass
         logger.warning(
             "%(name)s = %(value)r of the project's settings is used instead of %(path)s of the"
             " scrapy_altsched addon. Remove it to use all of scrapy_altsched.",

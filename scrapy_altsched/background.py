@@ -17,7 +17,7 @@ class Background(Generic[Task, Answer]):
     """A thread that is handed tasks, does one after the other, and answers each.
 
     What *work* raises ends the thread, and is raised again where answers are taken: *work* has to
-    handle the errors that it expects itself.  The process ends without waiting for the thread.
+    handle the errors that it expects.  The process ends without waiting for the thread.
 
     :param what: what the thread does, as in "The thread that *what* has died".
     :param work: called on the thread with each task; returns the answer; ``None``: there is none.
@@ -34,10 +34,7 @@ class Background(Generic[Task, Answer]):
         wake: Callable[[], object] = bool,
         end: Callable[[], object] = bool,
     ) -> None:
-        self._what = what
-        self._work = work
-        self._wake = wake
-        self._end = end
+        self._what, self._work, self._wake, self._end = what, work, wake, end
         self._tasks: SimpleQueue[tuple[Task] | None] = SimpleQueue()
         self._answers: SimpleQueue[tuple[Answer] | BaseException] = SimpleQueue()
         self._failure: FrontierFailedError | None = None
@@ -45,7 +42,6 @@ class Background(Generic[Task, Answer]):
         self._thread.start()
 
     def give(self, task: Task) -> None:
-        """Have a task done after those that were given before."""
         self._tasks.put((task,))
 
     def take(self, timeout: float = 0.0) -> Answer | None:

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,9 +53,7 @@ _query_value = re.compile(r"(?<=[?&])(?P<before>(?P<name>[^=&#\s]+)=)[^&#\s\"']*
 class CommandLine:
     """A command line.
 
-    :ivar words: as a shell splits it.
-    :ivar scrapy_command: the command of Scrapy's that it runs, as "crawl"; ``None``: it runs
-        something else.
+    :ivar scrapy_command: the command of Scrapy's that it runs, as "crawl", if any.
     :ivar is_scrapyd: whether Scrapyd has started it, with what it needs in its environment.
     """
 
@@ -72,7 +71,6 @@ class CommandLine:
 
     @classmethod
     def parse(cls, argv: Sequence[str]) -> CommandLine | None:
-        """The command line of an interpreter that was started with *argv*."""
         kind, target, start = _find_target(argv)
         words, arguments = tuple(argv), argv[start:]
         if kind not in ("m", "script") or not argv[0]:
@@ -93,7 +91,6 @@ class CommandLine:
 
     @property
     def has_secrets(self) -> bool:
-        """Whether something in it is not shown."""
         return tuple(_mask(self.words)) != self.words
 
 
@@ -144,13 +141,12 @@ def _find_target(argv: Sequence[str]) -> tuple[str, str, int]:
 
 
 def _shortest(script: str) -> str:
-    """The name of *script*, if a shell finds it under that; else its path."""
     name = Path(script).name
     found = shutil.which(name)
-    try:
-        return name if found is not None and Path(found).samefile(script) else script
-    except OSError:
-        return script
+    with suppress(OSError):
+        if found is not None and Path(found).samefile(script):
+            return name
+    return script
 
 
 def _mask(words: Sequence[str]) -> Iterator[str]:
@@ -169,5 +165,4 @@ def _mask_word(word: str) -> str:
 
 
 def _mask_value(found: re.Match[str]) -> str:
-    is_secret = _is_secret(found["name"])
-    return f"{found['before']}{_MASK}{found['after']}" if is_secret else found[0]
+    return f"{found['before']}{_MASK}{found['after']}" if _is_secret(found["name"]) else found[0]

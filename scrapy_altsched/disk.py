@@ -1,9 +1,9 @@
 """What survives the death of the machine, files that are whole under names on the disk; and locks.
 
-What was written is in the operating system's memory until it is forced to the disk, and so is the
-name of a new file: https://man7.org/linux/man-pages/man2/fsync.2.html.  After a sync that failed,
-the operating system may have forgotten what it could not write ("Can Applications Recover from
-fsync Failures?", USENIX ATC 2020): it has to be written again, or is not safe.
+Content and the name of a new file are in memory until they are forced to the disk:
+https://man7.org/linux/man-pages/man2/fsync.2.html.  After a sync that failed, the operating system
+may have forgotten what it could not write ("Can Applications Recover from fsync Failures?", USENIX
+ATC 2020): it has to be written again, or is not safe.
 """
 
 from __future__ import annotations
@@ -35,10 +35,7 @@ def force(descriptor: int) -> None:
 
 
 def force_name(path: Path) -> None:
-    """Force the name of an absolute path, and those of its directories, to the disk.
-
-    :raises OSError: they may not be there.
-    """
+    """Force the name of an absolute path, and those of its directories, to the disk."""
     for directory in path.parents:
         try:
             descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -53,10 +50,7 @@ def force_name(path: Path) -> None:
 
 
 def lock(descriptor: int) -> bool:
-    """Lock an open file, without waiting; ``False``: another process has locked it.
-
-    :raises OSError: it cannot be locked at all.
-    """
+    """Lock an open file, without waiting; ``False``: another process has locked it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -72,10 +66,7 @@ def identify(status: os.stat_result) -> tuple[int, int]:
 
 
 def write_again(path: Path, start: int) -> None:
-    """Write a file again as it is from *start* on, which a process may have failed to force.
-
-    :raises OSError: it may not be on the disk.
-    """
+    """Write a file again as it is from *start* on, which a process may have failed to force."""
     with path.open("r+b", buffering=0) as file:
         file.seek(start)
         while chunk := file.read(_CHUNK):

@@ -47,7 +47,6 @@ class DupeFilter(BaseDupeFilter):
     and pending atomically.  Under any other it is a plain, exact filter, on disk if JOBDIR is set.
 
     :param path: the job directory, or ``None``.
-    :param debug: whether every refused request is logged (``DUPEFILTER_DEBUG``).
     """
 
     def __init__(
@@ -59,10 +58,8 @@ class DupeFilter(BaseDupeFilter):
         crawler: Crawler | None = None,
     ) -> None:
         self.fingerprinter: RequestFingerprinterProtocol = fingerprinter or RequestFingerprinter()
-        self.debug = debug
-        self.logdupes = True
-        self._path = path
-        self._crawler = crawler
+        self.debug, self.logdupes = debug, True
+        self._path, self._crawler = path, crawler
         self._frontier: Frontier | None = None
         self._tally: MutableMapping[str, int] | None = None
         self.use_rules(Rules())
@@ -76,7 +73,6 @@ class DupeFilter(BaseDupeFilter):
         return cls(path or None, debug, fingerprinter=made_by, crawler=crawler)
 
     def use_rules(self, rules: Rules) -> None:
-        """Let *rules* decide which URLs mean the same page."""
         stats = getattr(self._crawler, "stats", None)
         self._make = apply_rules(self.fingerprinter, rules, stats).fingerprint
         #: What makes the fingerprints, for the job's note about it.
@@ -98,10 +94,7 @@ class DupeFilter(BaseDupeFilter):
         self._frontier, self._tally = frontier, tally
 
     def open(self) -> Deferred[None] | None:
-        """Open a frontier for its seen set, unless a scheduler shares its own.
-
-        :raises JobdirError: the job directory cannot be used.
-        """
+        """Open a frontier for its seen set, unless a scheduler shares its own."""
         if self._frontier is None:
             self._open()
         return None
@@ -148,10 +141,9 @@ class DupeFilter(BaseDupeFilter):
     def _scheduler_name(self) -> str:
         if self._crawler is None:
             return "unknown"
-        scheduler = current_scheduler(self._crawler)
-        if scheduler is None:
-            return str(self._crawler.settings["SCHEDULER"])
-        return global_object_name(type(scheduler))
+        if (scheduler := current_scheduler(self._crawler)) is not None:
+            return global_object_name(type(scheduler))
+        return str(self._crawler.settings["SCHEDULER"])
 
     def fingerprint(self, request: Request) -> bytes:
         """The fingerprint of *request*, of at most 255 bytes."""
@@ -183,7 +175,7 @@ class DupeFilter(BaseDupeFilter):
         return was_seen
 
     def _commit(self, frontier: Frontier) -> float:
-        """Commit; the number of seconds until the next commit."""
+        """Commit; returns the seconds until the next commit."""
         try:
             complete = frontier.commit({NOTE: self.fingerprint_note})
         except StoreStalledError:
@@ -201,24 +193,19 @@ class DupeFilter(BaseDupeFilter):
     def close(self, reason: str) -> Deferred[None] | None:  # noqa: ARG002  (Scrapy's interface)
         if self._is_owner and self._frontier is not None:
             self._frontier.close()
-        self._frontier = None
-        self._is_owner = False
+        self._frontier, self._is_owner = None, False
         return None
 
     def log(self, request: Request, spider: Spider) -> None:
         """Log and count that *request* was refused, in Scrapy's words."""
-        if self.debug:
-            message = "Filtered duplicate request: %(request)s (referer: %(referer)s)"
+        if self.debug or self.logdupes:
+            message = "Filtered duplicate request: %(request)s - no more duplicates will be shown"
+            message += " (see DUPEFILTER_DEBUG to show all duplicates)"
+            if self.debug:
+                message = "Filtered duplicate request: %(request)s (referer: %(referer)s)"
+            self.logdupes = False
             values = {"request": request, "referer": referer_str(request)}
             _scrapy_logger.debug(message, values, extra={"spider": spider})
-        elif self.logdupes:
-            self.logdupes = False
-            _scrapy_logger.debug(
-                "Filtered duplicate request: %(request)s - no more duplicates will be shown"
-                " (see DUPEFILTER_DEBUG to show all duplicates)",
-                {"request": request},
-                extra={"spider": spider},
-            )
         if self._tally is not None:
             self._tally["dupefilter/filtered"] += 1
         else:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from scrapy.core.scheduler import BaseScheduler
 from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.misc import build_from_crawler, load_object
 
-from .crawl.garbage import thaw
-from .crawl.opening import open_session
+from .crawl.garbage import freeze, thaw
 from .crawl.outcome import Outcome, exit_code
 from .crawl.session import Session
-from .crawl.setup import FedSpider
+from .crawl.setup import FedSpider, Setup
 from .dupefilter import DupeFilter
 from .engine.engine import keep_spider_state
 from .errors import AltschedError, FrontierFailedError
@@ -34,8 +34,7 @@ class _Queue:
     """Stands in for a queue of Scrapy's scheduler, for other code that looks at it."""
 
     def __init__(self, length: Callable[[], int], pop: Callable[[], Request | None]) -> None:
-        self._length = length
-        self.pop = pop
+        self._length, self.pop = length, pop
 
     def __len__(self) -> int:
         return self._length()
@@ -85,26 +84,26 @@ class Scheduler(BaseScheduler):
         self._ended: Session | None = None
         self._enqueue: Callable[[Request], bool] = self._refuse
         self._next: Callable[[], Request | None] = self._hand_out_none
-        self.mqs = _Queue(lambda: self._count_queue(in_memory=True), self.next_request)
         self.dqs: _Queue | None = None
         self.dqdir: str | None = None
         #: Whether this crawl continues a job that earlier runs left unfinished.
         self.resumed = False
-        #: The feeds of the job in JOBDIR; kept after the scheduler has closed, as they close later.
+        #: The feeds of the job; kept after the scheduler has closed, as they close later.
         self.feeds: JobFeeds | None = None
 
     def open(self, spider: Spider) -> Deferred[None] | None:
         """Open the frontier, resuming the job in JOBDIR if there is one.
 
-        :raises AltschedError: a setting or the job directory cannot be used; the reason has been
-            logged, and nothing in the job directory was changed.
+        :raises AltschedError: a setting or the job directory, in which nothing was changed, cannot
+            be used; the reason has been logged.
         """
         self.spider = spider
         try:
             if isinstance(spider, FedSpider):
                 spider.open_queue(self)
             own_filter = self.df if isinstance(self.df, DupeFilter) else None
-            self._session = session = open_session(self, own_filter)
+            setup = Setup(self, own_filter)
+            self._session = session = Session(setup)
         except AltschedError as error:
             logger.critical("%s", error, extra={"spider": spider})
             if isinstance(error, FrontierFailedError):
@@ -112,12 +111,15 @@ class Scheduler(BaseScheduler):
             exit_code.fail()
             keep_spider_state(self.crawler)
             raise
+        if setup.config.gc_freeze:
+            freeze()
         self._enqueue, self._next = session.traffic.enqueue, session.traffic.next_request
         job, self.feeds = session.frontier.job, session.feeds
         self.resumed = job.resumed
+        self.mqs = _Queue(partial(session.count_queue, in_memory=True), self.next_request)
         if job.path is not None:
             self.dqdir = str(job.path)
-            self.dqs = _Queue(lambda: self._count_queue(in_memory=False), self.next_request)
+            self.dqs = _Queue(partial(session.count_queue, in_memory=False), self.next_request)
         return self.df.open()
 
     def close(self, reason: str) -> Deferred[None] | None:
@@ -150,10 +152,7 @@ class Scheduler(BaseScheduler):
         assert self._ended is not None, "the scheduler is not open"
 
     def has_pending_requests(self) -> bool:
-        """Whether there are requests to hand out; those handed out are the engine's to count.
-
-        While nothing can be saved or read, ``spider_idle`` is what keeps the spider open.
-        """
+        """Whether there are requests to hand out; ``spider_idle`` waits for what is not saved."""
         return self._session is not None and self._session.has_requests()
 
     def __len__(self) -> int:
@@ -185,6 +184,3 @@ class Scheduler(BaseScheduler):
         """Whether all that was accepted up to *position* survives; also asked after the end."""
         session = self._session or self._ended
         return session is not None and session.is_durable(position)
-
-    def _count_queue(self, *, in_memory: bool) -> int:
-        return 0 if self._session is None else self._session.count_queue(in_memory=in_memory)

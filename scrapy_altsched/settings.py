@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy import Request, pqueues, squeues
 from scrapy.utils.misc import load_object
+from scrapy.utils.python import global_object_name
 
 from .canonical import Rules
 from .errors import ConfigError
@@ -46,8 +47,8 @@ def _number(default: float, least: float, unit: str) -> Any:
             raise ValueError
         return number
 
-    name = "a whole number" if kind is int else "a number"
-    return _setting(default, f"{name} of {unit}, {least} or more", check)
+    number = "a whole number" if kind is int else "a number"
+    return _setting(default, f"{number} of {unit}, {least} or more", check)
 
 
 def _flag(default: bool) -> Any:
@@ -79,7 +80,7 @@ def _check_request_classes(value: Any) -> tuple[str, ...]:
         found = _load(f"{PREFIX}SHARED_REQUEST_CLASSES", item)
         if not isinstance(found, type) or not issubclass(found, Request):
             raise ValueError
-        paths.append(f"{found.__module__}.{found.__qualname__}")
+        paths.append(global_object_name(found))
     return tuple(paths)
 
 
@@ -131,7 +132,6 @@ class Config:
 
     @property
     def frontier(self) -> Options:
-        """The part that a frontier needs."""
         return Options(
             order=self.order,
             max_crashes=self.max_crashes,
@@ -141,10 +141,7 @@ class Config:
         )
 
     def shared_options(self, spider_name: str) -> SharedOptions | None:
-        """The part that a shared frontier needs; ``None``: the crawl is not shared.
-
-        :raises ConfigError: the spider's name cannot be the crawl's, and no setting names it.
-        """
+        """``None``: not shared; ConfigError: neither a setting nor the spider's name names it."""
         if not self.shared:
             return None
         try:
@@ -171,8 +168,7 @@ class Config:
     def from_settings(cls, settings: BaseSettings, *, disk: bool | None, **given: Any) -> Config:
         """Read and check all settings.
 
-        :param disk: whether the queue is kept on disk, which decides which queue settings apply;
-            ``None``: none does, as another scheduler keeps the queue.
+        :param disk: whether the queue is on disk; ``None``: another scheduler keeps it.
         :param given: queue classes that override settings, by name of the setting.
         :raises ConfigError: a value is invalid, or a setting is unknown.
         """
@@ -221,9 +217,8 @@ def read_redis(settings: BaseSettings, user: str = f"{PREFIX}SHARED") -> dict[st
         values["REDIS_PARAMS"] = settings.getdict("REDIS_PARAMS")
     except (ValueError, TypeError):
         # The value is not shown: it may have a password in it.
-        raise ConfigError(
-            "REDIS_PARAMS cannot be used: it must be a dict, or JSON of one."
-        ) from None
+        message = "REDIS_PARAMS cannot be used: it must be a dict, or JSON of one."
+        raise ConfigError(message) from None
     return values
 
 
@@ -249,8 +244,7 @@ def _read_order(settings: BaseSettings, given: dict[str, Any], medium: str) -> O
     directions: list[Direction | None] = []
     for name in (f"SCHEDULER_{medium}_QUEUE", f"SCHEDULER_START_{medium}_QUEUE"):
         value = given.get(name) or settings[name]
-        queue_class = _load(name, value)
-        directions.append(_direction_of(queue_class))
+        directions.append(_direction_of(queue_class := _load(name, value)))
         if queue_class is not None and directions[-1] is None:
             raise ConfigError(
                 f"{name} = {value!r} is not supported: scrapy_altsched keeps requests in its own"

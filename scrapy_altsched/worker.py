@@ -17,8 +17,8 @@ _UNSAFE = re.compile(r"[^\w.-]+")
 def name_worker(given: str | None, jobdir: str | os.PathLike[str] | None) -> str:
     """A name for this process's crawl that can be a part of a file's name.
 
-    :param given: the setting ``ALTSCHED_SHARED_WORKER``; ``None``: host and job directory decide.
-    :param jobdir: without one nothing is resumed, and the process id tells workers apart.
+    :param given: ``ALTSCHED_SHARED_WORKER``; ``None``: host and job directory decide, or without
+        one the process id, as nothing is resumed then.
     """
     if given is not None:
         return given
@@ -28,9 +28,8 @@ def name_worker(given: str | None, jobdir: str | os.PathLike[str] | None) -> str
 
 def check_name(value: object) -> str:
     """The name of a worker, which ``ALTSCHED_SHARED_WORKER`` gives; ValueError: it is none."""
-    if not isinstance(value, str | int) or isinstance(value, bool):
-        raise ValueError
     name = str(value)
-    if not name or name.startswith((".", "-")) or _UNSAFE.search(name):
+    is_text = isinstance(value, str | int) and not isinstance(value, bool)
+    if not (is_text and name) or name.startswith((".", "-")) or _UNSAFE.search(name):
         raise ValueError
     return name

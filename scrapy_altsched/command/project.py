@@ -12,7 +12,7 @@ from scrapy.settings import Settings
 from scrapy.spiderloader import SpiderLoader
 from scrapy.utils.misc import load_object
 
-from ..crawl.opening import identify
+from ..crawl.setup import identify
 from ..dupefilter import DupeFilter
 from ..engine.engine import prepare_crawler
 from ..requests.identity import PageIdentity

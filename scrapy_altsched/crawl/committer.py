@@ -6,7 +6,7 @@ import inspect
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from twisted.python.failure import Failure
 
@@ -22,7 +22,6 @@ from ..errors import (
 )
 from ..frontier import Frontier
 from ..frontier.clock import Call
-from ..resume.state import ResumeStates
 from ..signals import frontier_committed, frontier_committing
 from . import messages
 from .outcome import close_failed
@@ -32,94 +31,40 @@ from .syncing import Syncer
 
 logger = logging.getLogger(__name__)
 
-#: Seconds after which a failed commit is retried.
-_RETRY_AFTER = 1.0
-#: Seconds after which a commit that RocksDB had no room for is retried.
-_STALLED_FOR = 0.1
+#: Seconds after which a commit is retried that failed, or that RocksDB had no room for.
+_RETRY_AFTER, _STALLED_FOR = 1.0, 0.1
 #: Seconds between two log lines about commits that keep failing.
 _LOG_EVERY = 60.0
-
-
-class Outage:
-    """Whether the store of a crawl fails, since when, and what is said of it.
-
-    :ivar unreadable: whether a read failed, and none has succeeded since: a commit alone ends no
-        outage then.
-    :ivar must_reopen: whether the store is to be reopened before the next commit.
-    """
-
-    def __init__(self, setup: Setup, frontier: Frontier) -> None:
-        self._stats, self._reports = setup.crawler.stats, setup.reports
-        self._frontier = frontier
-        self._now, self._timeout = setup.clock.monotonic, setup.config.commit_timeout
-        self._since: float | None = None
-        self._log_at = 0.0
-        self._was_logged = False
-        #: Whether the store was found damaged, and whether it was reopened since.
-        self._met_damage = self._reopened_damaged = False
-        self.unreadable = self.must_reopen = False
-
-    @property
-    def is_on(self) -> bool:
-        """Whether the last commit or read failed."""
-        return self._since is not None
-
-    def note_failure(self, error: AltschedError, *, reading: bool) -> str | None:
-        """A read or write failed; why the spider is to be closed, if going on is of no use."""
-        now = self._now()
-        self._stats.inc_value("altsched/commit/failed")
-        self.unreadable |= reading
-        if self._since is None:
-            self._since = now
-        if isinstance(error, JobdirLostError):
-            return "jobdir_lost"
-        if isinstance(error, StoreDamagedError) and self._reopened_damaged:
-            return "store_damaged"
-        if now - self._since >= self._timeout:
-            return "commit_failed"
-        if now >= self._log_at:
-            self._log_at = now + _LOG_EVERY
-            self._was_logged = True
-            changes, timeout = self._frontier.pressure.unsaved, self._timeout
-            self._reports.log(messages.FAILING, error=error, changes=changes, timeout=timeout)
-        if isinstance(error, StoreError):
-            # RocksDB itself resumes writing only after ENOSPC, and if much space is free.
-            self.must_reopen = True
-            self._met_damage |= isinstance(error, StoreDamagedError)
-        return None
-
-    def note_reopened(self) -> None:
-        """The store was reopened: what is still damaged then is damaged on the disk."""
-        self.must_reopen = False
-        self._reopened_damaged = self._met_damage
-
-    def note_success(self) -> bool:
-        """A commit succeeded; whether that has ended the outage."""
-        if self._since is None or self.unreadable:
-            return False
-        if self._was_logged:
-            self._was_logged = False
-            self._reports.log(messages.SAVED_AGAIN, seconds=self._now() - self._since)
-        self._since = None
-        return True
 
 
 class Committer:
     """Commits a frontier when it is time to.
 
     Finished requests and notes become durable only here, and together: the frontier learns which
-    requests are done (*settle*), other components flush their data, the notes are captured, and one
-    batch stores it all, before any other code of the crawl runs.
+    requests are done, other components flush their data, the notes are captured, and one batch
+    stores it all, before any other code of the crawl runs.
+
+    :param settle: tells the frontier which requests are done.
+    :param capture: returns the notes (name -> value) of the crawl.
+    :param note_stored: called when those that were captured last are stored, or on their way.
+    :ivar failing_since: when the reads or writes began to fail; ``None``: they do not.
+    :ivar unreadable: whether a read failed, and none has succeeded since: a commit alone ends no
+        outage then.
     """
 
     def __init__(
-        self, setup: Setup, frontier: Frontier, states: ResumeStates, settle: Callable[[], None]
+        self,
+        setup: Setup,
+        frontier: Frontier,
+        settle: Callable[[], None],
+        capture: Callable[[], Mapping[str, bytes]],
+        note_stored: Callable[[], None],
     ) -> None:
         self._crawler, self._spider, self._engine = setup.crawler, setup.spider, setup.engine
         self._reports, self._config = setup.reports, setup.config
-        config = setup.config
-        self._frontier, self._states, self._settle = frontier, states, settle
-        self._clock, self._now = setup.clock, setup.clock.monotonic
+        self._frontier, self._settle = frontier, settle
+        self._capture, self._note_stored = capture, note_stored
+        config, self._clock, self._now = setup.config, setup.clock, setup.clock.monotonic
         self._pace = Pace(config.commit_interval, fixed=config.keeps_interval)
         #: The next call of the timer, as a full or paused engine may not call for a long time.
         self._next: Call | None = None
@@ -131,17 +76,20 @@ class Committer:
         self._sent_at: float | None = None
         #: Whether the last commit failed, or RocksDB had no room for it: only time matters then.
         self._must_wait = False
-        self.outage = Outage(setup, frontier)
+        self.failing_since: float | None = None
+        #: When a failure is logged again.
+        self._log_at = 0.0
+        #: Whether the store is to be reopened; was found damaged; and was reopened since.
+        self._must_reopen = self._met_damage = self._reopened_damaged = False
+        self.unreadable = False
         #: Whether the thread that syncs has died.
         self._has_failed = False
         self._syncer = Syncer(frontier.sync) if config.sync else None
         #: Number of each complete commit that the disk may not have yet, and up to where it goes.
         self._unsynced: deque[tuple[int, int]] = deque()
-        #: Up to where the disk has everything, if that is waited for.
         self._synced_position = 0
 
     def start(self) -> None:
-        """Start the timer; from now on the stats show the job's progress."""
         self._reports.set_counts(self._frontier.counts())
         self._call_after(self._config.commit_interval)
 
@@ -161,24 +109,14 @@ class Committer:
         """Commit if it is time to, enough has changed, or the change is *urgent*."""
         if self._syncer is not None:
             self._collect(self._syncer)
-        frontier = self._frontier
+        pressure, every = self._frontier.pressure, self._config.commit_every
         if self._now() >= self._due_at or (
-            not self._must_wait
-            and (
-                urgent
-                or frontier.pressure.urgent
-                or frontier.pressure.changes >= self._config.commit_every
-            )
+            not self._must_wait and (urgent or pressure.urgent or pressure.changes >= every)
         ):
             self.commit()
 
     def commit(self) -> bool:
-        """Commit now what can be committed in one batch; whether nothing is left.
-
-        A failure is logged and counted, and the commit is retried later.
-
-        :raises ForkedError: called in a forked child process.
-        """
+        """Commit what fits into one batch, or have it retried later; whether nothing is left."""
         if self._committing:
             return False
         self._committing = True
@@ -199,24 +137,27 @@ class Committer:
     def _commit(self, *, wait: bool = False) -> bool:
         frontier = self._frontier
         frontier.check_owner()
-        if self.outage.must_reopen:
+        if self._must_reopen:
             self._recover()
-            self.outage.note_reopened()
         before, is_done = self._number, True
         began, busy = self._now(), time.thread_time()
         self._settle()
-        has_changes = frontier.has_changes() or frontier.has_changes(self._states.capture())
+        has_changes = frontier.has_changes() or frontier.has_changes(self._capture())
         if has_changes:
             self._prepare_others()
             # Only after the others have written: a note may say how far they got.
-            is_done = frontier.commit(self._states.capture(), wait=wait)
+            is_done = frontier.commit(self._capture(), wait=wait)
             if is_done:
-                self._states.note_commit()
+                self._note_stored()
             # What is stored elsewhere is on its way, and a further commit would do no more.
             is_done |= not frontier.job.stored_here
-        if self.outage.note_success():
+        if self.failing_since is not None and not self.unreadable:
+            if self._log_at >= self.failing_since + _LOG_EVERY:  # it was logged
+                seconds = self._now() - self.failing_since
+                self._reports.log(messages.SAVED_AGAIN, seconds=seconds)
+            self.failing_since = None
             self._engine.wake()
-        self._must_wait = self.outage.is_on
+        self._must_wait = self.failing_since is not None
         if self._number != before:
             self._report_commit()
         elif has_changes and self._sent_at is None:
@@ -238,10 +179,12 @@ class Committer:
         self._frontier.recover()
         if self._syncer is not None:
             self._syncer.ask(self._number)
+        # What is still damaged now is damaged on the disk.
+        self._must_reopen, self._reopened_damaged = False, self._met_damage
 
     def commit_all(self) -> bool:
         """Commit everything that can be committed now; whether nothing is left."""
-        while self._frontier.has_changes(self._states.capture()):
+        while self._frontier.has_changes(self._capture()):
             before = self._number
             self.commit()
             if self._number == before:
@@ -305,10 +248,7 @@ class Committer:
             close_failed(self._engine, self._spider, error)
 
     def finish(self) -> None:
-        """Commit all that is left; nothing is retried any more.
-
-        :raises AltschedError: it could not be committed.
-        """
+        """Commit all that is left; AltschedError: it could not be, and is not retried any more."""
         self._end()
         if self._committing:
             raise CommitPostponedError("The crawl was closed from inside a commit.")
@@ -316,7 +256,7 @@ class Committer:
             self._commit_rest()
         except StoreError:
             # It may be RocksDB alone that still refuses.
-            self.outage.must_reopen = True
+            self._must_reopen = True
             self._commit_rest()
         if self._syncer is not None:
             try:
@@ -337,7 +277,6 @@ class Committer:
             pass
 
     def stop(self) -> None:
-        """Free everything; may be called at any time."""
         self._end()
         if self._syncer is not None:
             self._syncer.stop()
@@ -349,38 +288,56 @@ class Committer:
             planned.cancel()
 
     def note_failure(self, error: AltschedError, *, reading: bool = False) -> None:
-        """A read or write of the store failed: the crawl continues in memory, for a while."""
-        self._due_at = self._now() + _RETRY_AFTER
-        self._must_wait = True
-        reason = self.outage.note_failure(error, reading=reading)
-        if reason is not None and not self._closing:
-            self._closing = True
-            self._reports.log(messages.CLOSES, reason=reason, error=error)
-            self._engine.close_spider(self._spider, reason)
+        """A read or write failed: the crawl continues in memory, for a while."""
+        self._crawler.stats.inc_value("altsched/commit/failed")
+        now, timeout = self._now(), self._config.commit_timeout
+        self._due_at, self._must_wait = now + _RETRY_AFTER, True
+        self.unreadable |= reading
+        if self.failing_since is None:
+            self.failing_since = now
+        is_damaged, reason = isinstance(error, StoreDamagedError), None
+        if isinstance(error, JobdirLostError):
+            reason = "jobdir_lost"
+        elif is_damaged and self._reopened_damaged:
+            reason = "store_damaged"
+        elif now - self.failing_since >= timeout:
+            reason = "commit_failed"
+        if reason is not None:
+            if not self._closing:
+                self._closing = True
+                self._reports.log(messages.CLOSES, reason=reason, error=error)
+                self._engine.close_spider(self._spider, reason)
+            return
+        if now >= self._log_at:
+            self._log_at = now + _LOG_EVERY
+            changes = self._frontier.pressure.unsaved
+            self._reports.log(messages.FAILING, error=error, changes=changes, timeout=timeout)
+        if isinstance(error, StoreError):
+            # RocksDB itself resumes writing only after ENOSPC, and if much space is free.
+            self._must_reopen = True
+            self._met_damage |= is_damaged
 
     def _prepare_others(self) -> None:
-        """Make other components flush their data; ``send_catch_log`` swallows errors."""
-        # Errors are logged at a sane rate here, not at every try there.
+        """Make other components flush their data; an error is not logged at every try."""
         results = self._crawler.signals.send_catch_log(
             frontier_committing, spider=self._spider, dont_log=Exception
         )
         for receiver, result in results:
-            problem = None
             if isinstance(result, Failure):
                 if isinstance(result.value, CommitPostponedError):
                     raise result.value
                 problem = f"raised {result.getErrorMessage()}."
-            elif inspect.isawaitable(result) or hasattr(result, "addCallback"):
+            elif inspect.isawaitable(result):
                 if inspect.iscoroutine(result):
                     result.close()
                 problem = (
                     "is asynchronous. Make it a plain function that returns when it has written."
                 )
-            if problem is not None:
-                raise CommitPostponedError(
-                    f"The commit was postponed: {receiver}, a handler of frontier_committing,"
-                    f" {problem}"
-                )
+            else:
+                continue
+            raise CommitPostponedError(
+                f"The commit was postponed: {receiver}, a handler of frontier_committing, {problem}"
+            )
 
     def _announce(self, number: int) -> None:
         while self._unsynced and self._unsynced[0][0] <= number:

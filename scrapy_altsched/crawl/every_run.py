@@ -6,17 +6,17 @@ with the meta key :data:`EVERY_RUN` is neither skipped nor treated as a duplicat
 is handed out until it is done; the same holds for its children with the key, such as the form of a
 login page, its redirects and its retries.
 
-Such requests live in memory only.  How many ``start()`` yielded is noted in the job, since a
-resumed run waits for as many: Scrapy asks for pending requests first.
+Such requests live in memory only.  A resumed run waits for as many as ``start()`` yielded before:
+Scrapy asks for pending requests first.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..engine.start_watch import StartWatch
-from ..resume.state import ReadNote
 from .messages import OVERDUE
 from .setup import Setup
 
@@ -27,10 +27,7 @@ _NOTE = "every_run"
 
 
 class EveryRun:
-    """The requests of this run that every run has to make, and whether others must wait.
-
-    :ivar matters: whether :meth:`next` has to be called before the frontier: not in most crawls.
-    """
+    """Such requests of this run; *matters*: whether to call :meth:`next` before the frontier."""
 
     def __init__(self, setup: Setup, start: StartWatch) -> None:
         self._engine, self._reports = setup.engine, setup.reports
@@ -47,17 +44,15 @@ class EveryRun:
     def pending(self) -> int:
         return len(self._waiting)
 
-    def restore(self, note: ReadNote) -> None:
+    def restore(self, note: Callable[[str], bytes | None]) -> None:
         self._expected = int(note(_NOTE) or 0)
         self.matters = self._expected > 0
 
     def capture(self) -> dict[str, bytes]:
-        """How many of them ``start()`` yields, as far as is known."""
         expected = 0 if self._start.exhausted else self._expected
         return {_NOTE: str(max(self._yielded, expected)).encode()}
 
     def add(self, request: Request, *, from_start: bool) -> None:
-        """Add a request; *from_start*: ``start()`` itself yielded it."""
         self._yielded += from_start
         if not self.matters:
             self.matters = True

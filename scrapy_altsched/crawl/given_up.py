@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from scrapy.exceptions import IgnoreRequest
@@ -15,7 +16,6 @@ from scrapy.signals import spider_error
 from twisted.python.failure import Failure
 
 from ..engine.engine import ignored_responses
-from ..resume.state import ReadNote
 from .messages import GIVEN_UP
 from .setup import Setup
 
@@ -31,7 +31,7 @@ _REASONS = {
 }
 
 
-def count_given_up(note: ReadNote) -> Counter[str]:
+def count_given_up(note: Callable[[str], bytes | None]) -> Counter[str]:
     """Why -> how many pages, as a job notes it: JSON."""
     return Counter(json.loads(note("given_up") or b"{}"))
 
@@ -50,7 +50,7 @@ class GivenUp:
         setup.engine.watch_results(self._note_result)
         crawler.signals.connect(self._note_error, spider_error)
 
-    def restore(self, note: ReadNote) -> None:
+    def restore(self, note: Callable[[str], bytes | None]) -> None:
         self._counts = count_given_up(note)
         self._update_stats()
 
@@ -66,7 +66,6 @@ class GivenUp:
             self._update_stats()
 
     def log(self) -> None:
-        """Say how many were given up, in this run and in earlier ones of the job, if any were."""
         why = (f"{self._counts[it]} {words}" for it, words in _REASONS.items() if self._counts[it])
         self._reports.log(GIVEN_UP, count=self._counts.total(), why=", ".join(why))
 
@@ -79,7 +78,6 @@ class GivenUp:
             self._stats.set_value("altsched/given_up", self._counts.total())
 
     def _note_result(self, request: Request, result: Response | Failure) -> None:
-        """What a downloaded request came to, retries and redirects excepted."""
         if isinstance(result, Failure):
             if not isinstance(result.value, IgnoreRequest):
                 self._in_progress[request] = "download"
@@ -87,7 +85,6 @@ class GivenUp:
             self._in_progress[request] = "status"
 
     def _note_error(self, response: Response | Any) -> None:
-        """A callback or an errback has raised an exception."""
         request: Request | None = getattr(response, "request", None)
         if request is not None:
             self._in_progress.setdefault(request, "callback")

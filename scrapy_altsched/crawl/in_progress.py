@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class InProgress:
     """The requests that were handed out and are not known to be done, and their leases.
 
-    A request that lives in memory only comes back after a death only if its parent is crawled
-    again: that is held, unfinished, until all such children are done, each after its own ones.
+    A request in memory only comes back after a death only if its parent is crawled again: that is
+    held, unfinished, until all such children are done, each after its own ones.
 
     :ivar orphans: requests in memory only that no page and no ``start()`` will bring again.
     """
@@ -45,7 +45,6 @@ class InProgress:
             self._leases[request] = lease
 
     def note_memory_only(self, entry: Entry) -> None:
-        """Note that a request lives in memory only, and what brings it again."""
         self._finish = self._finish_or_hold
         parent = self._engine.find_parent()
         if parent is None:
@@ -77,25 +76,24 @@ class InProgress:
             self.orphans.discard(parent.entry)
             parent = self._parents.pop(parent.entry, None)
 
-    def lease_of(self, request: Request) -> Lease | None:
-        return self._leases.get(request)
+    def note_response(self, request: Request) -> None:
+        lease = self._leases.get(request)
+        if lease is not None:
+            if self.has_changed():
+                # Requests that are done by now must not be recorded as in hand.
+                self.reap()
+            self._frontier.note_response(lease)
 
     def is_any_left(self) -> bool:
         return not self._leases.keys().isdisjoint(self._engine.in_progress)
 
     def has_changed(self) -> bool:
-        """Whether the number of requests in progress shows that some of them are done.
-
-        To check each takes longer than all the rest of handing out a request.  As long as their
-        number is the same, none has left, or others have replaced those that have; these are found
-        as soon as it matters.
-        """
+        """Whether their number shows that some are done: to check each is slow, and can wait."""
         return len(self._engine.in_progress) - len(self._leases) != self._others
 
     def reap(self) -> bool:
         """Finish the leases of those that are done; whether there were any."""
-        leases = self._leases
-        in_progress = self._engine.in_progress
+        leases, in_progress = self._leases, self._engine.in_progress
         # In the order in which they were handed out: equal crawls stay equal.
         left = list(filterfalse(in_progress.__contains__, leases))
         self._others = len(in_progress) - len(leases) + len(left)

@@ -111,7 +111,7 @@ UNRESTORABLE = _warning(
     " Further ones are only counted, and the total is logged when the crawl ends."
 )
 HOPELESS = _error(
-    "The spider is closed (%(reason)s): none of the first %(count)d requests could be"
+    "The spider is closed (restore_failed): none of the first %(count)d requests could be"
     " restored. The others stay pending."
 )
 SKIPPED_STARTS = _info(

@@ -30,8 +30,6 @@ logger = logging.getLogger(__name__)
 
 #: How many dead letters are shown by their URLs.
 _EXAMPLES = 3
-#: Why the spider is closed when the frontier has failed.
-_FRONTIER_FAILED = "frontier_failed"
 
 
 class Outcome(enum.Enum):
@@ -95,10 +93,9 @@ class DeadLetters:
         self.failed_here = 0
 
     def note(self, fingerprint: bytes, payload: bytes, why: DeadLetter) -> None:
-        failed = why.cause is Cause.UNRESTORABLE
+        examples = self._examples[failed := why.cause is Cause.UNRESTORABLE]
         self.unrestorable += failed
         self.failed_here += failed
-        examples = self._examples[failed]
         if len(examples) < _EXAMPLES:
             examples.append(f"{self._url_of(payload) or fingerprint.hex()}: {why}")
 
@@ -115,15 +112,14 @@ class ExitCode:
         self._code = self._pid = 0
 
     def set(self, outcome: Outcome) -> None:
-        """Make the process exit with the code of *outcome*, if it is a Scrapy crawl command."""
         self._set(CODES[outcome])
 
     def fail(self) -> None:
         """Make it exit with 1, unless a code was set: Scrapy 2.13 does not if no crawl opens."""
-        if not self._code:
-            self._set(1)
+        self._set(self._code or 1)
 
     def _set(self, code: int) -> None:
+        """Make the process exit with *code*, if it is a Scrapy crawl command."""
         command = CommandLine.current()
         if command is not None and command.scrapy_command in ("crawl", "runspider"):
             self._code, self._pid = code, os.getpid()
@@ -150,11 +146,11 @@ def close_failed(engine: Engine, spider: Spider, error: AltschedError) -> None:
     logger.critical(
         "%(error)s The spider is closed (%(reason)s). Start it again with the same command; if that"
         " happens once more, please report it with this traceback.",
-        {"error": error, "reason": _FRONTIER_FAILED},
+        {"error": error, "reason": "frontier_failed"},
         exc_info=error.__cause__,
         extra={"spider": spider},
     )
-    close_unfinished(engine, spider, _FRONTIER_FAILED)
+    close_unfinished(engine, spider, "frontier_failed")
 
 
 def close_unfinished(engine: Engine, spider: Spider, reason: str) -> None:

@@ -16,17 +16,15 @@ _LOOK_BACK = 5
 class Pace:
     """How long to wait after a commit, by what the last ones have cost.
 
-    The last ones are to have taken no more than 2 % of the time since.  The higher of two costs
-    decides: the average processor time, since a commit that does more now and then has to be paid
-    for; and the shortest time until one was over (a handler that waits for a disk, a sync in a
-    thread, an answer of the server), since any may have had to wait for a processor.
+    The higher of two costs decides: the average processor time, since a commit that does more now
+    and then has to be paid for; and the shortest time until one was over (a handler that waits for
+    a disk, a sync in a thread, an answer of the server), since any may have waited for a processor.
 
     :param interval: seconds between two commits, at most; always, if *fixed*.
     """
 
     def __init__(self, interval: float, *, fixed: bool = False) -> None:
-        self._interval = interval
-        self._is_fixed = fixed
+        self._interval, self._is_fixed = interval, fixed
         costs = (deque[float](maxlen=_LOOK_BACK) for _ in range(3))
         self._processor, self._passed, self._elsewhere = costs
 

@@ -56,7 +56,6 @@ class Reports:
 
     :param shared: the name of the shared crawl that this is a worker of, or ``None``.
     :param logs_reason: whether the first unserializable request is logged with its traceback.
-    :ivar unrecorded_leases: requests that were handed out while that could not be recorded.
     """
 
     def __init__(
@@ -70,19 +69,15 @@ class Reports:
     ) -> None:
         self._spider, self._stats = spider, stats
         self._set, self._increase = stats.set_value, stats.inc_value
-        self._jobdir = jobdir
+        self._jobdir, self._logs_reason = jobdir, logs_reason
         self._is_shared = is_shared = shared is not None
-        self._logs_reason = logs_reason
         self._reported_unserializable = False
-        self.unrecorded_leases = 0
         place = f"--shared {quote(shared)}" if shared is not None else quote(jobdir or "")
         job = f"he shared crawl {shared!r}" if is_shared else f"he job in {jobdir}"
         other = "another worker" if is_shared else "an earlier run of this job"
-        remedy = "Restore the server's data, then start the workers again with the same commands"
-        if jobdir is None:
-            remedy += "; without these data they begin a new crawl."
-        else:
-            remedy += (
+        anew = "; without these data they begin a new crawl."
+        if jobdir is not None:
+            anew = (
                 ". To begin a new crawl instead, delete the workers' JOBDIRs"
                 f" ({quote(jobdir)}) first: until then they are refused."
             )
@@ -103,8 +98,9 @@ class Reports:
             "copied": _COPIED if jobdir is not None else "",
             "requeue": f"scrapy altsched requeue {place}",
             "resume": resume_command(jobdir),
-            #: When the crawl is gone from the server.
-            "remedy": remedy,
+            # When the crawl is gone from the server.
+            "remedy": "Restore the server's data, then start the workers again with the same"
+            f" commands{anew}",
         }
 
     def log(
@@ -157,23 +153,18 @@ class Reports:
         self._log_damage(counts, job.damage)
 
     def log_foreign_filter(self, dupefilter: BaseDupeFilter) -> None:
-        """Another package's dupefilter keeps its own record of what was seen."""
-        kinds = {parent.__name__ for parent in type(dupefilter).__mro__}
-        instead = "Use 'scrapy_altsched.DupeFilter' to lose none."
-        if "SplashAwareDupeFilter" in kinds:
-            instead = _SPLASH
-        name = global_object_name(type(dupefilter))
-        self.log(messages.FOREIGN_FILTER, name=name, instead=instead)
+        kind = type(dupefilter)
+        is_splash = "SplashAwareDupeFilter" in {parent.__name__ for parent in kind.__mro__}
+        instead = _SPLASH if is_splash else "Use 'scrapy_altsched.DupeFilter' to lose none."
+        self.log(messages.FOREIGN_FILTER, name=global_object_name(kind), instead=instead)
 
     def log_unserializable(self, request: Request, error: AltschedError) -> None:
-        """A request lives in memory only.  The first one is logged."""
         self._stats.inc_value("scheduler/unserializable")
         if not self._reported_unserializable:
             self._reported_unserializable = True
-            values: dict[str, Any] = {"request": request, "reason": error}
-            if self._logs_reason:
-                values["exc_info"] = error
-            self.log(messages.UNSERIALIZABLE, logger=_scrapy_logger, **values)
+            values = {"request": request, "reason": error}
+            cause = error if self._logs_reason else None
+            self.log(messages.UNSERIALIZABLE, logger=_scrapy_logger, exc_info=cause, **values)
 
     def log_end(
         self,
@@ -185,12 +176,7 @@ class Reports:
         orphans: int,
         damage: str | None,
     ) -> None:
-        """The crawl ended and everything is saved.
-
-        :param reason: why the spider was closed.
-        :param orphans: how many requests end with the process that nothing brings again.
-        :param damage: what a repair of the store could not keep.
-        """
+        """The crawl has ended; *orphans*: requests that end with it and nothing brings again."""
         self.set_counts(counts)
         if self._jobdir is None and not self._is_shared:
             return
@@ -212,6 +198,7 @@ class Reports:
         self._log_damage(counts, damage)
 
     def _log_damage(self, counts: Counts, damage: str | None) -> None:
+        """Say what is missing; *damage*: what a repair of the store could not keep."""
         if self._is_shared:
             instead = f"Look at it with: {self._known['check']}."
         elif damage is None:

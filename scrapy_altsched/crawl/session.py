@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from scrapy.exceptions import DontCloseSpider
 from scrapy.signals import request_dropped, response_received, spider_idle
@@ -14,13 +12,12 @@ from scrapy.signals import request_dropped, response_received, spider_idle
 from ..engine.engine import keep_spider_state, place_spider_state
 from ..errors import AltschedError, CodecError, JobdirLostError
 from ..feeds import JobFeeds
-from ..frontier import Entry, Event, Frontier, OnEvent, events
+from ..frontier import Entry, Event, Frontier, events
 from ..frontier.store.records import ORPHANS
 from ..inflection import inflect
 from ..maintenance.requeue import dead_requests
 from ..requests.made_by import NOTE, warn_of_other_fingerprints
-from ..resume.spider_state import SpiderStateCheckpoint
-from ..resume.state import ResumeState, ResumeStates
+from ..resume.spider_state import FILE, STATE, SpiderStateCheckpoint
 from . import messages
 from .committer import Committer
 from .every_run import EveryRun
@@ -30,28 +27,27 @@ from .outcome import DeadLetters, Outcome, close_failed, close_unfinished, exit_
 from .setup import Setup, is_fed
 from .traffic import START_TURNS, Traffic
 
-if TYPE_CHECKING:
-    from scrapy import Request
-
 
 class Session:
     """A crawl that is open, from the opening of its spider to the end: it is never half open.
 
-    :param open_frontier: opens its frontier, given a handler of events.
     :ivar feeds: the feeds of the job; ``None``: all is in memory.
     :raises AltschedError: it cannot be opened; everything is closed again.
     """
 
-    def __init__(self, setup: Setup, open_frontier: Callable[[OnEvent], Frontier]) -> None:
+    def __init__(self, setup: Setup) -> None:
         self._crawler, self._spider = setup.crawler, setup.spider
         self._engine, self._config = setup.engine, setup.config
         self._identity, self._entries = setup.identity, setup.entries
         self._reports, self._tally = setup.reports, setup.tally
         #: Whether ``start()`` is to run once more when it has ended.
         self._must_start_again = False
-        self._outcome = Outcome.UNFINISHED
+        self._unrecorded_leases, self._outcome = 0, Outcome.UNFINISHED
         self.feeds: JobFeeds | None = None
-        self.frontier = frontier = open_frontier(self.on_event)
+        self._checkpoint: SpiderStateCheckpoint | None = None
+        #: What returns the notes (name -> value) that the next commit is to store.
+        self._captures: list[Callable[[], Mapping[str, bytes]]] = []
+        self.frontier = frontier = setup.open_frontier(self.on_event)
         self._is_durable = frontier.job.durable
         try:
             self._begin(setup, frontier)
@@ -65,11 +61,11 @@ class Session:
 
     def _begin(self, setup: Setup, frontier: Frontier) -> None:
         job, engine, signals = frontier.job, self._engine, self._crawler.signals
+        self._in_progress = InProgress(engine, frontier)
         if job.durable:
-            signals.connect(self._note_response, response_received)
+            signals.connect(self._in_progress.note_response, response_received)
             signals.connect(self._stay_open, spider_idle)
             engine.call_when_closing(frontier.note_closing)
-        self._in_progress = InProgress(engine, frontier)
         self._entries.on_unserializable = self._note_unserializable
         self._given_up = GivenUp(setup)
         self._at_open = frontier.counts()
@@ -79,38 +75,49 @@ class Session:
         if start.ended:  # there is none, as in some projects' tests
             frontier.note_start_end()
         self._every_run = EveryRun(setup, start)
-        self._states = ResumeStates(frontier.note, resumed=job.resumed)
-        self._committer = Committer(setup, frontier, self._states, self._settle)
+        calls = self._settle, self._capture, self._note_commit
+        self._committer = Committer(setup, frontier, *calls)
         parts = start, self._every_run, self._in_progress, self._committer, self._dead_letters
         self.traffic = Traffic(setup, frontier, *parts, self._update_stats)
 
     def _begin_durable(self, setup: Setup, frontier: Frontier) -> None:
-        job, jobdir, crawler, spider = frontier.job, setup.jobdir, self._crawler, self._spider
+        crawler, spider, jobdir = self._crawler, self._spider, setup.jobdir
+        job, read, note = frontier.job, frontier.note, setup.fingerprint_note
         if jobdir is not None:
             place_spider_state(crawler, jobdir)
             now = setup.clock.monotonic
-            self._states.add(SpiderStateCheckpoint(jobdir, spider, now, place=job.place).state)
-        self._committer.start()
-        if job.run > 1 and jobdir is not None:
-            stored, ours = frontier.note(NOTE), setup.fingerprint_note
-            warn_of_other_fingerprints(stored, ours, jobdir, spider, crawler.settings)
+            self._checkpoint = SpiderStateCheckpoint(jobdir, spider, now, place=job.place)
+            # Also after a finished job: Scrapy's file outlives it.
+            self._checkpoint.restore(read(STATE), read(FILE))
+            if job.run > 1:
+                warn_of_other_fingerprints(read(NOTE), note, jobdir, spider, crawler.settings)
         self._reports.log_opening(job, self._at_open)
-        read, resumed, sync = frontier.note, job.resumed, self._config.sync
-        path = None if jobdir is None else Path(jobdir)
+        path, resumed, sync = Path(jobdir) if jobdir else None, job.resumed, self._config.sync
         self.feeds = JobFeeds(crawler, spider, read, jobdir=path, resumed=resumed, sync=sync)
         self.feeds.open(setup.feed_files)
-        if jobdir is not None:
+        if self._checkpoint is not None:
+            self._captures.append(self._checkpoint.notes)
+            for part in self._every_run, self._given_up:
+                if resumed:
+                    part.restore(read)
+                self._captures.append(part.capture)
             orphans = self._in_progress.orphans
-            for part in (self._every_run, self._given_up):
-                self._states.add(ResumeState(capture=part.capture, restore=part.restore))
-            for capture in (
-                lambda: {NOTE: setup.fingerprint_note},
-                lambda: {ORPHANS: str(len(orphans)).encode()},
-                self.feeds.notes,
-            ):
-                self._states.add(ResumeState(capture=capture))
+            self._captures.append(lambda: {NOTE: note, ORPHANS: str(len(orphans)).encode()})
+            self._captures.append(self.feeds.notes)
+        self._committer.start()
         if self._config.exit_code:
             exit_code.set(Outcome.UNFINISHED)
+
+    def _settle(self) -> None:
+        self._in_progress.reap()
+        self._update_stats()
+
+    def _capture(self) -> dict[str, bytes]:
+        return {name: note for capture in self._captures for name, note in capture().items()}
+
+    def _note_commit(self) -> None:
+        if self._checkpoint is not None:
+            self._checkpoint.note_commit()
 
     def close(self, reason: str) -> None:
         frontier = self.frontier
@@ -134,14 +141,15 @@ class Session:
         frontier, dead_letters = self.frontier, self._dead_letters
         damage = frontier.job.damage
         try:
-            self._states.note_closing()
+            if self._checkpoint is not None:
+                self._checkpoint.flush_soon()
             if self.feeds is not None:
                 # Before the store: a power cut must not take rows of pages that are done.
                 self.feeds.force()
             self._committer.finish()
             counts = frontier.counts()
-            complete = reason == "finished" and self.traffic.start.exhausted
-            complete = complete and not counts.unaccounted and damage is None
+            is_missing = counts.unaccounted or damage is not None
+            complete = reason == "finished" and self.traffic.start.exhausted and not is_missing
             self._outcome = outcome = judge(counts, dead_letters.unrestorable, complete=complete)
             # What handlers of spider_closed do still belongs to this run.
             hold = self._engine.is_started
@@ -153,8 +161,7 @@ class Session:
         finally:
             self._committer.stop()
             frontier.abandon()
-            unrecorded = self._reports.unrecorded_leases
-            self._reports.log(messages.UNRECORDED_LEASES, count=unrecorded)
+            self._reports.log(messages.UNRECORDED_LEASES, count=self._unrecorded_leases)
         orphans = len(self._in_progress.orphans)
         ends = reason, counts, outcome, dead_letters
         self._reports.log_end(*ends, orphans=orphans, damage=damage)
@@ -173,11 +180,8 @@ class Session:
         self._reports.log_unserializable(entry.request, error)
         self._in_progress.note_memory_only(entry)
 
-    # Queries
-
     def has_requests(self) -> bool:
-        """Whether there are requests to hand out; what must wait for the store does not count."""
-        return self.pending > 0 and not self._committer.outage.unreadable
+        return self.pending > 0 and not self._committer.unreadable
 
     @property
     def pending(self) -> int:
@@ -205,10 +209,7 @@ class Session:
     def is_durable(self, position: int) -> bool:
         return self._is_durable and self._committer.is_durable(position)
 
-    # Callbacks of the frontier and the committer
-
     def on_event(self, event: Event) -> None:
-        """Handle an event that the frontier raises on its own."""
         match event:
             case events.Committed():
                 self._committer.note_committed(event.number)
@@ -219,7 +220,7 @@ class Session:
             case events.LeasesReady():
                 self._engine.wake()
             case events.LeaseUnrecorded():
-                self._reports.unrecorded_leases += 1
+                self._unrecorded_leases += 1
             case events.SeenInvalidated():
                 self._identity.forget_recent()
             case events.FrontierFailed():
@@ -248,16 +249,13 @@ class Session:
         self, event: events.DeadLettered | events.Isolated | events.IsolationEnded
     ) -> None:
         entry = event.entry
-        name = f"with fingerprint {entry.fingerprint.hex()}"
-        if entry.payload is not None:
-            with suppress(CodecError):
-                name = self._entries.decode(entry.payload).url
+        url = None if entry.payload is None else self._entries.url_of(entry.payload)
         if isinstance(event, events.DeadLettered):
             self._in_progress.discard(entry)
             self._dead_letters.note(entry.fingerprint, entry.payload or b"", event.why)
         elif isinstance(event, events.Isolated):
             self.traffic.is_isolating = True
-        self._reports.log_event(event, name)
+        self._reports.log_event(event, url or f"with fingerprint {entry.fingerprint.hex()}")
 
     def _run_start_again(self) -> None:
         self._must_start_again = False
@@ -265,10 +263,6 @@ class Session:
 
     def _is_full(self) -> bool:
         return self.frontier.pressure.is_full and not self.frontier.is_over
-
-    def _settle(self) -> None:
-        self._in_progress.reap()
-        self._update_stats()
 
     def _update_stats(self) -> None:
         if self._tally:
@@ -291,14 +285,6 @@ class Session:
         """Keep an idle spider open as long as something may still be saved, or read again."""
         # A spider that is fed decides by itself how long it waits.
         is_over = is_fed(self._spider) or self.frontier.is_over
-        is_over = is_over and self.traffic.start.ended and not self._committer.outage.is_on
-        if self.pending or not is_over:
+        is_over = is_over and self.traffic.start.ended
+        if self.pending or not is_over or self._committer.failing_since is not None:
             raise DontCloseSpider
-
-    def _note_response(self, request: Request) -> None:
-        lease = self._in_progress.lease_of(request)
-        if lease is not None:
-            if self._in_progress.has_changed():
-                # Requests that are done by now must not be recorded as in hand.
-                self._in_progress.reap()
-            self.frontier.note_response(lease)

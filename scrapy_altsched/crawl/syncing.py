@@ -20,15 +20,14 @@ class Syncer:
     """
 
     def __init__(self, sync: Callable[[], None]) -> None:
-        self._sync = sync
+        self._sync, self._asked, self.took = sync, 0, 0.0
         self._thread: Background[None, float | StoreError] = Background(
             "altsched-sync", "has commits synced", self._work
         )
         #: Number of the commit that is being forced to the disk.
         self._running: int | None = None
-        self._asked = 0
-        self.took = 0.0
-        self._is_stopped = False
+        #: Whether the end of the crawl has waited for the disk in vain.
+        self._has_given_up = False
 
     def _work(self, _: None) -> float | StoreError:
         began = time.monotonic()
@@ -47,7 +46,6 @@ class Syncer:
     def collect(self, timeout: float = 0.0) -> int | None:
         """The number of a commit that has reached the disk since the last call, if any.
 
-        :param timeout: seconds to wait for it.
         :raises StoreError: forcing it failed.
         :raises FrontierFailedError: the thread has died.
         """
@@ -68,10 +66,7 @@ class Syncer:
         return self._running is not None
 
     def discard(self, timeout: float) -> None:
-        """Wait for a sync that is running; whatever it did, it counts for nothing.
-
-        :raises StoreError: it takes longer.
-        """
+        """Wait for a running sync, whatever it does; StoreError: it takes longer than *timeout*."""
         self._asked = 0
         try:
             is_over = self._running is None or self.collect(timeout) is not None
@@ -85,7 +80,7 @@ class Syncer:
         self.ask(number)
         while (done := self.collect(_WITHIN)) != number:
             if done is None:
-                self._is_stopped = True
+                self._has_given_up = True
                 raise StoreError(
                     f"The disk has not finished a sync for {_WITHIN:g} s: what was written last may"
                     " not survive a power cut. Check the disk."
@@ -93,7 +88,6 @@ class Syncer:
 
     def stop(self) -> None:
         """Let the thread end; a sync that is running is waited for, for a while."""
-        if not self._is_stopped:
-            self._is_stopped = True
-            self._thread.stop()
+        self._thread.stop()
+        if not self._has_given_up:
             self._thread.join(_WITHIN)

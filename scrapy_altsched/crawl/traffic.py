@@ -24,60 +24,16 @@ from .setup import Setup, has_fed_starts
 if TYPE_CHECKING:
     from scrapy import Request
 
-#: Start requests after which a worker hears its server's answers, and any crawl that skips them
-#: goes on with all else.
+#: Start requests after which a worker hears its server's answers, or that are skipped in one go.
 START_TURNS = 100
 #: How many of the start requests that were skipped last are crawled again.
 _AGAIN = 100
-#: Seconds for which nothing but a waiting ``start()`` is left before they are.  The engine, which
-#: then asks for a request every 5 seconds, has this looked at.
+#: Seconds for which nothing but a waiting ``start()`` is left before they are.
 _PATIENCE = 1.0
 #: Requests handed out between updates of the stats: each stat costs as much as a look-up.
 _UPDATE_STATS_EVERY = 64
-#: Reason for closing a spider if no request can be restored, and after how many.
-_RESTORE_FAILED = "restore_failed"
+#: After how many the spider is closed if no request can be restored.
 HOPELESS = 100
-
-
-class SkippedStarts:
-    """The start requests that this run has skipped, as earlier runs accepted them.
-
-    A ``start()`` that goes on only when its first page is there would wait for ever then.
-    """
-
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
-        self.count = 0
-        self._last: deque[Request] = deque(maxlen=_AGAIN)
-        self._stuck_since: float | None = None
-        #: Whether the user was told that there are none to crawl again.
-        self._is_told = False
-
-    def note(self, request: Request) -> None:
-        self.count += 1
-        self._last.append(request)
-        self._stuck_since = None
-
-    def is_awaited(self, *, is_stuck: bool) -> bool:
-        """Whether ``start()`` seems to wait for a page that was refused.
-
-        It is true once for each wait as long as there are any to crawl again, and once more.
-        """
-        if not is_stuck or (self._is_told and not self._last):
-            self._stuck_since = None
-        elif self._stuck_since is None:
-            self._stuck_since = self._now()
-        elif self._now() - self._stuck_since >= _PATIENCE:
-            self._stuck_since = math.inf
-            return True
-        return False
-
-    def take(self) -> list[Request]:
-        """Those that are to be crawled again: the last ones that were not taken yet."""
-        taken = list(self._last)
-        self._last.clear()
-        self._is_told = not taken
-        return taken
 
 
 class Traffic:
@@ -100,14 +56,18 @@ class Traffic:
         "_every_run",
         "_frontier",
         "_has_fed_starts",
+        "_has_told",
         "_identity",
         "_in_progress",
         "_is_durable",
         "_is_hopeless",
         "_lease",
+        "_now",
         "_reports",
         "_skipped",
+        "_skipped_count",
         "_spider",
+        "_stuck_since",
         "_tally",
         "_update_stats",
         "is_isolating",
@@ -135,8 +95,14 @@ class Traffic:
         self._df, self._identity, self._entries = setup.dupefilter, setup.identity, setup.entries
         self._reports, self._tally = setup.reports, setup.tally
         self._has_fed_starts = has_fed_starts(setup.spider)
-        self._skipped = SkippedStarts(setup.clock.monotonic)
-        self.refused_starts = 0
+        self._now = setup.clock.monotonic
+        #: The start requests that were skipped last and not crawled again since.
+        self._skipped: deque[Request] = deque(maxlen=_AGAIN)
+        self._skipped_count = self.refused_starts = 0
+        #: Since when only a waiting ``start()`` is left; infinity: that was dealt with.
+        self._stuck_since: float | None = None
+        #: Whether the user was told that there are none to crawl again.
+        self._has_told = False
         self._done_at_open = frontier.counts().done
         #: Whether the spider is being closed because none of its requests can be restored.
         self._is_hopeless = False
@@ -145,7 +111,10 @@ class Traffic:
     def enqueue(self, request: Request) -> bool:
         """Accept *request*, unless it is a duplicate; whether it was accepted."""
         start = self.start
-        from_start = request is start.last and start.take(request)
+        # Its meta["is_start_request"] does not tell: retries and redirects inherit that.
+        from_start = request is start.last
+        if from_start:
+            start.last = None
         unique = not request.dont_filter
         identity = self._identity
         page = identity.page_of(request)
@@ -177,7 +146,6 @@ class Traffic:
         return False
 
     def _add_every_run(self, request: Request, from_start: bool) -> bool:
-        """Accept *request* if every run has to make it, by its meta key; whether it does."""
         if not request.meta[EVERY_RUN]:
             return False
         self._every_run.add(request, from_start=from_start)
@@ -191,16 +159,29 @@ class Traffic:
             self._df.log(request, self._spider)
             return
         self._tally["altsched/start/skipped"] += 1
-        self._skipped.note(request)
-        if self._skipped.count % START_TURNS == 0:
+        self._skipped.append(request)
+        self._skipped_count += 1
+        self._stuck_since = None
+        if self._skipped_count % START_TURNS == 0:
             # To skip hundreds of thousands must not keep pages and signals waiting.
             self.start.needs_turn = True
 
     def _free_start(self, *, is_idle: bool) -> None:
-        """Crawl start requests that were skipped if nothing but a waiting ``start()`` can go on."""
-        if not self._skipped.is_awaited(is_stuck=is_idle and self.start.is_waiting):
+        """Crawl start requests that were skipped if nothing but a waiting ``start()`` can go on.
+
+        One that goes on only when its first page is there would wait for ever.
+        """
+        if not (is_idle and self.start.is_waiting) or (self._has_told and not self._skipped):
+            self._stuck_since = None
             return
-        requests = self._skipped.take()
+        if self._stuck_since is None:
+            self._stuck_since = self._now()
+        if self._now() - self._stuck_since < _PATIENCE:
+            return
+        self._stuck_since = math.inf
+        requests = list(self._skipped)
+        self._skipped.clear()
+        self._has_told = not requests
         if not requests:
             count = self.refused_starts
             were = "One of its requests was", f"{count} of its requests were"
@@ -215,8 +196,7 @@ class Traffic:
         self._engine.wake()
 
     def note_start_end(self) -> None:
-        """``start()`` has ended: say how many of its requests were skipped, if any were."""
-        self._reports.log(messages.SKIPPED_STARTS, count=self._skipped.count)
+        self._reports.log(messages.SKIPPED_STARTS, count=self._skipped_count)
 
     def next_request(self) -> Request | None:
         """The next request, or ``None``: nothing is pending, or nothing is ready yet."""
@@ -235,7 +215,7 @@ class Traffic:
                 return first
             if self._every_run.holds_others():
                 return None
-        lease_next, gate, outage = self._lease, self._engine, committer.outage
+        lease_next, gate = self._lease, self._engine
         while not self._is_hopeless:
             lease = lease_next(gate)
             if isinstance(lease, Waiting):
@@ -246,8 +226,8 @@ class Traffic:
                 # If it kills the process, nothing else should have to be crawled again.
                 self.is_isolating = False
                 committer.commit_all()
-            if outage.unreadable:
-                outage.unreadable = False
+            if committer.unreadable:
+                committer.unreadable = False
             request = self._take(lease)
             if request is not None:
                 return request
@@ -283,5 +263,5 @@ class Traffic:
         counts = self._frontier.counts()
         if failed >= HOPELESS and counts.done + counts.leased == self._done_at_open:
             self._is_hopeless = True
-            self._reports.log(messages.HOPELESS, count=failed, reason=_RESTORE_FAILED)
-            self._engine.close_spider(self._spider, _RESTORE_FAILED)
+            self._reports.log(messages.HOPELESS, count=failed)
+            self._engine.close_spider(self._spider, "restore_failed")

@@ -1,8 +1,8 @@
 """The only module that uses Scrapy's private attributes.
 
-Those that a crawl cannot do without exist in every Scrapy from 2.13 to 2.19, and are checked when
-it opens.  A crawler without an open spider, as in some projects' tests, has none of them: a request
-handed out then counts as done when the next one is asked for.
+Those that a crawl cannot do without exist in Scrapy 2.13 to 2.19, and are checked when it opens.  A
+crawler without an open spider, as in some projects' tests, has none of them: a request handed out
+then counts as done when the next one is asked for.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import AsyncIterator, Callable, Set
 from contextlib import suppress
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from types import FrameType, SimpleNamespace
@@ -70,18 +71,22 @@ _place_of = reader_of("meta", "url")
 
 
 class Engine:
-    """A crawler's engine, as a scheduler needs it.
-
-    :raises UnsupportedScrapyError: Scrapy's own engine lacks something that is needed.
-    """
+    """A crawler's engine; UnsupportedScrapyError: it is Scrapy's own, and lacks what is needed."""
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
         self._engine: Any = _find(crawler)
         #: Whether download slots are hosts, as in Scrapy's own downloader.
         self._by_host: bool | None = None
-        if isinstance(self._engine, ExecutionEngine):
-            _check(self._engine)
+        for path in _NEEDED if isinstance(self._engine, ExecutionEngine) else ():
+            try:
+                attrgetter(path)(self._engine)
+            except AttributeError:
+                raise UnsupportedScrapyError(
+                    f"Scrapy {scrapy.__version__} has no engine.{path}, which scrapy_altsched needs"
+                    " to know when a request is done. Install a Scrapy that this version of"
+                    " scrapy_altsched supports (see its README), or upgrade scrapy_altsched."
+                ) from None
         self._slot: Any = getattr(self._engine, "_slot", None)
         if not hasattr(self._slot, "nextcall"):  # no spider is open
             self._slot = SimpleNamespace(inprogress=frozenset(), close_if_idle=True, close=bool)
@@ -90,15 +95,12 @@ class Engine:
     @property
     def in_progress(self) -> Set[Request]:
         """Those whose output was not all scheduled yet, or whose items are in pipelines."""
-        requests: Set[Request] = self._slot.inprogress
-        return requests
+        return cast("Set[Request]", self._slot.inprogress)
 
     def find_parent(self) -> Request | None:
-        """The request in progress whose callback, errback or download has led to this call.
+        """The request in progress whose callback, errback or download has led to this call, if any.
 
         Scrapy does not pass it on, but its frames have it: to look takes some ten microseconds.
-
-        :return: ``None``: it was called from elsewhere, as by an extension.
         """
         in_progress = self.in_progress
         frame: FrameType | None = sys._getframe(1)
@@ -116,8 +118,7 @@ class Engine:
     def interactive(self) -> bool:
         """Whether this is no crawl to resume, whatever JOBDIR says.
 
-        ``scrapy shell`` does not close when it is idle; ``parse``, ``fetch``, ``view`` and
-        ``check`` replace the spider's ``start()`` with their own.
+        ``scrapy shell`` stays open when idle; other commands replace the spider's ``start()``.
         """
         start = getattr(getattr(self._crawler, "spidercls", None), "start", None)
         is_replaced = str(getattr(start, "__module__", "")).startswith("scrapy.commands.")
@@ -126,7 +127,6 @@ class Engine:
     def watch_start(
         self, on_end: Callable[[], object], is_held: Callable[[], bool], turns: float
     ) -> StartWatch:
-        """Wrap ``Spider.start()``; the parameters are those of :class:`StartWatch`."""
         start = getattr(self._engine, "_start", None)
         watch = StartWatch(start if hasattr(start, "__anext__") else None, on_end, is_held, turns)
         if not watch.exhausted:
@@ -187,14 +187,10 @@ class Engine:
         return 0 if found is None else len(found.active)
 
     def wake(self) -> None:
-        """Make the engine ask for the next request soon."""
         self._slot.nextcall.schedule()
 
     def watch_results(self, note: Callable[[Request, Response | Failure], object]) -> None:
-        """Call *note* with each request that the downloader is done with, before the spider's part.
-
-        Not with those that a middleware has replaced, as for a retry.
-        """
+        """Call *note* with what each download came to, but for those replaced, as for a retry."""
         scraper = getattr(self._engine, "scraper", None)
         if scraper is None:  # no engine of Scrapy's
             return
@@ -207,10 +203,7 @@ class Engine:
         scraper.enqueue_scrape = note_and_enqueue
 
     def call_when_closing(self, call: Callable[[], object]) -> None:
-        """Call *call* when the engine begins to close its spider.
-
-        Scrapy sends no signal then, and closes the scheduler only when nothing is in progress.
-        """
+        """Call *call* when the engine begins to close its spider: Scrapy sends no signal then."""
         close = self._slot.close
 
         def call_and_close() -> Any:
@@ -246,28 +239,18 @@ class Engine:
         One that is being opened sends nothing, and is closed as soon as the engine runs: only then
         are all extensions open, and only an engine that runs can be stopped.
         """
-
-        def begin() -> None:
-            if hasattr(self._engine, "close_spider_async"):  # new in Scrapy 2.14
-                deferred_from_coro(self._engine.close_spider_async(reason=reason))
-            else:
-                self._engine.close_spider(spider, reason=reason)
-
-        if not self._engine.running:
-            self._engine.pause()
-        self._call_when_running(begin)
-
-    def _call_when_running(self, call: Callable[[], object]) -> None:
-        def look_again() -> None:
-            self._call_when_running(call)
-
-        if self._engine.running:
-            call()
-        elif not self.is_started:
-            self._call_once(lambda: call_later(0, look_again), signals.engine_started)
-        elif self._engine.spider is not None:
-            # The signal is sent just before the engine runs, and its handlers may take their time.
-            call_later(_SOON, look_again)
+        engine, again = self._engine, partial(self.close_spider, spider, reason)
+        if not engine.running:
+            engine.pause()
+            if not self.is_started:
+                self._call_once(lambda: call_later(0, again), signals.engine_started)
+            elif engine.spider is not None:
+                # The signal is sent just before the engine runs; its handlers may take their time.
+                call_later(_SOON, again)
+        elif hasattr(engine, "close_spider_async"):  # new in Scrapy 2.14
+            deferred_from_coro(engine.close_spider_async(reason=reason))
+        else:
+            engine.close_spider(spider, reason=reason)
 
 
 def ignored_responses(crawler: Crawler) -> Callable[[Response], bool]:
@@ -291,19 +274,13 @@ def _spider_for(method: Callable[..., Any], spider: Any) -> list[Any]:
 
 
 def keep_spider_state(crawler: Crawler) -> None:
-    """Keep Scrapy's SpiderState from writing its file if no job in JOBDIR is this crawl's.
-
-    The file would look newer than what was committed, or be truncated.
-    """
+    """Keep Scrapy's SpiderState from writing its file, which would look newer than any commit."""
     for extension in _spider_states(crawler):
         crawler.signals.disconnect(extension.spider_closed, signals.spider_closed)
 
 
 def place_spider_state(crawler: Crawler, jobdir: str, place: str | None = None) -> None:
-    """Let Scrapy's SpiderState find its file even if the working directory changes.
-
-    :param place: a path to *jobdir*, which is absolute, that stays right if it is moved, too.
-    """
+    """Let SpiderState find its file after a change of directory; *place*: also after a move."""
     for extension in _spider_states(crawler):
         if extension.jobdir and str(Path(extension.jobdir).absolute()) == jobdir:
             extension.jobdir = place or jobdir
@@ -344,15 +321,3 @@ def _find(crawler: Crawler) -> Any:
         return crawler.engine
     except (AttributeError, RuntimeError):  # not set yet, in Scrapy before and after 2.19
         return None
-
-
-def _check(engine: ExecutionEngine) -> None:
-    for path in _NEEDED:
-        try:
-            attrgetter(path)(engine)
-        except AttributeError:
-            raise UnsupportedScrapyError(
-                f"Scrapy {scrapy.__version__} has no engine.{path}, which scrapy_altsched needs to"
-                " know when a request is done. Install a Scrapy that this version of"
-                " scrapy_altsched supports (see its README), or upgrade scrapy_altsched."
-            ) from None

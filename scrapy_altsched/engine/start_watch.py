@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .event_loop import sleep
-
-if TYPE_CHECKING:
-    from scrapy import Request
 
 #: Seconds until it is looked again whether a start request may come.
 _HELD_FOR = 0.1
@@ -20,10 +17,10 @@ class StartWatch:
 
     :param on_end: called when nothing more will come.
     :param is_held: whether the next one has to wait, for want of memory.
-    :param turns: after how many all else gets a turn, which Scrapy's engine does not give.
-    :ivar needs_turn: whether all else gets a turn before the next one.
+    :param turns: after how many all else gets a turn, which Scrapy's engine does not give; it gets
+        one before the next if *needs_turn* is set.
     :ivar is_waiting: whether ``start()`` was asked for the next one and has not yielded it.
-    :ivar last: what it yielded last; ``None`` from :meth:`take` on.
+    :ivar last: what it yielded last; the scheduler sets it to ``None`` when it gets that.
     :ivar exhausted: whether ``start()`` ran to its end, without an exception.
     :ivar ended: whether nothing more will come, for whatever reason.
     """
@@ -67,17 +64,6 @@ class StartWatch:
         return getattr(self._source, name)
 
     def end(self) -> None:
-        """Nothing more will come."""
         if not self.ended:
             self.ended = True
             self._on_end()
-
-    def take(self, request: Request) -> bool:
-        """Whether *request* is what ``start()`` yielded last; true once for each request.
-
-        Its ``meta["is_start_request"]`` does not tell: retries and redirects inherit that.
-        """
-        if request is not self.last:
-            return False
-        self.last = None
-        return True

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 
 from ..disk import write_whole
 from ..errors import JobdirError
-from .state import ResumeState
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -32,7 +31,7 @@ FILE = "spider.state.file"
 
 #: What is noted of a file that is not there.
 _NO_FILE = b"null"
-#: The share of the time that may go into saving a state.
+#: Share of the time that may go into saving a state.
 _SHARE = 0.02
 #: Bytes of a state that is saved with each commit: that takes less than a millisecond.
 _SMALL = 100_000
@@ -41,11 +40,7 @@ _SELDOM = 5.0
 
 
 class SpiderStateCheckpoint:
-    """The state of one spider's crawl.
-
-    :param jobdir: the directory that Scrapy's extension keeps its file in.
-    :param place: another path to that directory.
-    """
+    """The state of one spider's crawl; *place*: a path to *jobdir* that is right after a move."""
 
     def __init__(
         self,
@@ -57,32 +52,21 @@ class SpiderStateCheckpoint:
     ) -> None:
         self._shown = Path(jobdir, "spider.state")
         self._path = Path(place or jobdir, "spider.state")
-        self._spider = spider
-        self._now = now
+        self._spider, self._now = spider, now
         self._warned = self._warned_of_size = False
         self._notes: dict[str, bytes] = {}
-        self._due_at = 0.0
-        #: Seconds that the last save has taken so far.
-        self._cost = 0.0
+        #: When the next save is due, and the seconds that the last one has taken so far.
+        self._due_at = self._cost = 0.0
         #: When the notes were handed out for a commit, if that has not written them yet.
         self._handed_out_at: float | None = None
         #: The file's checksum, and its time when that was computed.
         self._checksum = self._time = _NO_FILE
-        self.state = ResumeState(
-            capture=self.notes,
-            restore=lambda note: self.restore(note(STATE), note(FILE)),
-            outlives_job=True,
-            note_commit=self.note_commit,
-            note_closing=self.flush_soon,
-        )
 
     def restore(self, state: bytes | None, file: bytes | None) -> None:
         """Put the committed *state* into Scrapy's file, unless that is newer.
 
-        It is newer if it is readable and not the *file* that was there at the commit.  Its content
-        tells, not its time: a copy of the directory may have other times.
-
-        :raises JobdirError: the file cannot be written.
+        It is newer if it is readable and not the *file* that was there at the commit, by its
+        content: a copy of the directory may have other times.
         """
         is_known = file in (self._describe_file(), self._describe_time())
         if state is None or (self._is_readable() and not is_known):
@@ -97,7 +81,6 @@ class SpiderStateCheckpoint:
             ) from error
 
     def notes(self) -> dict[str, bytes]:
-        """The current state, or that of the last time a save was due, if it can be pickled."""
         if self._now() >= self._due_at:
             self._save()
         if self._handed_out_at is not None:
@@ -137,7 +120,6 @@ class SpiderStateCheckpoint:
         self._put_off()
 
     def _put_off(self) -> None:
-        """Put off the next save: saving a large state keeps to its share of the time."""
         size = len(self._notes.get(STATE, b""))
         if size <= _SMALL:
             return
@@ -159,11 +141,10 @@ class SpiderStateCheckpoint:
         time = self._describe_time()
         if time != self._time:
             try:
-                content = self._path.read_bytes()
+                checksum = blake2b(self._path.read_bytes(), digest_size=16)
             except OSError:
                 return _NO_FILE
-            self._checksum = blake2b(content, digest_size=16).hexdigest().encode()
-            self._time = time
+            self._checksum, self._time = checksum.hexdigest().encode(), time
         return self._checksum
 
     def _describe_time(self) -> bytes:

@@ -126,7 +126,7 @@ def test_others_do_not_wait_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = ManualClock()
-    monkeypatch.setattr("scrapy_altsched.crawl.opening.CrawlClock", lambda: clock)
+    monkeypatch.setattr("scrapy_altsched.crawl.setup.CrawlClock", lambda: clock)
     settings = {**OURS, "JOBDIR": str(tmp_path), "DOWNLOAD_TIMEOUT": 10}
     logins = [url(f"login {number}", meta=LOGIN) for number in range(2)]
     crawl = opened(settings, *logins, url("a"), url("b"))

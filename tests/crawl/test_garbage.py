@@ -22,8 +22,7 @@ IN_MEMORY_OR_ON_DISK = pytest.mark.parametrize("name", [None, "job"], ids=["memo
 def _first_crawl_of_a_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     # Other tests of this process had crawls, and left some open, as a death does.
     gc.unfreeze()
-    monkeypatch.setattr(garbage, "_is_frozen", False)
-    monkeypatch.setattr(garbage, "_was_frozen", False)
+    monkeypatch.setattr(garbage, "_is_frozen", None)
     yield
     gc.unfreeze()
 

@@ -70,7 +70,7 @@ SECONDS = 10
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
     clock = ManualClock()
-    monkeypatch.setattr("scrapy_altsched.crawl.opening.CrawlClock", lambda: clock)
+    monkeypatch.setattr("scrapy_altsched.crawl.setup.CrawlClock", lambda: clock)
     return clock
 
 

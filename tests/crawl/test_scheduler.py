@@ -424,7 +424,7 @@ def test_what_cannot_be_read_keeps_an_idle_spider_open_and_is_not_pending(tmp_pa
     committer.note_failure(StoreError("it cannot be read"), reading=True)
     assert not stand_in.scheduler.has_pending_requests()
     assert stays_open(stand_in)
-    committer.outage.unreadable = False
+    committer.unreadable = False
     assert committer.commit()
     assert stand_in.scheduler.has_pending_requests()
     stand_in.scheduler.close("shutdown")
@@ -483,10 +483,10 @@ def test_commits_that_succeed_do_not_end_an_outage_of_reads(tmp_path: Path) -> N
     committer.note_failure(StoreError("it cannot be read"), reading=True)
     stand_in.scheduler.enqueue_request(page(1))
     assert committer.commit()
-    assert committer.outage.is_on
+    assert committer.failing_since is not None
     assert stand_in.scheduler.next_request() is not None
     assert committer.commit()
-    assert not committer.outage.is_on
+    assert committer.failing_since is None
     stand_in.scheduler.close("finished")
 
 
