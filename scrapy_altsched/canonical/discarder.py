@@ -13,7 +13,7 @@ from urllib.parse import unquote_plus
 
 from ..errors import ConfigError
 from .globs import escape_glob
-from .rule import Rule, suggest
+from .rule import Rule, require_known
 
 _KEYS = ("urlPattern", "processor", "args", "order")
 
@@ -28,9 +28,7 @@ def read_foreign(data: Mapping[str, Any], place: str) -> Rule:
 
     :raises ConfigError: it has an unknown processor, argument or key.
     """
-    for key in data:
-        if key not in _KEYS:
-            raise ConfigError(f"{place}: unknown key {key!r} ({suggest(key, _KEYS)}).")
+    require_known(data, _KEYS, f"{place}: unknown key")
     for key in ("urlPattern", "processor", "order"):
         if key not in data:
             raise ConfigError(
@@ -39,13 +37,8 @@ def read_foreign(data: Mapping[str, Any], place: str) -> Rule:
     pattern, processor = data["urlPattern"], data["processor"]
     if not isinstance(pattern, Mapping):
         raise ConfigError(f"{place}: urlPattern = {pattern!r} must hold include and exclude.")
-    for key in pattern:
-        if key not in {"include", "exclude"}:
-            near = suggest(key, ("include", "exclude"))
-            raise ConfigError(f"{place}: unknown key {key!r} of urlPattern ({near}).")
-    if not isinstance(processor, str) or processor not in PROCESSORS:
-        near = suggest(processor, PROCESSORS)
-        raise ConfigError(f"{place}: unknown processor {processor!r} ({near}).")
+    require_known(pattern, ("include", "exclude"), f"{place}: unknown key of urlPattern")
+    require_known([processor], PROCESSORS, f"{place}: unknown processor")
     arguments = data.get("args") or ()
     try:
         if not isinstance(arguments, (list, tuple)):

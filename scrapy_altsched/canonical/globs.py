@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 _SPECIAL = "*?[]\\"
 _MEMO_LIMIT = 10_000  # names
@@ -59,12 +60,7 @@ class Globs:
     def __init__(self, globs: Iterable[str]) -> None:
         # The last one never matches, so that without globs no name matches, not even an empty one.
         regex = "|".join([*map(_to_regex, globs), r"(?!)"])
-        self._match = re.compile(regex, re.DOTALL).fullmatch
-        self._memo: dict[str, bool] = {}
+        self._match = lru_cache(_MEMO_LIMIT)(re.compile(regex, re.DOTALL).fullmatch)
 
     def __contains__(self, name: str) -> bool:
-        if (found := self._memo.get(name)) is None:
-            if len(self._memo) >= _MEMO_LIMIT:
-                self._memo.clear()
-            found = self._memo[name] = self._match(name) is not None
-        return found
+        return self._match(name) is not None

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from functools import lru_cache
 from itertools import product
 from typing import TypeAlias
@@ -52,37 +51,23 @@ def compile_patterns(include: tuple[str, ...], exclude: tuple[str, ...]) -> Patt
     """A matcher for canonical URLs; ValueError: a pattern is invalid, or none ever matches."""
     included = [_normalize(pattern, "include") for pattern in include]
     excluded = [_normalize(pattern, "exclude") for pattern in exclude]
-    with _without_network():
+    # url-matcher looks up the registered domain of each, which :class:`Index` has no use for, and
+    # has tldextract fetch a list of these from the network.
+    names = vars(patterns)
+    get_domain, names["get_domain"] = names.get("get_domain"), str
+    try:
         matcher = PatternsMatcher(None, Patterns(included, excluded))
-    if exclude and not include:
-        if any(_covers_everything(parsed) for parsed in map(patterns.pattern_parse, excluded)):
+    finally:
+        names["get_domain"] = get_domain
+    for pattern in () if include else excluded:
+        scheme, netloc, path, query, fragment = patterns.pattern_parse(pattern)
+        if not (scheme or netloc or query or fragment) and path.rstrip("*") in {"", "/"}:
             raise ValueError("exclude leaves no URL at all")
-        return matcher
     for position, pattern in enumerate(included):
         if not any(matcher.match(url) for url in _make_examples(pattern)):
             because = " (exclude removes all that it matches)" if exclude else ""
             raise ValueError(f"the pattern {include[position]!r} never matches a URL{because}")
     return matcher
-
-
-@contextmanager
-def _without_network() -> Iterator[None]:
-    """Keep url-matcher from looking up a pattern's registered domain.
-
-    It uses tldextract, which fetches a list from the network; :class:`Index` has no use for it.
-    """
-    names = vars(patterns)
-    get_domain = names.get("get_domain")
-    names["get_domain"] = str
-    try:
-        yield
-    finally:
-        names["get_domain"] = get_domain
-
-
-def _covers_everything(parsed: patterns.ParseTuple) -> bool:
-    scheme, netloc, path, query, fragment = parsed
-    return not (scheme or netloc or query or fragment or path.rstrip("*") not in {"", "/"})
 
 
 def _normalize(pattern: str, key: str) -> str:
@@ -174,13 +159,10 @@ class Index:
 
     def __init__(self, matchers: Sequence[PatternsMatcher]) -> None:
         self._matchers = matchers
-        self._everywhere: set[int] = set()
+        self._everywhere = {at for at, it in enumerate(matchers) if not it.patterns.include}
         self._hosts: dict[str, _Host] = {}
-        #: By netloc, as it is written in a URL; ``None``: no pattern may match such a URL.
-        self._hosts_of: dict[str, list[_Host] | None] = {}
+        self._hosts_of = lru_cache(_MEMO_LIMIT)(self._look_up)
         for number, matcher in enumerate(matchers):
-            if not matcher.patterns.include:
-                self._everywhere.add(number)
             for pattern in matcher.patterns.include:
                 _, netloc, path, _, _ = patterns.pattern_parse(pattern)
                 beginning, star, _ = path.partition("*")
@@ -188,19 +170,16 @@ class Index:
                 host = self._hosts.setdefault(_PORT.sub("", netloc), {})
                 host.setdefault(len(beginning), {}).setdefault(beginning, set()).add(number)
 
-    def concern(self, netloc: str) -> bool:
-        """Whether a URL with this netloc may be matched."""
-        try:
-            return self._hosts_of[netloc] is not None
-        except KeyError:
-            return self._look_up(netloc) is not None
-
     def candidates(self, netloc: str, path: str | None = None) -> set[int]:
-        """Numbers of matchers that may match a URL with this netloc; *path*: in lower case."""
-        if not self.concern(netloc):
+        """Numbers of matchers that may match a URL.
+
+        :param netloc: as it is written in the URL.
+        :param path: in lower case.
+        """
+        if (hosts := self._hosts_of(netloc)) is None:
             return set()
         numbers = set(self._everywhere)
-        for host in self._hosts_of[netloc] or ():
+        for host in hosts:
             for length, by_beginning in host.items():
                 if path is None:
                     numbers.update(*by_beginning.values())
@@ -226,19 +205,16 @@ class Index:
             return []
 
     def _look_up(self, netloc: str) -> list[_Host] | None:
+        """The patterns for a host and its parents; ``None``: no URL with it can be matched."""
         host = netloc.rpartition("@")[2].lower()
         if not _PLAIN_NETLOC(host):
             try:
                 host = split(canonicalize_url(f"http://{host}/"))[1]
             except ValueError:
-                host = ""  # such a URL has no canonical form that could be matched
+                return None  # such a URL has no canonical form
         name, found = _PORT.sub("", host), []
         while name:
             if name in self._hosts:
                 found.append(self._hosts[name])
             name = name.partition(".")[2]
-        if len(self._hosts_of) >= _MEMO_LIMIT:
-            self._hosts_of.clear()
-        is_concerned = bool(host) and bool(found or self._everywhere)
-        self._hosts_of[netloc] = found if is_concerned else None
-        return self._hosts_of[netloc]
+        return found if host else None

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from ..errors import ConfigError
 from .discarder import is_foreign, read_foreign
-from .rule import Rule, read_toml, suggest
+from .rule import Rule, read_toml, require_known
 
 #: A path, rules as dicts, or a list of both; text that begins with ``[`` is JSON.
 Source: TypeAlias = (
@@ -100,9 +100,7 @@ def _toml_entries(text: str, name: str) -> Iterator[_Entry]:
         document = read_toml(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{name}: not TOML: {error}.") from None
-    for key in document:
-        if key != "rules":
-            raise ConfigError(f"{name}: unknown table {key!r} ({suggest(key, ['rules'])}).")
+    require_known(document, ["rules"], f"{name}: unknown table")
     rules = document.get("rules", [])
     if not isinstance(rules, list):
         raise ConfigError(f"{name}: each rule must be a table of its own, below [[rules]].")

@@ -189,12 +189,15 @@ class RequestFingerprinter:
 
     def _spares(self, netloc: str, url: str) -> bool:
         """Whether no rule changes anything in a request for *url* that has no body."""
-        assert self._free is not None
-        if self._rules.concern(netloc):
-            return self._rules.spares(netloc, url)
-        if len(self._free) >= _MEMO_LIMIT:
-            self._free.clear()
-        self._free.add(netloc)
+        marks = self._rules.marks(netloc)
+        for mark in marks:  # noqa: SIM110  (any() takes three times as long)
+            if mark in url:
+                return False
+        if not marks:
+            assert self._free is not None
+            if len(self._free) >= _MEMO_LIMIT:
+                self._free.clear()
+            self._free.add(netloc)
         return True
 
     def _dedupe_key(self, request: Request) -> bytes | None:
