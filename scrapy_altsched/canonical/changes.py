@@ -240,6 +240,9 @@ def _remove(data: Any, path: str, names: Globs) -> None:
     if isinstance(data, dict):
         for key in [key for key in data if f"{path}{key}" in names]:
             del data[key]
-    items = enumerate(data) if isinstance(data, list) else getattr(data, "items", tuple)()
-    for key, item in items:
+    elif isinstance(data, list):
+        data = dict(enumerate(data))
+    else:
+        return
+    for key, item in data.items():
         _remove(item, f"{path}{key}.", names)

@@ -85,8 +85,8 @@ def create_spider(project: Project, name: str, arguments: list[str]) -> Spider:
     return spider
 
 
-def identity_of(spider: Spider) -> tuple[PageIdentity, bytes]:
-    """What makes the fingerprints of a spider's crawl, and the note about it.
+def identity_of(spider: Spider) -> PageIdentity:
+    """What makes the fingerprints of a spider's crawl.
 
     :raises ConfigError: a rule, or a setting, cannot be used.
     """

@@ -11,7 +11,6 @@ from ..inflection import counted
 from ..maintenance.progress import progress
 from ..maintenance.refingerprint import Refingerprinted, refingerprint
 from ..requests.codec import decode_request
-from ..requests.made_by import NOTE
 from .project import Project, add_spider_arguments, create_spider, identity_of
 from .target import Job, add_jobdir, make_console
 
@@ -26,7 +25,7 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     """See :mod:`scrapy_altsched.command`."""
     job = Job(project, arguments.jobdir)
     spider = create_spider(project, job.owner, arguments.arguments)
-    identity, note = identity_of(spider)
+    identity = identity_of(spider)
     remedy = (
         "Fingerprints cannot be recomputed there: begin a new crawl, with another"
         " ALTSCHED_SHARED_KEY."
@@ -37,7 +36,7 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
             outcome = refingerprint(
                 journal,
                 lambda payload: identity.of(decode_request(payload, spider)),
-                {NOTE: note},
+                identity.notes(),
                 step,
             )
     _show(outcome)

@@ -21,8 +21,7 @@ from ..maintenance.opening import open_frontier
 from ..plugins import warn_of_unsafe_plugins
 from ..requests.entries import Entries, codec_of
 from ..requests.fingerprint import shorten
-from ..requests.identity import PageIdentity
-from ..requests.made_by import NOTE, are_sha1, describe
+from ..requests.identity import PageIdentity, describe
 from ..settings import Config
 from ..stock.job import StockJob
 from ..stock.report import report_import
@@ -70,7 +69,7 @@ def open_session(scheduler: Scheduler, own_filter: DupeFilter | None) -> Session
     reports = Reports(spider, scheduler.stats, jobdir, key, logs_reason=scheduler.logunser)
     df = scheduler.df
     rules = config.rules_of(spider)
-    identity, fingerprint_note = identify(crawler, own_filter, rules, df.request_seen)
+    identity = identify(crawler, own_filter, rules, df.request_seen)
     keeps_items = jobdir is not None or shared is not None
     if keeps_items:
         warn_of_unsafe_feeds(settings, spider)
@@ -88,7 +87,6 @@ def open_session(scheduler: Scheduler, own_filter: DupeFilter | None) -> Session
         jobdir=jobdir,
         dupefilter=df,
         identity=identity,
-        fingerprint_note=fingerprint_note,
         feed_files=find_files(settings, spider) if keeps_items else (),
         entries=Entries(codec, engine, tally, by_slot=config.order.policy == "slots"),
         reports=reports,
@@ -120,22 +118,20 @@ def identify(
     own_filter: DupeFilter | None,
     rules: Rules,
     is_refused: Callable[[Request], bool] | None = None,
-) -> tuple[PageIdentity, bytes]:
-    """What decides which page a request is, and the note about how fingerprints are made.
+) -> PageIdentity:
+    """What decides which page a request is.
 
     :param is_refused: without a filter of ours, another package's.
     """
     if own_filter is not None:
         own_filter.use_rules(rules)
-        return own_filter.identity, own_filter.fingerprint_note
+        return own_filter.identity
     fingerprinter = fingerprinter_of(crawler)
-    note = describe(fingerprinter, Rules())
-    identity = PageIdentity(
+    return PageIdentity(
         lambda request: shorten(fingerprinter.fingerprint(request)),
+        describe(fingerprinter, Rules()),
         is_refused=is_refused,
-        are_sha1=are_sha1(note),
     )
-    return identity, note
 
 
 def _open_shared(
@@ -145,7 +141,7 @@ def _open_shared(
 
     worker = Worker(
         spider=setup.spider.name,
-        fingerprints=setup.fingerprint_note,
+        fingerprints=setup.identity.note,
         are_sha1=setup.identity.are_sha1,
         jobdir=setup.jobdir,
         check=partial(check_files, setup.feed_files, setup.crawler.settings, setup.spider),
@@ -166,7 +162,7 @@ def _open_job(setup: Setup, options: Options, jobdir: str, on_event: OnEvent) ->
         setup.spider,
         fingerprint=setup.identity.of,
         slot_key=setup.engine.slot_key,
-        notes={NOTE: setup.fingerprint_note},
+        notes=setup.identity.notes(),
         takes_seen=setup.identity.is_refused is None,
         trusts_seen=setup.config.trust_stock_seen,
     )

@@ -18,7 +18,6 @@ from ..frontier import Entry, Event, Frontier, OnEvent, events
 from ..frontier.store.records import ORPHANS
 from ..inflection import inflect
 from ..maintenance.requeue import dead_requests
-from ..requests.made_by import NOTE, warn_of_other_fingerprints
 from ..resume.spider_state import SpiderStateCheckpoint
 from ..resume.state import ResumeState, ResumeStates
 from . import messages
@@ -92,8 +91,7 @@ class Session:
             self._states.add(SpiderStateCheckpoint(jobdir, spider, now, place=job.place).state)
         self._committer.start()
         if job.run > 1 and jobdir is not None:
-            stored, ours = frontier.note(NOTE), setup.fingerprint_note
-            warn_of_other_fingerprints(stored, ours, jobdir, spider, crawler.settings)
+            setup.identity.warn_if_changed(frontier.note, jobdir, spider, crawler.settings)
         self._reports.log_opening(job, self._at_open)
         read, resumed, sync = frontier.note, job.resumed, self._config.sync
         path = None if jobdir is None else Path(jobdir)
@@ -104,7 +102,7 @@ class Session:
             for part in (self._every_run, self._given_up):
                 self._states.add(ResumeState(capture=part.capture, restore=part.restore))
             for capture in (
-                lambda: {NOTE: setup.fingerprint_note},
+                setup.identity.notes,
                 lambda: {ORPHANS: str(len(orphans)).encode()},
                 self.feeds.notes,
             ):
@@ -238,7 +236,7 @@ class Session:
 
     def _note_refusal(self, event: events.Refused) -> None:
         entry, request = event.entry, event.entry.request
-        self._entries.note_refusal(entry)
+        self._entries.count(entry, -1)
         self._in_progress.discard(entry)
         self.traffic.note_refusal(request, event.verdict, entry.from_start)
         self._update_stats()

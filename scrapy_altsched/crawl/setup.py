@@ -39,7 +39,6 @@ class Setup:
     """What the parts of an open crawl are created from.
 
     :ivar jobdir: the job directory, absolute; ``None``: all is in memory.
-    :ivar fingerprint_note: what makes the fingerprints.
     :ivar feed_files: the local files that the feeds of a job will write to.
     :ivar tally: how often each stat is to be increased: ``stats.inc_value()`` takes 2.4
         microseconds, several times what it counts.
@@ -53,7 +52,6 @@ class Setup:
     jobdir: str | None
     dupefilter: BaseDupeFilter
     identity: PageIdentity
-    fingerprint_note: bytes
     feed_files: Sequence[Path]
     entries: Entries
     reports: Reports

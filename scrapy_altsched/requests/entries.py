@@ -68,13 +68,10 @@ class Entries:
                 entry.payload = codec.encode(request)
             except CodecError as error:
                 self.on_unserializable(entry, error)
-        self._count(entry, 1)
+        self.count(entry, 1)
 
-    def note_refusal(self, entry: Entry) -> None:
-        """Note that *entry* was encoded but not accepted."""
-        self._count(entry, -1)
-
-    def _count(self, entry: Entry, times: int) -> None:
+    def count(self, entry: Entry, times: int) -> None:
+        """Count *entry* as enqueued; -1 times: it was encoded but not accepted."""
         tally = self._tally
         if entry.payload is None:
             tally["scheduler/enqueued/memory"] += times

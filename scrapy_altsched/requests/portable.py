@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from inspect import getattr_static
 from itertools import chain
 from types import MethodType
 from typing import TYPE_CHECKING, Any
@@ -163,22 +164,19 @@ class PortableCodec:
         """Whether *name* is a method, found without running any code, such as a property's."""
         if type(name) is not str:
             return False
-        if name in self._own:
-            found = self._own[name]
-        elif name in self._methods:
+        is_own = name in self._own
+        if not is_own and name in self._methods:
             return True
-        else:
-            classes = type(self._spider).__mro__
-            found = next((vars(cls)[name] for cls in classes if name in vars(cls)), None)
-            if callable(found) or isinstance(found, classmethod):
-                found = getattr(self._spider, name)
+        found = getattr_static(self._spider, name, None)
+        if not is_own and (callable(found) or isinstance(found, classmethod)):
+            found = getattr(self._spider, name)
         # The spider's or its class's, not one of something that they refer to.
         is_theirs = isinstance(found, MethodType) and (
             found.__self__ is self._spider or found.__self__ is type(self._spider)
         )
         if not is_theirs or (name.startswith("__") and name.endswith("__")):
             return False
-        if name not in self._own:
+        if not is_own:
             self._methods.add(name)
         return True
 
