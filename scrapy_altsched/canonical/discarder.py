@@ -1,8 +1,7 @@
 """Rules of duplicate-url-discarder, translated to ours.
 
-Their format, and what each processor does, are those of version 0.3.0
-(https://github.com/zytedata/duplicate-url-discarder).  One thing differs: names of parameters are
-compared decoded: ``%75tm_source`` is ``utm_source``.
+As of its version 0.3.0 (https://github.com/zytedata/duplicate-url-discarder), but that names of
+parameters are compared decoded: ``%75tm_source`` is ``utm_source``.
 """
 
 from __future__ import annotations
@@ -47,14 +46,10 @@ def read_foreign(data: Mapping[str, Any], place: str) -> Rule:
     except ValueError as error:
         raise ConfigError(f"{place}: args = {arguments!r} cannot be used: {error}.") from None
     include = [item for item in pattern.get("include") or () if item]
-    given = {
-        "include": include,
-        "exclude": list(pattern.get("exclude") or ()),
-        "order": data["order"],
-        # Those without a pattern apply only if none with a pattern matches.
-        "fallback": not include,
-    }
-    return Rule.from_dict(given, place, effect)
+    exclude = list(pattern.get("exclude") or ())
+    given = {"include": include, "exclude": exclude, "order": data["order"]}
+    # Those without a pattern apply only if none with a pattern matches.
+    return Rule.from_dict({**given, "fallback": not include}, place, effect)
 
 
 def _parameters(arguments: tuple[Any, ...]) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ def check_glob(glob: str) -> None:
 
 
 def escape_glob(name: str) -> str:
-    """The glob that matches a name and nothing else."""
+    """The glob that matches only *name*."""
     return re.sub(r"[*?\[\]\\]", r"\\\g<0>", name)
 
 
@@ -32,9 +32,8 @@ def _to_regex(glob: str) -> str:
         char = found[0]
         if char[0] == "\\":
             if not found[1] or found[1] not in _SPECIAL:
-                raise ValueError(
-                    f"{glob!r} has a backslash before none of the characters {_SPECIAL}"
-                )
+                bad = "has a backslash before none of the characters"
+                raise ValueError(f"{glob!r} {bad} {_SPECIAL}")
             parts.append(re.escape(found[1]))
             continue
         if char in "[]":

@@ -1,9 +1,9 @@
 """Which rules match a URL, by url-matcher's patterns.
 
-What a pattern means is url-matcher's own: a host, with its subdomains if nothing follows it; the
-beginning of a path, with ``*`` as wildcard and ``|`` for the end; parameters of the query; the
-beginning of a fragment.  What is added here is the look-up, as its own tries every pattern of a
-registered domain: a thousand rules must cost nothing where they do not match.
+A pattern is a host, with its subdomains if nothing follows it; the beginning of a path, with ``*``
+as wildcard and ``|`` for the end; parameters of the query; the beginning of a fragment.  The
+look-up is ours: url-matcher's tries every pattern of a registered domain, and a thousand rules must
+cost nothing where they do not match.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from itertools import product
 from typing import TypeAlias
@@ -63,10 +64,10 @@ def compile_patterns(include: tuple[str, ...], exclude: tuple[str, ...]) -> Patt
         scheme, netloc, path, query, fragment = patterns.pattern_parse(pattern)
         if not (scheme or netloc or query or fragment) and path.rstrip("*") in {"", "/"}:
             raise ValueError("exclude leaves no URL at all")
-    for position, pattern in enumerate(included):
-        if not any(matcher.match(url) for url in _make_examples(pattern)):
+    for given, pattern in zip(include, included, strict=True):
+        if not any(map(matcher.match, _make_examples(pattern))):
             because = " (exclude removes all that it matches)" if exclude else ""
-            raise ValueError(f"the pattern {include[position]!r} never matches a URL{because}")
+            raise ValueError(f"the pattern {given!r} never matches a URL{because}")
     return matcher
 
 
@@ -128,19 +129,15 @@ def _make_examples(pattern: str) -> Iterator[str]:
         f"{quote(name)}={quote(values[0].replace('*', ''))}"
         for name, values in parse_qs(query, keep_blank_values=True).items()
     )
-    for more, given_scheme, host, given_query, end in product(
-        ("", "zq", "7", "/zq7/"),
+    for parts in product(
         [scheme] if scheme else ["https", "http"],
         hosts,
-        (needed, f"{needed}&zq=7"),
-        ("", "zq"),
+        [_fill_in(path or "/", more) for more in ("", "zq", "7", "/zq7/")],
+        [needed, f"{needed}&zq=7"],
+        [_fill_in(fragment, end) for end in ("", "zq")],
     ):
-        given_path = _fill_in(path or "/", more)
-        url = join(given_scheme, host, given_path, given_query, _fill_in(fragment, end))
-        try:
-            yield canonicalize_url(url, keep_fragments=True)
-        except ValueError:
-            continue
+        with suppress(ValueError):
+            yield canonicalize_url(join(*parts), keep_fragments=True)
 
 
 def _fill_in(pattern: str, more: str) -> str:
@@ -155,7 +152,7 @@ _Host: TypeAlias = dict[int, dict[str, set[int]]]
 
 
 class Index:
-    """All patterns, numbered by rule; finds those that may match a URL in one look-up."""
+    """All patterns, by the numbers of their rules; one look-up finds those that may match a URL."""
 
     def __init__(self, matchers: Sequence[PatternsMatcher]) -> None:
         self._matchers = matchers
@@ -171,11 +168,7 @@ class Index:
                 host.setdefault(len(beginning), {}).setdefault(beginning, set()).add(number)
 
     def candidates(self, netloc: str, path: str | None = None) -> set[int]:
-        """Numbers of matchers that may match a URL.
-
-        :param netloc: as it is written in the URL.
-        :param path: in lower case.
-        """
+        """Those that may match a URL with *netloc*, as it is written there; *path*: lower case."""
         if (hosts := self._hosts_of(netloc)) is None:
             return set()
         numbers = set(self._everywhere)
@@ -188,12 +181,12 @@ class Index:
         return numbers
 
     def together(self) -> Iterator[set[int]]:
-        """The numbers of matchers that may match one URL: for each host, and for all others."""
+        """Those that may match one URL: for each host, and for all others."""
         yield self._everywhere
         yield from map(self.candidates, self._hosts)
 
     def match(self, url: str) -> list[int]:
-        """The numbers of the matchers that match a canonical URL, ascending."""
+        """Those that match a canonical URL, ascending."""
         scheme, netloc, path, query, fragment = split(url)
         # Otherwise there is no host, and the :// is part of something else.
         numbers = self.candidates(netloc, path.lower()) if _SCHEME(scheme) else ()

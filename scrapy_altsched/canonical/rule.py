@@ -22,7 +22,7 @@ else:
 
 read_toml = tomllib.loads
 
-#: A value of a key -> what the rule has of it; ValueError, with the reason: it cannot be used.
+#: A value of a key -> what the rule has of it; ValueError: why it cannot be used.
 _Check = Callable[[Any], Any]
 
 
@@ -146,8 +146,7 @@ class Rule:
     ) -> Rule:
         """Check a rule; *place*: where it is, for messages.
 
-        :param effect: fields with what the rule does, if *data* does not say that; they were
-            checked, and may be empty.
+        :param effect: what the rule does, checked, if *data* does not say that; may be empty.
         :raises ConfigError: it is invalid.
         """
         values: dict[str, Any] = {}

@@ -82,7 +82,7 @@ class Rules:
     def extended(self, source: Source, *, name: str) -> Rules:
         """These rules and, after them, those of another source, as :meth:`load` takes it."""
         number = self._entries[-1].source + 1 if self._entries else 0
-        more = [_Entry(rule, label, number) for label, rule in read_rules(source, name)]
+        more = (_Entry(rule, label, number) for label, rule in read_rules(source, name))
         return Rules([*self._entries, *more])
 
     def with_spider(self, spider: object) -> Rules:
@@ -150,11 +150,11 @@ class Rules:
 def _digest(entries: Sequence[_Entry], version: int) -> str:
     if not entries:
         return ""
-    sources = {number: at for at, number in enumerate(sorted({e.source for e in entries}))}
+    sources = sorted({entry.source for entry in entries})
     meaning = []
-    for entry in entries:
-        data = asdict(entry.rule)
+    for rule, _, source in entries:
+        data = asdict(rule)
         for key in ("name", "preset", "order"):
             del data[key]
-        meaning.append([data, sources[entry.source] if entry.rule.fallback else None])
+        meaning.append([data, sources.index(source) if rule.fallback else None])
     return hashlib.sha1(json.dumps([version, meaning], sort_keys=True).encode()).hexdigest()

@@ -1,9 +1,8 @@
 """Request -> fingerprint: Scrapy's bytes, faster; or those of the request after URL rules.
 
 Most of Scrapy's time for a fingerprint goes into ``w3lib.url.canonicalize_url``, and most URLs of
-a crawl are canonical before it, or nearly so.  Two regular expressions tell which; whatever they
-do not match goes through Scrapy's own function, which stays the reference
-(scrapy/utils/request.py).
+a crawl are canonical before it, or nearly so.  Two regular expressions tell which; all else goes
+through Scrapy's own function, which stays the reference (scrapy/utils/request.py).
 
 Why a URL that they match is canonical, with every w3lib since 2.0:
 
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _MEMO_LIMIT = 10_000  # hosts
-_LONGEST = 255  # bytes
 _RULES_SETTING = "ALTSCHED_URL_RULES"
 
 _HOST = r"[a-z0-9._-]+"
@@ -128,8 +126,6 @@ def _tidy(url: str, match: re.Match[str]) -> str:
 class RequestFingerprinter:
     """A ``REQUEST_FINGERPRINTER_CLASS``: Scrapy's fingerprints, after URL rules.
 
-    A request that no rule matches, or that no rule changes, has Scrapy's own fingerprint.
-
     :param stats: where to count, for each rule, the requests that it changed something in.
     """
 
@@ -153,10 +149,7 @@ class RequestFingerprinter:
         self._reported_bad_key = False
 
     def fingerprint(self, request: Request) -> bytes:
-        """The fingerprint of *request*: 20 bytes.
-
-        Where it is fast nothing is cached, as Scrapy does: the scheduler calls it once for each.
-        """
+        # Where it is fast nothing is cached, as Scrapy does: the scheduler calls it once for each.
         read = parts_of if type(request) is Request else parts_of_subclass
         method, body, meta, url = read(request)
         page, _, fragment = url.partition("#")
@@ -202,7 +195,6 @@ class RequestFingerprinter:
         return True
 
     def _dedupe_key(self, request: Request) -> bytes | None:
-        """The fingerprint that *request* itself asks for."""
         if (key := request.meta.get(DEDUPE_KEY)) is None:
             return None
         if isinstance(key, (str, bytes)) and key:
@@ -257,15 +249,12 @@ class _WrappedFingerprinter(RequestFingerprinter):
         if canonical.steps:
             request = request.replace(url=canonical.url, body=canonical.body)
         made = self._wrapped.fingerprint(request)
-        if headers:
-            return sha1(made + json.dumps(headers, sort_keys=True).encode()).digest()
-        return made
+        more = json.dumps(headers, sort_keys=True).encode()
+        return sha1(made + more).digest() if headers else made
 
 
 def apply_rules(
-    fingerprinter: RequestFingerprinterProtocol,
-    rules: Rules,
-    stats: StatsCollector | None = None,
+    fingerprinter: RequestFingerprinterProtocol, rules: Rules, stats: StatsCollector | None = None
 ) -> RequestFingerprinterProtocol:
     """A fingerprinter that gives *fingerprinter* the canonical request, and counts in *stats*."""
     if type(fingerprinter) in {ScrapyFingerprinter, RequestFingerprinter}:
@@ -296,6 +285,5 @@ def _headers(request: Request, names: Sequence[str]) -> dict[str, list[str]]:
 
 def shorten(fingerprint: bytes) -> bytes:
     """*fingerprint*, or its hash if it has more than the 255 bytes that a frontier takes."""
-    if len(fingerprint) <= _LONGEST:
-        return fingerprint
-    return sha1(fingerprint, usedforsecurity=False).digest()
+    is_short = len(fingerprint) <= 255
+    return fingerprint if is_short else sha1(fingerprint, usedforsecurity=False).digest()

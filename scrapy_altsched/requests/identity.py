@@ -1,9 +1,8 @@
 """The single place that decides which page a request is, and that recognizes recent ones by URL.
 
-Most duplicates need neither fingerprint nor look-up: of the links of a site nine in ten lead to
-pages that were linked to among the last few thousand (recorded: 99.7 % of those of docs.python.org,
-97.4 % of sqlite.org's, with the 4,096 last URLs).  The answer is exact: a URL that was seen stays
-so, until it is forgotten.
+Most duplicates need neither fingerprint nor look-up: of a site's links, nine in ten lead to pages
+that were linked to among the last few thousand (of docs.python.org's, 99.7 % to one of the 4,096
+last URLs; of sqlite.org's, 97.4 %).  The answer is exact: a URL stays seen until it is forgotten.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Whether none of the meta keys is present that change what the URL means.
+#: Whether a request's meta has no key that changes what its URL means.
 _has_none_of = frozenset((VERBATIM, DEDUPE_KEY, SKIP_RULES, EVERY_RUN)).isdisjoint
 
 #: URLs in each of two generations.
@@ -98,7 +97,7 @@ class PageIdentity:
         return (page is not None and fingerprint_page(page)) or self._fingerprint(request)
 
     def is_recent(self, page: str) -> bool:
-        """Whether *page* was seen a moment ago."""
+        """Whether *page* was remembered lately, which it is again."""
         if page in self.newest:
             return True
         if page in self._old:
@@ -107,7 +106,6 @@ class PageIdentity:
         return False
 
     def remember(self, page: str) -> None:
-        """Note that *page* was seen."""
         newest = self.newest
         if len(newest) >= _GENERATION:
             self._old = newest.copy()
@@ -115,7 +113,6 @@ class PageIdentity:
         newest.add(page)
 
     def forget_recent(self) -> None:
-        """Forget all URLs."""
         self.newest.clear()
         self._old.clear()
 

@@ -2,9 +2,8 @@
 
 A pickle from there can execute any code.  This form is data only: a version byte and a checksum, as
 in :mod:`.codec`, and the request's attributes as :mod:`.values` packs them.  Request classes come
-from a list, and callbacks are methods of the spider.
-
-Who can write to the server still decides which URLs are requested, and what is in their meta.
+from a list, and callbacks are methods of the spider.  What others write still decides which URLs
+are requested, and what is in their meta.
 """
 
 from __future__ import annotations
@@ -69,9 +68,8 @@ class PortableCodec:
     def encode(self, request: Request) -> bytes:
         """The bytes of *request*, as it is now.
 
-        :raises CodecError: a callback is not a method of the spider, the request's class is not
-            allowed, it is too large, or a value can be carried neither by msgpack nor, if these
-            are allowed, by a pickle.
+        :raises CodecError: a callback is not a method of the spider, the class is not allowed, it
+            is too large, or neither msgpack nor, if allowed, pickle can carry a value.
         """
         self._require_size(request.body)
         try:
@@ -104,13 +102,11 @@ class PortableCodec:
         return False
 
     def decode(self, payload: bytes) -> Request:
-        """The request that :meth:`encode` made *payload* from.
+        """The request that :meth:`encode` made *payload* from; CodecError: it makes no such bytes.
 
-        Unless pickles are allowed, *payload* may come from anywhere: no code of the project runs
-        but that of allowed request classes, and nothing is imported but Python's text encodings,
-        which any page can name.
-
-        :raises CodecError: the bytes are nothing that :meth:`encode` makes here.
+        Unless pickles are allowed, these may come from anywhere: no code of the project runs but
+        that of allowed request classes, and nothing is imported but Python's text encodings, which
+        any page can name.
         """
         if payload[:1] == PICKLED:
             if not self._pickle:
@@ -136,7 +132,7 @@ class PortableCodec:
             raise CodecError(f"{type(error).__name__}: {shorten(str(error))}") from error
 
     def url_of(self, payload: bytes) -> str | None:
-        """The URL of a stored request; ``None``: it cannot be read, or must not be."""
+        """The URL in *payload*; ``None``: it cannot be read, or must not be."""
         return url_of(payload) if self._pickle and payload[:1] == PICKLED else read_url(payload)
 
     def _require_class(self, request_class: type[Request], path: Any) -> None:
@@ -161,7 +157,7 @@ class PortableCodec:
                 )
 
     def _is_method(self, name: Any) -> bool:
-        """Whether *name* is a method, found without running any code, such as a property's."""
+        # No code is run for it, such as a property's.
         if type(name) is not str:
             return False
         is_own = name in self._own
@@ -182,7 +178,7 @@ class PortableCodec:
 
 
 def read_url(payload: bytes) -> str | None:
-    """The URL of a stored request; ``None``: it cannot be read, or is a pickle."""
+    """The URL in *payload*; ``None``: it cannot be read, or is a pickle."""
     try:
         return str(ValueCodec().unpack(unwrap(payload, PORTABLE))["url"])
     except (CodecError, KeyError):
@@ -190,12 +186,11 @@ def read_url(payload: bytes) -> str | None:
 
 
 def _path_of(cls: type) -> str:
-    """The path of a class, as ``Request.to_dict()`` has it."""
+    # As Request.to_dict() has it.
     return f"{cls.__module__}.{cls.__name__}"
 
 
 def _are_normal(headers: Any) -> bool:
-    """Whether *headers* are as Scrapy makes them: lists of bytes."""
     return (
         type(headers) is dict
         and _BYTES.issuperset(map(type, headers))
