@@ -22,8 +22,7 @@ from .frontier.options import SYSTEM_CLOCK
 from .inflection import inflect
 from .maintenance.opening import open_frontier
 from .requests.fingerprint import apply_rules, shorten
-from .requests.identity import PageIdentity, no_page, page_of
-from .requests.made_by import NOTE, are_sha1, describe, warn_of_other_fingerprints
+from .requests.identity import PageIdentity, describe, page_of
 from .settings import Config
 
 if TYPE_CHECKING:
@@ -75,8 +74,6 @@ class DupeFilter(BaseDupeFilter):
     def use_rules(self, rules: Rules) -> None:
         stats = getattr(self._crawler, "stats", None)
         self._make = apply_rules(self.fingerprinter, rules, stats).fingerprint
-        #: What makes the fingerprints, for the job's note about it.
-        self.fingerprint_note = describe(self.fingerprinter, rules)
         is_ours = type(self).fingerprint is DupeFilter.fingerprint
         #: Whether look-up and mark may be one atomic step with the rest of an add.
         is_exact = type(self).request_seen is DupeFilter.request_seen
@@ -84,9 +81,10 @@ class DupeFilter(BaseDupeFilter):
         #: Which page a request is, for a scheduler that shares its frontier.
         self.identity = PageIdentity(
             self.fingerprint,
-            page_of if is_ours and is_exact and not rules and is_scrapys else no_page,
+            describe(self.fingerprinter, rules),
+            page_of if is_ours and is_exact and not rules and is_scrapys else None,
             None if is_exact else self.request_seen,
-            are_sha1=is_ours and are_sha1(self.fingerprint_note),
+            is_hashed=is_ours,
         )
 
     def share(self, frontier: Frontier, tally: MutableMapping[str, int]) -> None:
@@ -126,8 +124,8 @@ class DupeFilter(BaseDupeFilter):
                 extra={"spider": spider},
             )
         if path is not None and frontier.job.run > 1:
-            stored, settings = frontier.note(NOTE), None if crawler is None else crawler.settings
-            warn_of_other_fingerprints(stored, self.fingerprint_note, path, spider, settings)
+            settings = None if crawler is None else crawler.settings
+            self.identity.warn_if_changed(frontier.note, path, spider, settings)
         if frontier.pending:
             requests = inflect(frontier.pending, "request")
             logger.warning(
@@ -177,7 +175,7 @@ class DupeFilter(BaseDupeFilter):
     def _commit(self, frontier: Frontier) -> float:
         """Commit; returns the seconds until the next commit."""
         try:
-            complete = frontier.commit({NOTE: self.fingerprint_note})
+            complete = frontier.commit(self.identity.notes())
         except StoreStalledError:
             return 0.1
         except AltschedError as error:

@@ -1,8 +1,7 @@
 """Rules for URLs: which requests mean the same page.  Start with :class:`Rules` in ``rules.py``.
 
-Rules are frozen data, read and checked once, when the crawl starts, and applied purely.  Nothing
-here depends on Scrapy.  Without a rule the canonical form of a URL is that of
-:func:`w3lib.url.canonicalize_url`, which Scrapy's fingerprints are made of.
+Rules are frozen data, read and checked once, when the crawl starts.  Without a rule the canonical
+form of a URL is that of :func:`w3lib.url.canonicalize_url`, as in Scrapy's fingerprints.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote_plus, unquote_to_bytes, urlencode
@@ -51,14 +51,15 @@ class Canonicalizer:
             for name in _FLAGS
             if getattr(rule, name) is not None
         }
-        self._path_params = _globs(rules, "ignore_path_params")
+        self._path_params, self._ignore_params, self._body_fields = (
+            [(index, Globs(getattr(rule, key))) for index, rule in rules if getattr(rule, key)]
+            for key in ("ignore_path_params", "ignore_params", "ignore_body_fields")
+        )
         self._segments = [(i, rule.remove_segments) for i, rule in rules if rule.remove_segments]
         keeping = [index for index, rule in rules if rule.keep_params is not None]
         kept = (name for _, rule in rules for name in rule.keep_params or ())
         #: What the last of several rules leaves, which each of them adds to.
         self._keep_params = (keeping[-1], Globs(kept)) if keeping else None
-        self._ignore_params = _globs(rules, "ignore_params")
-        self._body_fields = _globs(rules, "ignore_body_fields")
 
     def apply_to_url(self, canonical: str, given: str) -> tuple[str, list[Step]]:
         """The canonical form of a URL, and the steps to it.
@@ -71,9 +72,7 @@ class Canonicalizer:
         self._change_path(walk)
         self._change_query(walk, given)
         index, keep = self._flags.get("keep_fragment", (0, False))
-        if walk.hidden_fragment and (
-            keep is True or (keep == "hashbang" and walk.hidden_fragment.startswith("!"))
-        ):
+        if keep is True or (keep and walk.hidden_fragment.startswith("!")):
             walk.set(index, "keep_fragment", fragment=walk.hidden_fragment)
         return walk.url(), walk.steps
 
@@ -100,20 +99,19 @@ class Canonicalizer:
                 walk.set(www_rule, "ignore_www", netloc=user + at + host[www.end() :])
 
     def _change_path(self, walk: _Walk) -> None:
-        for index, names in self._path_params:
-            if ";" in walk.path:
-                path = "/".join(_remove_path_params(part, names) for part in walk.path.split("/"))
-                if path != walk.path:
-                    # As w3lib writes it: what was removed may have turned a segment into "..".
-                    path = split(canonicalize_url(f"{walk.scheme}://h{path}"))[2]
-                    walk.set(index, "ignore_path_params", path=path)
+        for index, names in self._path_params if ";" in walk.path else ():
+            path = "/".join(_remove_path_params(part, names) for part in walk.path.split("/"))
+            if path != walk.path:
+                # As w3lib writes it: what was removed may have turned a segment into "..".
+                path = split(canonicalize_url(f"{walk.scheme}://h{path}"))[2]
+                walk.set(index, "ignore_path_params", path=path)
         for index, positions in self._segments:
             segments = walk.path.split("/")[1:]
             gone = {at + len(segments) if at < 0 else at for at in positions}
             path = "".join(f"/{part}" for at, part in enumerate(segments) if at not in gone)
             walk.set(index, "remove_segments", path=path or "/")
         if (case_rule := self._find_flag("ignore_path_case")) is not None:
-            walk.set(case_rule, "ignore_path_case", path=_lower(walk.path))
+            walk.set(case_rule, "ignore_path_case", path=_ESCAPES_AND_TEXT.sub(_lower, walk.path))
         if (slash_rule := self._find_flag("ignore_trailing_slash")) is not None:
             walk.set(slash_rule, "ignore_trailing_slash", path=walk.path.rstrip("/") or "/")
 
@@ -147,19 +145,16 @@ class Canonicalizer:
 _FLAGS = [item.name for item in fields(Rule) if item.default is None and item.name != "keep_params"]
 
 
-def find_marks(rule: Rule, netloc: str) -> set[str] | None:
-    """Strings of which a URL must contain one for the rule to change it.
+def find_marks(rule: Rule, netloc: str) -> set[str]:
+    """Strings of which a URL with that netloc must contain one for the rule to change it.
 
-    ``None``: it may change any URL with that netloc.  Bodies do not count.
+    An empty one: it may change any.  Bodies do not count.
     """
     anywhere = rule.remove_segments or rule.ignore_path_case or rule.ignore_trailing_slash
-    if (
-        (anywhere or rule.ignore_scheme or rule.count_headers)
-        or (rule.ignore_www and "www" in netloc.lower())
-        or (rule.ignore_default_port and ":" in netloc)
-    ):
-        return None
     marks = {
+        "": (anywhere or rule.ignore_scheme or rule.count_headers)
+        or (rule.ignore_www and "www" in netloc.lower())
+        or (rule.ignore_default_port and ":" in netloc),
         "?": rule.ignore_params or rule.keep_params is not None or rule.sort_query is False,
         "#": rule.keep_fragment,
         ";": rule.ignore_path_params,
@@ -195,10 +190,6 @@ class _Walk:
             self.steps.append(Step(rule, what, before, after))
 
 
-def _globs(rules: Iterable[tuple[int, Rule]], key: str) -> list[tuple[int, Globs]]:
-    return [(index, Globs(getattr(rule, key))) for index, rule in rules if getattr(rule, key)]
-
-
 def _decode_name(field: str) -> str:
     name = field.partition("=")[0]
     return unquote_plus(name) if "%" in name or "+" in name else name
@@ -210,20 +201,16 @@ def _remove_path_params(segment: str, names: Globs) -> str:
     return ";".join([name, *kept])
 
 
-def _lower(path: str) -> str:
-    """A path in lower case, but for the letters of percent escapes; what they encode is lowered."""
-
-    def lower(found: re.Match[str]) -> str:
-        escaped = found[1]
-        if not escaped:
-            return found[0].lower()
-        try:
-            text = unquote_to_bytes(escaped).decode()
-        except UnicodeDecodeError:
-            return escaped.upper()
-        return escaped.upper() if text.isascii() else quote(text.lower(), safe="")
-
-    return _ESCAPES_AND_TEXT.sub(lower, path)
+def _lower(found: re.Match[str]) -> str:
+    """Text in lower case; of percent escapes, what they encode, and their own letters in upper."""
+    escaped = found[1]
+    if not escaped:
+        return found[0].lower()
+    try:
+        text = unquote_to_bytes(escaped).decode()
+    except UnicodeDecodeError:
+        return escaped.upper()
+    return escaped.upper() if text.isascii() else quote(text.lower(), safe="")
 
 
 def _text(body: bytes) -> str:
@@ -241,21 +228,21 @@ def _without_fields(body: bytes, content_type: str, names: Globs) -> bytes:
     if kind == "application/json" or kind.endswith("+json") or looks_like_json:
         try:
             data = json.loads(body)
-            _remove(data, "", names.__contains__)
+            _remove(data, "", names)
             return json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
         except (ValueError, RecursionError):
             return body
     return body
 
 
-def _remove(data: Any, path: str, is_ignored: Callable[[str], bool]) -> None:
+def _remove(data: Any, path: str, names: Globs) -> None:
     """Take fields out of JSON data; that of an object inside is named by its path, with dots."""
     if isinstance(data, dict):
-        for key in list(data):
-            if is_ignored(f"{path}{key}"):
-                del data[key]
-            else:
-                _remove(data[key], f"{path}{key}.", is_ignored)
+        for key in [key for key in data if f"{path}{key}" in names]:
+            del data[key]
     elif isinstance(data, list):
-        for position, item in enumerate(data):
-            _remove(item, f"{path}{position}.", is_ignored)
+        data = dict(enumerate(data))
+    else:
+        return
+    for key, item in data.items():
+        _remove(item, f"{path}{key}.", names)

@@ -1,8 +1,7 @@
 """Rules of duplicate-url-discarder, translated to ours.
 
-Their format, and what each processor does, are those of version 0.3.0
-(https://github.com/zytedata/duplicate-url-discarder).  One thing differs: names of parameters are
-compared decoded: ``%75tm_source`` is ``utm_source``.
+As of its version 0.3.0 (https://github.com/zytedata/duplicate-url-discarder), but that names of
+parameters are compared decoded: ``%75tm_source`` is ``utm_source``.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from urllib.parse import unquote_plus
 
 from ..errors import ConfigError
 from .globs import escape_glob
-from .rule import Rule, suggest
+from .rule import Rule, require_known
 
 _KEYS = ("urlPattern", "processor", "args", "order")
 
@@ -28,9 +27,7 @@ def read_foreign(data: Mapping[str, Any], place: str) -> Rule:
 
     :raises ConfigError: it has an unknown processor, argument or key.
     """
-    for key in data:
-        if key not in _KEYS:
-            raise ConfigError(f"{place}: unknown key {key!r} ({suggest(key, _KEYS)}).")
+    require_known(data, _KEYS, f"{place}: unknown key")
     for key in ("urlPattern", "processor", "order"):
         if key not in data:
             raise ConfigError(
@@ -39,13 +36,8 @@ def read_foreign(data: Mapping[str, Any], place: str) -> Rule:
     pattern, processor = data["urlPattern"], data["processor"]
     if not isinstance(pattern, Mapping):
         raise ConfigError(f"{place}: urlPattern = {pattern!r} must hold include and exclude.")
-    for key in pattern:
-        if key not in {"include", "exclude"}:
-            near = suggest(key, ("include", "exclude"))
-            raise ConfigError(f"{place}: unknown key {key!r} of urlPattern ({near}).")
-    if not isinstance(processor, str) or processor not in PROCESSORS:
-        near = suggest(processor, PROCESSORS)
-        raise ConfigError(f"{place}: unknown processor {processor!r} ({near}).")
+    require_known(pattern, ("include", "exclude"), f"{place}: unknown key of urlPattern")
+    require_known([processor], PROCESSORS, f"{place}: unknown processor")
     arguments = data.get("args") or ()
     try:
         if not isinstance(arguments, (list, tuple)):
@@ -54,14 +46,10 @@ def read_foreign(data: Mapping[str, Any], place: str) -> Rule:
     except ValueError as error:
         raise ConfigError(f"{place}: args = {arguments!r} cannot be used: {error}.") from None
     include = [item for item in pattern.get("include") or () if item]
-    given = {
-        "include": include,
-        "exclude": list(pattern.get("exclude") or ()),
-        "order": data["order"],
-        # Those without a pattern apply only if none with a pattern matches.
-        "fallback": not include,
-    }
-    return Rule.from_dict(given, place, effect)
+    exclude = list(pattern.get("exclude") or ())
+    given = {"include": include, "exclude": exclude, "order": data["order"]}
+    # Those without a pattern apply only if none with a pattern matches.
+    return Rule.from_dict({**given, "fallback": not include}, place, effect)
 
 
 def _parameters(arguments: tuple[Any, ...]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 _SPECIAL = "*?[]\\"
 _MEMO_LIMIT = 10_000  # names
@@ -21,7 +22,7 @@ def check_glob(glob: str) -> None:
 
 
 def escape_glob(name: str) -> str:
-    """The glob that matches a name and nothing else."""
+    """The glob that matches only *name*."""
     return re.sub(r"[*?\[\]\\]", r"\\\g<0>", name)
 
 
@@ -31,9 +32,8 @@ def _to_regex(glob: str) -> str:
         char = found[0]
         if char[0] == "\\":
             if not found[1] or found[1] not in _SPECIAL:
-                raise ValueError(
-                    f"{glob!r} has a backslash before none of the characters {_SPECIAL}"
-                )
+                bad = "has a backslash before none of the characters"
+                raise ValueError(f"{glob!r} {bad} {_SPECIAL}")
             parts.append(re.escape(found[1]))
             continue
         if char in "[]":
@@ -59,12 +59,7 @@ class Globs:
     def __init__(self, globs: Iterable[str]) -> None:
         # The last one never matches, so that without globs no name matches, not even an empty one.
         regex = "|".join([*map(_to_regex, globs), r"(?!)"])
-        self._match = re.compile(regex, re.DOTALL).fullmatch
-        self._memo: dict[str, bool] = {}
+        self._match = lru_cache(_MEMO_LIMIT)(re.compile(regex, re.DOTALL).fullmatch)
 
     def __contains__(self, name: str) -> bool:
-        if (found := self._memo.get(name)) is None:
-            if len(self._memo) >= _MEMO_LIMIT:
-                self._memo.clear()
-            found = self._memo[name] = self._match(name) is not None
-        return found
+        return self._match(name) is not None

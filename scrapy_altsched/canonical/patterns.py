@@ -1,9 +1,9 @@
 """Which rules match a URL, by url-matcher's patterns.
 
-What a pattern means is url-matcher's own: a host, with its subdomains if nothing follows it; the
-beginning of a path, with ``*`` as wildcard and ``|`` for the end; parameters of the query; the
-beginning of a fragment.  What is added here is the look-up, as its own tries every pattern of a
-registered domain: a thousand rules must cost nothing where they do not match.
+A pattern is a host, with its subdomains if nothing follows it; the beginning of a path, with ``*``
+as wildcard and ``|`` for the end; parameters of the query; the beginning of a fragment.  The
+look-up is ours: url-matcher's tries every pattern of a registered domain, and a thousand rules must
+cost nothing where they do not match.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import suppress
 from functools import lru_cache
 from itertools import product
 from typing import TypeAlias
@@ -52,37 +52,23 @@ def compile_patterns(include: tuple[str, ...], exclude: tuple[str, ...]) -> Patt
     """A matcher for canonical URLs; ValueError: a pattern is invalid, or none ever matches."""
     included = [_normalize(pattern, "include") for pattern in include]
     excluded = [_normalize(pattern, "exclude") for pattern in exclude]
-    with _without_network():
-        matcher = PatternsMatcher(None, Patterns(included, excluded))
-    if exclude and not include:
-        if any(_covers_everything(parsed) for parsed in map(patterns.pattern_parse, excluded)):
-            raise ValueError("exclude leaves no URL at all")
-        return matcher
-    for position, pattern in enumerate(included):
-        if not any(matcher.match(url) for url in _make_examples(pattern)):
-            because = " (exclude removes all that it matches)" if exclude else ""
-            raise ValueError(f"the pattern {include[position]!r} never matches a URL{because}")
-    return matcher
-
-
-@contextmanager
-def _without_network() -> Iterator[None]:
-    """Keep url-matcher from looking up a pattern's registered domain.
-
-    It uses tldextract, which fetches a list from the network; :class:`Index` has no use for it.
-    """
+    # url-matcher looks up the registered domain of each, which :class:`Index` has no use for, and
+    # has tldextract fetch a list of these from the network.
     names = vars(patterns)
-    get_domain = names.get("get_domain")
-    names["get_domain"] = str
+    get_domain, names["get_domain"] = names.get("get_domain"), str
     try:
-        yield
+        matcher = PatternsMatcher(None, Patterns(included, excluded))
     finally:
         names["get_domain"] = get_domain
-
-
-def _covers_everything(parsed: patterns.ParseTuple) -> bool:
-    scheme, netloc, path, query, fragment = parsed
-    return not (scheme or netloc or query or fragment or path.rstrip("*") not in {"", "/"})
+    for pattern in () if include else excluded:
+        scheme, netloc, path, query, fragment = patterns.pattern_parse(pattern)
+        if not (scheme or netloc or query or fragment) and path.rstrip("*") in {"", "/"}:
+            raise ValueError("exclude leaves no URL at all")
+    for given, pattern in zip(include, included, strict=True):
+        if not any(map(matcher.match, _make_examples(pattern))):
+            because = " (exclude removes all that it matches)" if exclude else ""
+            raise ValueError(f"the pattern {given!r} never matches a URL{because}")
+    return matcher
 
 
 def _normalize(pattern: str, key: str) -> str:
@@ -143,19 +129,15 @@ def _make_examples(pattern: str) -> Iterator[str]:
         f"{quote(name)}={quote(values[0].replace('*', ''))}"
         for name, values in parse_qs(query, keep_blank_values=True).items()
     )
-    for more, given_scheme, host, given_query, end in product(
-        ("", "zq", "7", "/zq7/"),
+    for parts in product(
         [scheme] if scheme else ["https", "http"],
         hosts,
-        (needed, f"{needed}&zq=7"),
-        ("", "zq"),
+        [_fill_in(path or "/", more) for more in ("", "zq", "7", "/zq7/")],
+        [needed, f"{needed}&zq=7"],
+        [_fill_in(fragment, end) for end in ("", "zq")],
     ):
-        given_path = _fill_in(path or "/", more)
-        url = join(given_scheme, host, given_path, given_query, _fill_in(fragment, end))
-        try:
-            yield canonicalize_url(url, keep_fragments=True)
-        except ValueError:
-            continue
+        with suppress(ValueError):
+            yield canonicalize_url(join(*parts), keep_fragments=True)
 
 
 def _fill_in(pattern: str, more: str) -> str:
@@ -170,17 +152,14 @@ _Host: TypeAlias = dict[int, dict[str, set[int]]]
 
 
 class Index:
-    """All patterns, numbered by rule; finds those that may match a URL in one look-up."""
+    """All patterns, by the numbers of their rules; one look-up finds those that may match a URL."""
 
     def __init__(self, matchers: Sequence[PatternsMatcher]) -> None:
         self._matchers = matchers
-        self._everywhere: set[int] = set()
+        self._everywhere = {at for at, it in enumerate(matchers) if not it.patterns.include}
         self._hosts: dict[str, _Host] = {}
-        #: By netloc, as it is written in a URL; ``None``: no pattern may match such a URL.
-        self._hosts_of: dict[str, list[_Host] | None] = {}
+        self._hosts_of = lru_cache(_MEMO_LIMIT)(self._look_up)
         for number, matcher in enumerate(matchers):
-            if not matcher.patterns.include:
-                self._everywhere.add(number)
             for pattern in matcher.patterns.include:
                 _, netloc, path, _, _ = patterns.pattern_parse(pattern)
                 beginning, star, _ = path.partition("*")
@@ -188,19 +167,12 @@ class Index:
                 host = self._hosts.setdefault(_PORT.sub("", netloc), {})
                 host.setdefault(len(beginning), {}).setdefault(beginning, set()).add(number)
 
-    def concern(self, netloc: str) -> bool:
-        """Whether a URL with this netloc may be matched."""
-        try:
-            return self._hosts_of[netloc] is not None
-        except KeyError:
-            return self._look_up(netloc) is not None
-
     def candidates(self, netloc: str, path: str | None = None) -> set[int]:
-        """Numbers of matchers that may match a URL with this netloc; *path*: in lower case."""
-        if not self.concern(netloc):
+        """Those that may match a URL with *netloc*, as it is written there; *path*: lower case."""
+        if (hosts := self._hosts_of(netloc)) is None:
             return set()
         numbers = set(self._everywhere)
-        for host in self._hosts_of[netloc] or ():
+        for host in hosts:
             for length, by_beginning in host.items():
                 if path is None:
                     numbers.update(*by_beginning.values())
@@ -209,12 +181,12 @@ class Index:
         return numbers
 
     def together(self) -> Iterator[set[int]]:
-        """The numbers of matchers that may match one URL: for each host, and for all others."""
+        """Those that may match one URL: for each host, and for all others."""
         yield self._everywhere
         yield from map(self.candidates, self._hosts)
 
     def match(self, url: str) -> list[int]:
-        """The numbers of the matchers that match a canonical URL, ascending."""
+        """Those that match a canonical URL, ascending."""
         scheme, netloc, path, query, fragment = split(url)
         # Otherwise there is no host, and the :// is part of something else.
         numbers = self.candidates(netloc, path.lower()) if _SCHEME(scheme) else ()
@@ -226,19 +198,16 @@ class Index:
             return []
 
     def _look_up(self, netloc: str) -> list[_Host] | None:
+        """The patterns for a host and its parents; ``None``: no URL with it can be matched."""
         host = netloc.rpartition("@")[2].lower()
         if not _PLAIN_NETLOC(host):
             try:
                 host = split(canonicalize_url(f"http://{host}/"))[1]
             except ValueError:
-                host = ""  # such a URL has no canonical form that could be matched
+                return None  # such a URL has no canonical form
         name, found = _PORT.sub("", host), []
         while name:
             if name in self._hosts:
                 found.append(self._hosts[name])
             name = name.partition(".")[2]
-        if len(self._hosts_of) >= _MEMO_LIMIT:
-            self._hosts_of.clear()
-        is_concerned = bool(host) and bool(found or self._everywhere)
-        self._hosts_of[netloc] = found if is_concerned else None
-        return self._hosts_of[netloc]
+        return found if host else None

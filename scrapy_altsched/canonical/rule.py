@@ -22,7 +22,7 @@ else:
 
 read_toml = tomllib.loads
 
-#: A value of a key -> what the rule has of it; ValueError, with the reason: it cannot be used.
+#: A value of a key -> what the rule has of it; ValueError: why it cannot be used.
 _Check = Callable[[Any], Any]
 
 
@@ -107,8 +107,8 @@ def _path_params(value: Any) -> Any:
     return ("*",) if value is True else _params(value)
 
 
-def _key(default: Any, check: _Check, *, acts: bool = True) -> Any:
-    return field(default=default, metadata={"check": check, "acts": acts})
+def _key(default: Any, check: _Check) -> Any:
+    return field(default=default, metadata={"check": check})
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +119,11 @@ class Rule:
     *keep_params*, where it keeps none.
     """
 
-    include: tuple[str, ...] = _key((), _patterns, acts=False)
-    exclude: tuple[str, ...] = _key((), _patterns, acts=False)
-    order: int = _key(500, _order, acts=False)
-    name: str = _key("", _text, acts=False)
-    fallback: bool = _key(False, _flag, acts=False)
+    include: tuple[str, ...] = _key((), _patterns)
+    exclude: tuple[str, ...] = _key((), _patterns)
+    order: int = _key(500, _order)
+    name: str = _key("", _text)
+    fallback: bool = _key(False, _flag)
     preset: tuple[str, ...] = _key((), _presets)
     ignore_params: tuple[str, ...] = _key((), _params)
     keep_params: tuple[str, ...] | None = _key(None, _kept)
@@ -146,14 +146,12 @@ class Rule:
     ) -> Rule:
         """Check a rule; *place*: where it is, for messages.
 
-        :param effect: fields with what the rule does, if *data* does not say that; they were
-            checked, and may be empty.
+        :param effect: what the rule does, checked, if *data* does not say that; may be empty.
         :raises ConfigError: it is invalid.
         """
         values: dict[str, Any] = {}
+        require_known(data, KEYS, f"{place}: unknown key")
         for key, value in data.items():
-            if key not in KEYS:
-                raise ConfigError(f"{place}: unknown key {key!r} ({suggest(key, KEYS)}).")
             try:
                 values[key] = KEYS[key](value)
             except ValueError as error:
@@ -172,10 +170,8 @@ class Rule:
                 f"{place}: ignore_body and ignore_body_fields cannot be combined. Use one."
             )
         if effect is None and not _ACTIONS & values.keys():
-            raise ConfigError(
-                f"{place}: the rule does nothing. Add what it should do:"
-                f" {', '.join(sorted(_ACTIONS))}."
-            )
+            actions = ", ".join(sorted(_ACTIONS))
+            raise ConfigError(f"{place}: the rule does nothing. Add what it should do: {actions}.")
         try:
             compile_patterns(rule.include, rule.exclude)
         except ValueError as error:
@@ -184,13 +180,25 @@ class Rule:
 
 
 KEYS: dict[str, _Check] = {item.name: item.metadata["check"] for item in fields(Rule)}
-_ACTIONS = {item.name for item in fields(Rule) if item.metadata["acts"]}
+_ACTIONS = KEYS.keys() - {"include", "exclude", "order", "name", "fallback"}
 
 
-def suggest(name: object, names: Iterable[str]) -> str:
-    """A question for a message: whether the nearest of the names was intended."""
-    near = difflib.get_close_matches(str(name), list(names), 1, 0)[0]
-    return f"did you mean {near!r}?"
+def require_known(names: Iterable[object], known: Iterable[str], what: str) -> None:
+    """Check names; *what* they are, and where, begins the message.
+
+    :raises ConfigError: one is not *known*.
+    """
+    known = list(known)
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"{what} {name!r} ({suggest(name, known)}).")
+
+
+def suggest(name: object, known: Iterable[str]) -> str:
+    """For a message: the name that may have been meant, and all that are known."""
+    names = sorted(known)
+    near = difflib.get_close_matches(str(name), names, 1, 0)[0]
+    return f"did you mean {near!r}? Known: {', '.join(names)}"
 
 
 @cache

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import lru_cache
 from typing import NamedTuple
 
 from w3lib.url import canonicalize_url
@@ -53,22 +54,19 @@ class Rules:
     :ivar digest: a hash of their order and effects, not of their names and places; "" without any.
     """
 
-    __slots__ = ("_changes", "_entries", "_index", "_marks", "_rank", "concern", "digest")
+    __slots__ = ("_changes", "_entries", "_index", "digest", "marks")
 
     def __init__(self, entries: Sequence[_Entry] = ()) -> None:
         self._entries = tuple(entries)
         self._index = Index([compile_patterns(e.rule.include, e.rule.exclude) for e in entries])
-        #: ``concern(netloc)``: whether a rule may match a URL with that netloc, as it is written
-        #: in the URL.  Called for each request of a crawl: a look into a dict.
-        self.concern = self._index.concern
-        #: By netloc, as it is written in a URL: what :meth:`spares` looks for.
-        self._marks: dict[str, tuple[str, ...] | None] = {}
-        in_order = sorted(range(len(entries)), key=lambda index: (entries[index].rule.order, index))
-        self._rank = {index: rank for rank, index in enumerate(in_order)}
+        #: ``marks(netloc)``: strings of which a URL with that netloc, as it is written in the URL,
+        #: must contain one for a rule to change anything in a request for it without a body; an
+        #: empty one: a rule may change any.  Called for each request of a crawl.
+        self.marks = lru_cache(_MEMO_LIMIT)(self._find_marks)
         #: Indexes of rules that match together -> what they change.
-        self._changes: dict[tuple[int, ...], Canonicalizer] = {}
+        self._changes = lru_cache(_MEMO_LIMIT)(self._combine)
         version = _VERSION_OF_SEVERAL_KEPT if self._may_keep_together() else _VERSION
-        self.digest = _digest([entries[index] for index in in_order], version)
+        self.digest = _digest(sorted(entries, key=lambda entry: entry.rule.order), version)
 
     @classmethod
     def load(cls, source: Source, *, name: str = "ALTSCHED_URL_RULES") -> Rules:
@@ -84,7 +82,7 @@ class Rules:
     def extended(self, source: Source, *, name: str) -> Rules:
         """These rules and, after them, those of another source, as :meth:`load` takes it."""
         number = self._entries[-1].source + 1 if self._entries else 0
-        more = [_Entry(rule, label, number) for label, rule in read_rules(source, name)]
+        more = (_Entry(rule, label, number) for label, rule in read_rules(source, name))
         return Rules([*self._entries, *more])
 
     def with_spider(self, spider: object) -> Rules:
@@ -96,12 +94,9 @@ class Rules:
 
     def _may_keep_together(self) -> bool:
         """Whether two rules with ``keep_params`` may be for one URL."""
-        keeping = {
-            at for at, entry in enumerate(self._entries) if entry.rule.keep_params is not None
-        }
-        return len(keeping) > 1 and any(
-            len(keeping & indexes) > 1 for indexes in self._index.together()
-        )
+        keeping = {at for at, it in enumerate(self._entries) if it.rule.keep_params is not None}
+        together = self._index.together() if len(keeping) > 1 else ()
+        return any(len(keeping & indexes) > 1 for indexes in together)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -113,32 +108,12 @@ class Rules:
         """What messages call a rule: its name, or else its place."""
         return self._entries[index].label
 
-    def spares(self, netloc: str, url: str) -> bool:
-        """Whether no rule changes anything in a request for *url* that has no body.
-
-        Only ``True`` is certain, and takes no longer than a look into a dict: a rule for
-        parameters, say, changes nothing in a URL without a query.
-        """
-        try:
-            marks = self._marks[netloc]
-        except KeyError:
-            marks = self._find_marks(netloc)
-        if marks is None:
-            return False
-        for mark in marks:  # noqa: SIM110  (any() takes three times as long)
-            if mark in url:
-                return False
-        return True
-
-    def _find_marks(self, netloc: str) -> tuple[str, ...] | None:
+    def _find_marks(self, netloc: str) -> tuple[str, ...]:
         rules = (self._entries[index].rule for index in self._index.candidates(netloc))
-        found = [find_marks(rule, netloc) for rule in rules]
-        each = [marks for marks in found if marks is not None]
-        marks = tuple(sorted(set().union(*each))) if len(each) == len(found) else None
-        if len(self._marks) >= _MEMO_LIMIT:
-            self._marks.clear()
-        self._marks[netloc] = marks
-        return marks
+        return tuple(set[str]().union(*(find_marks(rule, netloc) for rule in rules)))
+
+    def _combine(self, indexes: tuple[int, ...]) -> Canonicalizer:
+        return Canonicalizer([(index, self._entries[index].rule) for index in indexes])
 
     def canonicalize(self, url: str, *, body: bytes = b"", content_type: str = "") -> Canonical:
         """What a request is compared by.  Never raises, whatever the URL and the body."""
@@ -149,11 +124,7 @@ class Rules:
         matching = self._matching(whole)
         if not matching:
             return Canonical(whole.partition("#")[0], body)
-        if (changes := self._changes.get(matching)) is None:
-            if len(self._changes) >= _MEMO_LIMIT:
-                self._changes.clear()
-            changes = Canonicalizer([(index, self._entries[index].rule) for index in matching])
-            self._changes[matching] = changes
+        changes = self._changes(matching)
         new, steps = changes.apply_to_url(whole, url)
         if body:
             body, more = changes.apply_to_body(body, content_type)
@@ -162,30 +133,28 @@ class Rules:
 
     def _matching(self, url: str) -> tuple[int, ...]:
         """The indexes of the rules that apply to a canonical URL, in their order."""
-        entries, found = self._entries, self._index.match(url)
-        if not found:
-            return ()
+        entries = self._entries
+        found = sorted(self._index.match(url), key=lambda index: entries[index].rule.order)
         named = {
             entries[index].source
             for index in found
             if entries[index].rule.include and not entries[index].rule.fallback
         }
-        kept = [
+        return tuple(
             index
             for index in found
             if not (entries[index].rule.fallback and entries[index].source in named)
-        ]
-        return tuple(sorted(kept, key=self._rank.__getitem__))
+        )
 
 
 def _digest(entries: Sequence[_Entry], version: int) -> str:
     if not entries:
         return ""
-    sources = {number: at for at, number in enumerate(sorted({e.source for e in entries}))}
+    sources = sorted({entry.source for entry in entries})
     meaning = []
-    for entry in entries:
-        data = asdict(entry.rule)
+    for rule, _, source in entries:
+        data = asdict(rule)
         for key in ("name", "preset", "order"):
             del data[key]
-        meaning.append([data, sources[entry.source] if entry.rule.fallback else None])
+        meaning.append([data, sources.index(source) if rule.fallback else None])
     return hashlib.sha1(json.dumps([version, meaning], sort_keys=True).encode()).hexdigest()

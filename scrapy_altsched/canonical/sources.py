@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from ..errors import ConfigError
 from .discarder import is_foreign, read_foreign
-from .rule import Rule, read_toml, suggest
+from .rule import Rule, read_toml, require_known
 
 #: A path, rules as dicts, or a list of both; text that begins with ``[`` is JSON.
 Source: TypeAlias = (
@@ -23,7 +23,7 @@ _Entry: TypeAlias = "tuple[str, str, Any]"
 
 
 def read_rules(source: Source, name: str) -> Iterator[tuple[str, Rule]]:
-    """Every rule of *source*, checked, with what to call it; the rest is as in ``Rules.load``."""
+    """Every rule of *source*, checked, with what to call it; otherwise as ``Rules.load``."""
     for label, place, data in _entries(source, name):
         if not isinstance(data, Mapping):
             raise ConfigError(f"{place}: {data!r} is not a rule: it must be a dict.")
@@ -100,19 +100,14 @@ def _toml_entries(text: str, name: str) -> Iterator[_Entry]:
         document = read_toml(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{name}: not TOML: {error}.") from None
-    for key in document:
-        if key != "rules":
-            raise ConfigError(f"{name}: unknown table {key!r} ({suggest(key, ['rules'])}).")
+    require_known(document, ["rules"], f"{name}: unknown table")
     rules = document.get("rules", [])
     if not isinstance(rules, list):
         raise ConfigError(f"{name}: each rule must be a table of its own, below [[rules]].")
-    heads: list[int | None] = [
-        number
-        for number, line in enumerate(text.splitlines(), 1)
-        if re.match(r"\s*\[\[\s*rules\s*\]\]", line)
-    ]
-    if len(heads) != len(rules):  # rules are written inline, or a head is inside a string
-        heads = [None] * len(rules)
-    for position, (line, rule) in enumerate(zip(heads, rules, strict=True)):
+    is_head = re.compile(r"\s*\[\[\s*rules\s*\]\]").match
+    places = [f", line {at}" for at, line in enumerate(text.splitlines(), 1) if is_head(line)]
+    if len(places) != len(rules):  # rules are written inline, or a head is inside a string
+        places = [""] * len(rules)
+    for position, (place, rule) in enumerate(zip(places, rules, strict=True)):
         label = f"{name}[{position}]"
-        yield label, label if line is None else f"{label}, line {line}", rule
+        yield label, f"{label}{place}", rule

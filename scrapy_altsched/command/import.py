@@ -26,7 +26,6 @@ from ..maintenance.importing import Imported, add_all
 from ..maintenance.opening import open_frontier
 from ..requests.entries import codec_of
 from ..requests.identity import PageIdentity
-from ..requests.made_by import NOTE
 from ..settings import Config, read_redis
 from ..stock.job import QUEUE, SEEN
 from ..stock.restoring import Restorer
@@ -68,7 +67,7 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     from ..redis_client.connection import connect
     from ..stock.redis_job import QUEUE_KEY, SEEN_KEY, RedisJob
 
-    identity, note = identity_of(spider)
+    identity = identity_of(spider)
     job = RedisJob(
         connect({"REDIS_URL": arguments.from_redis, "REDIS_PARAMS": values["REDIS_PARAMS"]}),
         (settings["SCHEDULER_QUEUE_KEY"] or QUEUE_KEY) % {"spider": spider.name},
@@ -80,7 +79,7 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
             slot_key=lambda request: slot_of(request.url, request.meta),
             is_filtered=True,
         ),
-        notes={NOTE: note},
+        notes=identity.notes(),
         takes_seen=not arguments.without_seen,
     )
     if shared is not None:
@@ -142,7 +141,7 @@ def _into_shared(
 
     worker = Worker(
         spider=spider.name,
-        fingerprints=job.notes[NOTE],
+        fingerprints=identity.note,
         are_sha1=identity.are_sha1,
         jobdir=None,
         check=lambda: None,

@@ -74,8 +74,8 @@ def create_spider(project: Project, name: str, arguments: list[str]) -> Spider:
     return spider
 
 
-def identity_of(spider: Spider) -> tuple[PageIdentity, bytes]:
-    """What makes the fingerprints of a spider's crawl, and the note about it, or ConfigError."""
+def identity_of(spider: Spider) -> PageIdentity:
+    """What makes the fingerprints of a spider's crawl, or ConfigError."""
     crawler = spider.crawler
     filter_class = load_object(crawler.settings["DUPEFILTER_CLASS"])
     # Another package's filter has a seen set of its own: these only name requests in the store.

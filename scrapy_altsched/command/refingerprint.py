@@ -11,7 +11,6 @@ from pathlib import Path
 from ..inflection import counted
 from ..maintenance.refingerprint import Refingerprinted, refingerprint
 from ..requests.codec import decode_request
-from ..requests.made_by import NOTE
 from .project import Project, add_spider_arguments, create_spider, identity_of
 from .target import Job
 
@@ -26,14 +25,14 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     """See :mod:`scrapy_altsched.command`."""
     job = Job(project, arguments.jobdir)
     spider = create_spider(project, job.owner, arguments.arguments)
-    identity, note = identity_of(spider)
+    identity = identity_of(spider)
     remedy = (
         "Fingerprints cannot be recomputed there: begin a new crawl, with another"
         " ALTSCHED_SHARED_KEY."
     )
     with job.open(remedy) as journal:
         outcome = refingerprint(
-            journal, lambda payload: identity.of(decode_request(payload, spider)), {NOTE: note}
+            journal, lambda payload: identity.of(decode_request(payload, spider)), identity.notes()
         )
     _show(outcome)
     return 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from ..requests.made_by import are_sha1
+from ..requests.identity import are_sha1
 from .project import Project
 from .target import Crawl
 from .target import add_key as add_arguments  # noqa: F401  (a subcommand has one)

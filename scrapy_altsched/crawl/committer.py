@@ -6,7 +6,7 @@ import inspect
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from twisted.python.failure import Failure
 
@@ -22,6 +22,7 @@ from ..errors import (
 )
 from ..frontier import Frontier
 from ..frontier.clock import Call
+from ..resume.state import ResumeStates
 from ..signals import frontier_committed, frontier_committing
 from . import messages
 from .outcome import close_failed
@@ -45,8 +46,7 @@ class Committer:
     stores it all, before any other code of the crawl runs.
 
     :param settle: tells the frontier which requests are done.
-    :param capture: returns the notes (name -> value) of the crawl.
-    :param note_stored: called when those that were captured last are stored, or on their way.
+    :param states: whose notes go with each commit.
     :ivar failing_since: when the reads or writes began to fail; ``None``: they do not.
     :ivar unreadable: whether a read failed, and none has succeeded since: a commit alone ends no
         outage then.
@@ -57,13 +57,12 @@ class Committer:
         setup: Setup,
         frontier: Frontier,
         settle: Callable[[], None],
-        capture: Callable[[], Mapping[str, bytes]],
-        note_stored: Callable[[], None],
+        states: ResumeStates,
     ) -> None:
         self._crawler, self._spider, self._engine = setup.crawler, setup.spider, setup.engine
         self._reports, self._config = setup.reports, setup.config
         self._frontier, self._settle = frontier, settle
-        self._capture, self._note_stored = capture, note_stored
+        self._states = states
         config, self._clock, self._now = setup.config, setup.clock, setup.clock.monotonic
         self._pace = Pace(config.commit_interval, fixed=config.keeps_interval)
         #: The next call of the timer, as a full or paused engine may not call for a long time.
@@ -142,13 +141,13 @@ class Committer:
         before, is_done = self._number, True
         began, busy = self._now(), time.thread_time()
         self._settle()
-        has_changes = frontier.has_changes() or frontier.has_changes(self._capture())
+        has_changes = frontier.has_changes() or frontier.has_changes(self._states.capture())
         if has_changes:
             self._prepare_others()
             # Only after the others have written: a note may say how far they got.
-            is_done = frontier.commit(self._capture(), wait=wait)
+            is_done = frontier.commit(self._states.capture(), wait=wait)
             if is_done:
-                self._note_stored()
+                self._states.note_commit()
             # What is stored elsewhere is on its way, and a further commit would do no more.
             is_done |= not frontier.job.stored_here
         if self.failing_since is not None and not self.unreadable:
@@ -184,7 +183,7 @@ class Committer:
 
     def commit_all(self) -> bool:
         """Commit everything that can be committed now; whether nothing is left."""
-        while self._frontier.has_changes(self._capture()):
+        while self._frontier.has_changes(self._states.capture()):
             before = self._number
             self.commit()
             if self._number == before:

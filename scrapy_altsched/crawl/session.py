@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from scrapy.exceptions import DontCloseSpider
@@ -16,8 +15,8 @@ from ..frontier import Entry, Event, Frontier, events
 from ..frontier.store.records import ORPHANS
 from ..inflection import inflect
 from ..maintenance.requeue import dead_requests
-from ..requests.made_by import NOTE, warn_of_other_fingerprints
-from ..resume.spider_state import FILE, STATE, SpiderStateCheckpoint
+from ..resume.spider_state import SpiderStateCheckpoint
+from ..resume.state import ResumeState, ResumeStates
 from . import messages
 from .committer import Committer
 from .every_run import EveryRun
@@ -44,9 +43,6 @@ class Session:
         self._must_start_again = False
         self._unrecorded_leases, self._outcome = 0, Outcome.UNFINISHED
         self.feeds: JobFeeds | None = None
-        self._checkpoint: SpiderStateCheckpoint | None = None
-        #: What returns the notes (name -> value) that the next commit is to store.
-        self._captures: list[Callable[[], Mapping[str, bytes]]] = []
         self.frontier = frontier = setup.open_frontier(self.on_event)
         self._is_durable = frontier.job.durable
         try:
@@ -75,35 +71,34 @@ class Session:
         if start.ended:  # there is none, as in some projects' tests
             frontier.note_start_end()
         self._every_run = EveryRun(setup, start)
-        calls = self._settle, self._capture, self._note_commit
-        self._committer = Committer(setup, frontier, *calls)
+        self._states = ResumeStates(frontier.note, resumed=job.resumed)
+        self._committer = Committer(setup, frontier, self._settle, self._states)
         parts = start, self._every_run, self._in_progress, self._committer, self._dead_letters
         self.traffic = Traffic(setup, frontier, *parts, self._update_stats)
 
     def _begin_durable(self, setup: Setup, frontier: Frontier) -> None:
         crawler, spider, jobdir = self._crawler, self._spider, setup.jobdir
-        job, read, note = frontier.job, frontier.note, setup.fingerprint_note
+        job, read = frontier.job, frontier.note
         if jobdir is not None:
             place_spider_state(crawler, jobdir)
             now = setup.clock.monotonic
-            self._checkpoint = SpiderStateCheckpoint(jobdir, spider, now, place=job.place)
-            # Also after a finished job: Scrapy's file outlives it.
-            self._checkpoint.restore(read(STATE), read(FILE))
+            self._states.add(SpiderStateCheckpoint(jobdir, spider, now, place=job.place).state)
             if job.run > 1:
-                warn_of_other_fingerprints(read(NOTE), note, jobdir, spider, crawler.settings)
+                self._identity.warn_if_changed(read, jobdir, spider, crawler.settings)
         self._reports.log_opening(job, self._at_open)
         path, resumed, sync = Path(jobdir) if jobdir else None, job.resumed, self._config.sync
         self.feeds = JobFeeds(crawler, spider, read, jobdir=path, resumed=resumed, sync=sync)
         self.feeds.open(setup.feed_files)
-        if self._checkpoint is not None:
-            self._captures.append(self._checkpoint.notes)
+        if jobdir is not None:
             for part in self._every_run, self._given_up:
-                if resumed:
-                    part.restore(read)
-                self._captures.append(part.capture)
+                self._states.add(ResumeState(capture=part.capture, restore=part.restore))
             orphans = self._in_progress.orphans
-            self._captures.append(lambda: {NOTE: note, ORPHANS: str(len(orphans)).encode()})
-            self._captures.append(self.feeds.notes)
+            for capture in (
+                self._identity.notes,
+                lambda: {ORPHANS: str(len(orphans)).encode()},
+                self.feeds.notes,
+            ):
+                self._states.add(ResumeState(capture=capture))
         self._committer.start()
         if self._config.exit_code:
             exit_code.set(Outcome.UNFINISHED)
@@ -111,13 +106,6 @@ class Session:
     def _settle(self) -> None:
         self._in_progress.reap()
         self._update_stats()
-
-    def _capture(self) -> dict[str, bytes]:
-        return {name: note for capture in self._captures for name, note in capture().items()}
-
-    def _note_commit(self) -> None:
-        if self._checkpoint is not None:
-            self._checkpoint.note_commit()
 
     def close(self, reason: str) -> None:
         frontier = self.frontier
@@ -141,8 +129,7 @@ class Session:
         frontier, dead_letters = self.frontier, self._dead_letters
         damage = frontier.job.damage
         try:
-            if self._checkpoint is not None:
-                self._checkpoint.flush_soon()
+            self._states.note_closing()
             if self.feeds is not None:
                 # Before the store: a power cut must not take rows of pages that are done.
                 self.feeds.force()
@@ -239,7 +226,7 @@ class Session:
 
     def _note_refusal(self, event: events.Refused) -> None:
         entry, request = event.entry, event.entry.request
-        self._entries.note_refusal(entry)
+        self._entries.count(entry, -1)
         self._in_progress.discard(entry)
         self.traffic.note_refusal(request, event.verdict, entry.from_start)
         self._update_stats()

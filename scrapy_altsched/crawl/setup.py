@@ -25,8 +25,7 @@ from ..maintenance.opening import open_frontier
 from ..plugins import warn_of_unsafe_plugins
 from ..requests.entries import Entries, codec_of
 from ..requests.fingerprint import shorten
-from ..requests.identity import PageIdentity
-from ..requests.made_by import NOTE, are_sha1, describe
+from ..requests.identity import PageIdentity, describe
 from ..settings import Config
 from ..stock.job import StockJob
 from ..stock.report import report_import
@@ -55,7 +54,6 @@ class Setup:
     :param own_filter: the scheduler's dupefilter, if that can share a frontier.
     :ivar jobdir: the job directory, absolute; ``None``: all is in memory.
     :ivar shared: how this worker takes part in a shared crawl; ``None``: it is none.
-    :ivar fingerprint_note: what makes the fingerprints.
     :ivar feed_files: the local files that the feeds of a job will write to.
     :ivar tally: how often each stat is to be increased: ``stats.inc_value()`` takes 2.4
         microseconds, several times what it counts.
@@ -86,7 +84,7 @@ class Setup:
         self.dupefilter = df = scheduler.df
         self.own_filter = own_filter
         rules = config.rules_of(spider)
-        self.identity, self.fingerprint_note = identify(crawler, own_filter, rules, df.request_seen)
+        self.identity = identify(crawler, own_filter, rules, df.request_seen)
         is_stored = self.jobdir is not None or self.shared is not None
         if is_stored:
             warn_of_unsafe_feeds(settings, spider)
@@ -122,7 +120,7 @@ class Setup:
 
         worker = Worker(
             spider=self.spider.name,
-            fingerprints=self.fingerprint_note,
+            fingerprints=self.identity.note,
             are_sha1=self.identity.are_sha1,
             jobdir=self.jobdir,
             check=self._check_feeds,
@@ -142,7 +140,7 @@ class Setup:
             self.spider,
             fingerprint=self.identity.of,
             slot_key=self.engine.slot_key,
-            notes={NOTE: self.fingerprint_note},
+            notes=self.identity.notes(),
             takes_seen=self.identity.is_refused is None,
             trusts_seen=self.config.trust_stock_seen,
         )
@@ -172,19 +170,17 @@ def identify(
     own_filter: DupeFilter | None,
     rules: Rules,
     is_refused: Callable[[Request], bool] | None = None,
-) -> tuple[PageIdentity, bytes]:
-    """What decides which page a request is, with *is_refused* of another filter; and its note."""
+) -> PageIdentity:
+    """What decides which page a request is; *is_refused* is another package's filter."""
     if own_filter is not None:
         own_filter.use_rules(rules)
-        return own_filter.identity, own_filter.fingerprint_note
+        return own_filter.identity
     fingerprinter = fingerprinter_of(crawler)
-    note = describe(fingerprinter, Rules())
-    identity = PageIdentity(
+    return PageIdentity(
         lambda request: shorten(fingerprinter.fingerprint(request)),
+        describe(fingerprinter, Rules()),
         is_refused=is_refused,
-        are_sha1=are_sha1(note),
     )
-    return identity, note
 
 
 class FedSpider(Spider):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlparse
@@ -61,10 +62,10 @@ KNOWN = {
 
 
 def make_safe(settings: BaseSettings) -> None:
-    """Put a class of ours in the place of each that a kill harms, where *settings* list it.
+    """Put a class of ours in the place of each in *settings* that a kill harms.
 
-    A class of the project's own stays, even one that is derived from such a class.  Nothing is
-    imported: some modules must not be before Scrapy has chosen its reactor.
+    Those derived from them stay.  Nothing is imported: some modules must not be before Scrapy has
+    chosen its reactor.
     """
     for name in ("SPIDER_MIDDLEWARES", "ITEM_PIPELINES"):
         components = settings[name]
@@ -83,7 +84,7 @@ def make_safe(settings: BaseSettings) -> None:
 def warn_of_unsafe_plugins(settings: BaseSettings, spider: Spider) -> None:
     """Log a warning for each plugin that is not safe against a kill, why, and what to do."""
     for setting, component, record in _list_records(settings):
-        parents = [_path_of(parent) for parent in record.__mro__]
+        parents = map(_path_of, record.__mro__)
         found = next((at for at in parents if at in KNOWN or at.startswith(__package__ + ".")), "")
         if found in KNOWN:  # and not one of ours
             logger.warning(
@@ -96,9 +97,9 @@ def warn_of_unsafe_plugins(settings: BaseSettings, spider: Spider) -> None:
 def _list_records(settings: BaseSettings) -> Iterator[tuple[str, type, type]]:
     """Setting, component, and the class that keeps its record, of those that are turned on."""
     if settings.getbool("DELTAFETCH_ENABLED"):
-        for middleware in _load_all(settings, "SPIDER_MIDDLEWARES"):
+        for middleware in _load(settings, "SPIDER_MIDDLEWARES"):
             yield "SPIDER_MIDDLEWARES", middleware, middleware
-    for pipeline in _load_all(settings, "ITEM_PIPELINES"):
+    for pipeline in _load(settings, "ITEM_PIPELINES"):
         if issubclass(pipeline, FilesPipeline):
             is_images = issubclass(pipeline, ImagesPipeline)
             uri = str(settings["IMAGES_STORE" if is_images else "FILES_STORE"] or "")
@@ -107,24 +108,18 @@ def _list_records(settings: BaseSettings) -> Iterator[tuple[str, type, type]]:
             if uri and scheme in pipeline.STORE_SCHEMES:
                 yield "ITEM_PIPELINES", pipeline, pipeline.STORE_SCHEMES[scheme]
     if settings.getbool("HTTPCACHE_ENABLED"):
-        for storage in _load(settings["HTTPCACHE_STORAGE"]):
+        for storage in _load(settings, "HTTPCACHE_STORAGE"):
             yield "HTTPCACHE_STORAGE", storage, storage
 
 
-def _load_all(settings: BaseSettings, name: str) -> Iterator[type]:
-    for component, order in settings.getwithbase(name).items():
-        if order is not None:
-            yield from _load(component)
-
-
-def _load(component: str | type) -> Iterator[type]:
-    """The class, if it is one.  What cannot be loaded is for Scrapy to report."""
-    try:
-        loaded = load_object(component)
-    except (ImportError, AttributeError, ValueError, TypeError, NameError):
-        return
-    if isinstance(loaded, type):
-        yield loaded
+def _load(settings: BaseSettings, name: str) -> Iterator[type]:
+    """The classes that a setting names.  What cannot be loaded is for Scrapy to report."""
+    is_one = name == "HTTPCACHE_STORAGE"
+    components = {settings[name]: 0} if is_one else settings.getwithbase(name)
+    for component, order in components.items():
+        with suppress(ImportError, AttributeError, ValueError, TypeError, NameError):
+            if order is not None and isinstance(loaded := load_object(component), type):
+                yield loaded
 
 
 def _path_of(component: object) -> str:

@@ -1,9 +1,9 @@
 """scrapy-deltafetch, for crawls that can be resumed: its record does not run ahead of the crawl.
 
 A page counts as done in such a record as soon as its callback yields an item.  If the process dies
-then, the page that had led to it is crawled again, and the plugin skips the link to it: neither its
-items nor its links are ever saved.  So what is noted reaches the record only when no death can undo
-the page any more: its items are written, and all that it has led to is durable.
+then, the page that had led to it is crawled again, and the link to it is skipped: neither its items
+nor its links are ever saved.  So what is noted reaches the record only when the page's items are
+written, and all that it has led to is durable.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class _Row:
 class DurableRecord:
     """Stands in for a plugin's record, a database of ``dbm``, in a crawl that can be resumed.
 
-    What is noted is found at once, and written when it is durable.  What the record cannot take, as
-    on a full disk, is kept and tried again at the next commit.
+    What is noted is found at once, and written when it is durable; on a full disk, say, it is kept
+    and tried again at the next commit.
 
     :ivar page: the request whose page is noted next.
     """
@@ -96,14 +96,14 @@ class DurableRecord:
 
     def __init__(self, record: Any, crawler: Crawler, spider: Spider) -> None:
         self._record = record
-        self._signals = crawler.signals
         self._spider = spider
         self._engine = Engine(crawler)
         self._scheduler: Any = current_scheduler(crawler)
         self._waiting: dict[bytes, _Row] = {}
         self._failing = False
-        self._signals.connect(self._prepare, frontier_committing)
-        self._signals.connect(self._write, frontier_committed)
+        self._disconnect = crawler.signals.disconnect
+        crawler.signals.connect(self._prepare, frontier_committing)
+        crawler.signals.connect(self._write, frontier_committed)
 
     def __contains__(self, key: bytes) -> bool:
         return key in self._waiting or key in self._record
@@ -116,11 +116,10 @@ class DurableRecord:
 
     def close(self) -> None:
         """Write what is durable, and close the plugin's record."""
-        self._signals.disconnect(self._prepare, frontier_committing)
-        self._signals.disconnect(self._write, frontier_committed)
+        self._disconnect(self._prepare, frontier_committing)
+        self._disconnect(self._write, frontier_committed)
         self._write()
-        if self._waiting:
-            count = len(self._waiting)
+        if count := len(self._waiting):
             self._warn(
                 "%(count)d %(pages)s not added to the record of scrapy-deltafetch, as the last"
                 " changes of this crawl or of the record could not be saved: a later crawl does not"
@@ -132,8 +131,7 @@ class DurableRecord:
 
     def _prepare(self) -> None:
         """Note which pages the commit that comes now makes durable: those that have left."""
-        in_progress = self._engine.in_progress
-        position = self._scheduler.position()
+        in_progress, position = self._engine.in_progress, self._scheduler.position()
         for row in self._waiting.values():
             if row.position is None and row.pages.isdisjoint(in_progress):
                 row.position = position

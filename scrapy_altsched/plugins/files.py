@@ -39,14 +39,10 @@ class LocalFilesStore(FSFilesStore):
         self._locate(partial).replace(self._locate(path))
 
     def stat_file(self, path: str | PathLike[str], info: SpiderInfo) -> StatInfo:
-        """Checksum and time of a file; nothing of an empty one, as Scrapy stores none.
-
-        Such a file was cut short by a kill, before this class was in use.
-        """
+        """As Scrapy's; nothing of an empty file, which a kill cut short before this was in use."""
         return super().stat_file(path, info) if self.has(path) else {}
 
     def has(self, path: str | PathLike[str]) -> bool:
-        """Whether a file that is not empty is there."""
         place = self._locate(path)
         return place.is_file() and place.stat().st_size > 0
 
@@ -58,29 +54,24 @@ _Schemes = dict[str, type[FilesStoreProtocol]]
 _LOCAL: _Schemes = {"": LocalFilesStore, "file": LocalFilesStore}
 
 
-# Both have the names of Scrapy's own since Scrapy derives settings from them.
-
-
 class FilesPipeline(files.FilesPipeline):
-    """Scrapy's, for ``ITEM_PIPELINES``."""
+    """Scrapy's, for ``ITEM_PIPELINES``; of the same name, which Scrapy derives settings from."""
 
     STORE_SCHEMES: ClassVar[_Schemes] = {**files.FilesPipeline.STORE_SCHEMES, **_LOCAL}
 
 
 class ImagesPipeline(images.ImagesPipeline):
-    """Scrapy's, for ``ITEM_PIPELINES``."""
+    """As :class:`FilesPipeline`."""
 
     STORE_SCHEMES: ClassVar[_Schemes] = {**images.ImagesPipeline.STORE_SCHEMES, **_LOCAL}
 
     def media_to_download(
         self, request: Request, info: SpiderInfo, *, item: Any = None
     ) -> Deferred[Any] | None:
-        """``None``, which has an image downloaded, also if a thumbnail is missing.
-
-        Scrapy stores these after the image, and a kill may come in between.
-        """
-        if isinstance(self.store, LocalFilesStore):
-            for name in self.thumbs:
-                if not self.store.has(self.thumb_path(request, name, info=info, item=item)):
-                    return None
+        """Have an image downloaded also if a thumbnail, stored after it, is missing: ``None``."""
+        store = self.store
+        if isinstance(store, LocalFilesStore) and not all(
+            store.has(self.thumb_path(request, name, info=info, item=item)) for name in self.thumbs
+        ):
+            return None
         return super().media_to_download(request, info, item=item)

@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 class FilesystemCacheStorage(httpcache.FilesystemCacheStorage):
     """Scrapy's, for ``HTTPCACHE_STORAGE``: an entry that is not complete is not there.
 
-    Scrapy writes the files of an entry one after the other, and ``request_body`` last.  So an entry
-    that has it is complete, and one that is about to be replaced loses it first.  Entries that
-    Scrapy's own storage has written are read, and those that a kill has cut short are told apart.
+    Scrapy writes the files of an entry one after the other, and ``request_body`` last, in its own
+    storage, too.  So an entry that has it is complete; one that is to be replaced loses it first.
     """
 
     def retrieve_response(self, spider: Spider, request: Request) -> Response | None:

@@ -1,4 +1,4 @@
-"""START HERE.  Scrapy's requests as this package knows them.
+"""START HERE.  Scrapy's requests as this package knows them, and the meta keys that it reads.
 
 :mod:`.identity` tells which ones mean the same page, by way of :mod:`.fingerprint`; :mod:`.codec`
 encodes and decodes requests, and :mod:`.portable` does so for a server that others can write to, by
@@ -6,8 +6,6 @@ way of :mod:`.values`; :mod:`.entries` combines all that for a frontier.
 """
 
 from __future__ import annotations
-
-# Meta keys of a request that this package reads.
 
 #: Whether no rule is to be applied to it.
 SKIP_RULES = "altsched_skip_rules"

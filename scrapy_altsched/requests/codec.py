@@ -1,9 +1,9 @@
 """A request as bytes, and back.
 
 The form is a version byte, a checksum and a pickle of the attributes that differ from a plain
-request's, callbacks as names of the spider's methods.  Pickle, as in Scrapy's own disk queues
-(scrapy/squeues.py): a job directory is trusted as the project's code is.  The checksum is there
-because a damaged pickle may well load, as another request, or take all memory.
+request's.  Pickle, as in Scrapy's own disk queues (scrapy/squeues.py): a job directory is trusted
+as the project's code is.  The checksum is there because a damaged pickle may well load, as another
+request, or take all memory.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from __future__ import annotations
 import marshal
 import pickle
 import zlib
-from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from scrapy import Request
 from scrapy.utils.misc import load_object
@@ -26,26 +25,22 @@ from . import VERBATIM
 if TYPE_CHECKING:
     from scrapy import Spider
 
-_Made = TypeVar("_Made")
-
-#: The versions of payloads, their first byte: of those made here, and in :mod:`.portable`.
+#: The first byte of payloads: of those made here, and in :mod:`.portable`.
 PICKLED = b"\x01"
 PORTABLE = b"\x02"
 _PROTOCOL = 4
 
-#: Whether these parts are all that this Scrapy's requests have.
+#: Whether this Scrapy's requests have no other parts.
 _KNOWN = set(REQUEST_PARTS).issuperset(Request.attributes)
 _TAKES_VERBATIM = Request("http://site.test/ ", meta={VERBATIM: True}).url.endswith(" ")
-#: With these fields the URL need not be made safe once more, which is two thirds of the cost of
-#: creating a request.  With encodings that are not like ASCII, escapes would be escaped again.
+#: With these fields alone the URL need not be made safe once more, two thirds of the cost of a new
+#: request.  With encodings that are not like ASCII, escapes would be escaped again.
 _URL_IS_SAFE = frozenset(REQUEST_PARTS) - {"encoding"}
-#: Parts that most requests set, and those that few do.
 _COMMON = ("url", "headers", "meta", "callback", "errback")
 _RARE = tuple(name for name in REQUEST_PARTS if name not in _COMMON)
 _common_parts_of = reader_of(*_COMMON)
 _rare_parts_of = reader_of(*_RARE)
 _USUAL = _rare_parts_of(Request("http://site.test/"))
-#: Types of values that cannot be changed, whatever else refers to them.
 _IMMUTABLE = frozenset({str, bytes, int, float, bool, type(None)})
 
 
@@ -61,22 +56,24 @@ def encode_request(request: Request, spider: Spider) -> bytes:
         # Scrapy's own queues fail when it is too late.
         if path and load_object(path) is not type(request):
             raise ValueError(f"{path} is another class than the request's, {type(request)!r}")
-        pickled = pickle.dumps(fields, _PROTOCOL)
+        return wrap(pickle.dumps(fields, _PROTOCOL), PICKLED)
     except MemoryError:
         raise
     except Exception as error:  # pickling runs code of whatever the request carries
         raise CodecError(str(error)) from error
-    return wrap(pickled, PICKLED)
 
 
-def decode_request(payload: bytes, spider: Spider) -> Request:
+def decode_request(payload: bytes, spider: Spider | None) -> Request:
     """The request that :func:`encode_request` made *payload* from.
 
-    :raises CodecError: its callback is no longer a method of *spider*, a class it refers to is
-        gone, or the bytes are damaged or of a newer version; so do all that read a payload.
+    :param spider: ``None``: without its callbacks, in case they are gone.
+    :raises CodecError: a callback is no longer a method of *spider*, a class is gone, or the bytes
+        are damaged or of a newer version; so do all that read a payload.
     """
     pickled = unwrap(payload)
-    try:  # as in _load(), which takes a twentieth longer
+    try:
+        if spider is None:
+            return request_from_dict({**pickle.loads(pickled), "callback": None, "errback": None})
         return request_of(pickle.loads(pickled), spider)
     except MemoryError:
         raise
@@ -84,40 +81,30 @@ def decode_request(payload: bytes, spider: Spider) -> Request:
         raise CodecError(f"{type(error).__name__}: {error}") from error
 
 
-def decode_without_callbacks(payload: bytes) -> Request:
-    """The request in *payload* without its callbacks, in case they are gone."""
-    without = {"callback": None, "errback": None}
-    return _load(payload, lambda fields: request_from_dict({**fields, **without}))
-
-
 def decode_fields(payload: bytes) -> dict[str, Any]:
     """What :func:`fields_of` gave of the request in *payload*."""
-    return _load(payload, dict[str, Any])
-
-
-def url_of(payload: bytes) -> str | None:
-    """The URL of a stored request, which is unpickled; ``None``: it cannot be read."""
-    try:
-        return str(decode_fields(payload)["url"])
-    except (CodecError, KeyError):
-        return None
-
-
-def _load(payload: bytes, make: Callable[[dict[str, Any]], _Made]) -> _Made:
     pickled = unwrap(payload)
     try:
-        return make(pickle.loads(pickled))
+        return dict(pickle.loads(pickled))
     except MemoryError:
         raise
     except Exception as error:  # as above
         raise CodecError(f"{type(error).__name__}: {error}") from error
 
 
+def url_of(payload: bytes) -> str | None:
+    """The URL in *payload*, which is unpickled; ``None``: it cannot be read."""
+    try:
+        return str(decode_fields(payload)["url"])
+    except (CodecError, KeyError):
+        return None
+
+
 def fields_of(request: Request, spider: Spider) -> dict[str, Any]:
     """The attributes of *request* that differ from a plain request's; of a subclass, all of them.
 
-    A callback is the name of a method of *spider*, ``_class`` the path of a subclass; the values
-    are the request's own objects, not copies.
+    They are its own objects, but for a callback, which is the name of a method of *spider*, and
+    ``_class``, the path of a subclass.
 
     :raises Exception: a callback is not a method of *spider*; or whatever a subclass raises.
     """
@@ -130,8 +117,7 @@ def request_of(fields: dict[str, Any], spider: Spider) -> Request:
     """The request that :func:`fields_of` gave *fields* of, which must not be used afterwards.
 
     :param fields: its headers are believed; ``_class`` may also be the class itself.
-    :raises Exception: a callback is not a method of *spider*, a class is gone, or a value is
-        nothing that such a request can have.
+    :raises Exception: as :func:`decode_request`, or a value is nothing that a request can have.
     """
     if not _TAKES_VERBATIM or not _URL_IS_SAFE.issuperset(fields):
         return request_from_dict(fields, spider=spider)
@@ -150,8 +136,7 @@ def request_of(fields: dict[str, Any], spider: Spider) -> Request:
 
 def is_whole(payload: bytes) -> bool:
     """Whether the bytes are as :func:`wrap` made them."""
-    is_known = payload[:1] in (PICKLED, PORTABLE)
-    return is_known and payload[1:5] == zlib.crc32(payload[5:]).to_bytes(4, "big")
+    return payload[:1] in (PICKLED, PORTABLE) and payload == wrap(payload[5:], payload[:1])
 
 
 def is_as_encoded(request: Request, payload: bytes, spider: Spider) -> bool:
@@ -197,10 +182,7 @@ def unwrap(payload: bytes, version: bytes = PICKLED) -> bytes:
 
 
 def adopt_record(record: bytes) -> bytes:
-    """The payload of the request in *record*, one of Scrapy's own disk queues.
-
-    :raises CodecError: it is neither a pickle nor a marshalled dict.
-    """
+    """The payload of a request in one of Scrapy's disk queues; CodecError: it is of no queue."""
     if not record.startswith(b"\x80"):
         try:
             record = pickle.dumps(marshal.loads(record), _PROTOCOL)

@@ -26,7 +26,7 @@ _OURS = 2
 
 
 def codec_of(config: Config, spider: Spider) -> Codec:
-    """What makes bytes of a spider's requests, for its job or its shared crawl."""
+    """The codec of a spider's job or shared crawl."""
     if not config.shared:
         return PickleCodec(spider)
     # What it needs is optional.
@@ -41,7 +41,7 @@ class Entries:
     """Turns requests of a crawl into entries, and entries into requests.
 
     :param codec: ``None``: requests do not survive the process.
-    :param tally: name of a stat -> by how much to increase it: what is enqueued and dequeued.
+    :param tally: name of a stat -> by how much to increase it.
     :param by_slot: whether requests wait in the queues of their download slots.
     :ivar on_unserializable: called with each entry whose request cannot be encoded, and why.
     """
@@ -57,7 +57,7 @@ class Entries:
         self._by_slot = by_slot
 
     def encode(self, entry: RequestEntry) -> None:
-        """Fill in what only an accepted request needs: its slot, and its bytes."""
+        """See :meth:`Entry.encode`."""
         request: Request = entry.request
         if self._by_slot:
             name = self._engine.slot_key(request)
@@ -68,13 +68,10 @@ class Entries:
                 entry.payload = codec.encode(request)
             except CodecError as error:
                 self.on_unserializable(entry, error)
-        self._count(entry, 1)
+        self.count(entry, 1)
 
-    def note_refusal(self, entry: Entry) -> None:
-        """Note that *entry* was encoded but not accepted."""
-        self._count(entry, -1)
-
-    def _count(self, entry: Entry, times: int) -> None:
+    def count(self, entry: Entry, times: int) -> None:
+        """Count *entry* as enqueued; -1 times: it was encoded but not accepted."""
         tally = self._tally
         if entry.payload is None:
             tally["scheduler/enqueued/memory"] += times
@@ -85,7 +82,7 @@ class Entries:
     def restore(self, entry: Entry) -> Request:
         """The request of *entry*: a copy as it was when it was added.
 
-        If nothing else refers to it, the object itself is as good, and saves creating another.
+        If nothing else refers to the object, that is as good, and saves creating another.
 
         :raises CodecError: it cannot be restored from its bytes.
         """
@@ -107,7 +104,7 @@ class Entries:
         return request
 
     def decode(self, payload: bytes) -> Request:
-        """The request in *payload*; CodecError: it cannot be restored."""
+        """See :func:`.codec.decode_request`."""
         assert self._codec is not None
         return self._codec.decode(payload)
 

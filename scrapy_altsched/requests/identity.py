@@ -1,28 +1,47 @@
 """The single place that decides which page a request is, and that recognizes recent ones by URL.
 
-Most duplicates need neither fingerprint nor look-up: of the links of a site nine in ten lead to
-pages that were linked to among the last few thousand (recorded: 99.7 % of those of docs.python.org,
-97.4 % of sqlite.org's, with the 4,096 last URLs).  The answer is exact: a URL that was seen stays
-so, until it is forgotten.
+Most duplicates need neither fingerprint nor look-up: of a site's links, nine in ten lead to pages
+that were linked to among the last few thousand (of docs.python.org's, 99.7 % to one of the 4,096
+last URLs; of sqlite.org's, 97.4 %).  The answer is exact: a URL stays seen until it is forgotten.
 """
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Callable
+from shlex import quote
+from typing import TYPE_CHECKING
 
 from scrapy import Request
+from scrapy.utils.python import global_object_name
+from scrapy.utils.request import RequestFingerprinter as ScrapyFingerprinter
 
-from ..engine.engine import reader_of
+from ..canonical import Rules
+from ..command_line import given_options
 from . import DEDUPE_KEY, EVERY_RUN, SKIP_RULES, VERBATIM
-from .fingerprint import fingerprint_page
+from .fingerprint import RequestFingerprinter, fingerprint_page, parts_of, parts_of_subclass
 
-_parts_of = reader_of("method", "body", "meta", "url")
+if TYPE_CHECKING:
+    from scrapy import Spider
+    from scrapy.settings import BaseSettings
+    from scrapy.utils.request import RequestFingerprinterProtocol
 
-#: Whether none of the meta keys is present that change what the URL means.
+logger = logging.getLogger(__name__)
+
+#: Whether a request's meta has no key that changes what its URL means.
 _has_none_of = frozenset((VERBATIM, DEDUPE_KEY, SKIP_RULES, EVERY_RUN)).isdisjoint
 
 #: URLs in each of two generations.
 _GENERATION = 4_096
+
+#: Name of the frontier's note about what made the fingerprints of a job.
+_NOTE = "fingerprints"
+#: Settings that decide which fingerprint a request has.
+_SETTINGS = ("ALTSCHED_URL_RULES", "REQUEST_FINGERPRINTER_CLASS", "DUPEFILTER_CLASS")
+_SCRAPYS_OWN = global_object_name(ScrapyFingerprinter)
+#: Classes that make nothing but SHA-1 hashes, also where rules or requests change what is hashed.
+_SHA1_CLASSES = {_SCRAPYS_OWN, "scrapy_altsched.stock.fingerprints.ScrapyRedisFingerprinter"}
 
 
 def page_of(request: Request) -> str | None:
@@ -30,10 +49,8 @@ def page_of(request: Request) -> str | None:
 
     For Scrapy's own fingerprints, without rules.
     """
-    if type(request) is Request:
-        method, body, meta, url = _parts_of(request)
-    else:
-        method, body, meta, url = request.method, request.body, request.meta, request.url
+    read = parts_of if type(request) is Request else parts_of_subclass
+    method, body, meta, url = read(request)
     if method != "GET" or body:
         return None
     # Most links have their depth and nothing else: to check for that takes half as long.
@@ -45,19 +62,15 @@ def page_of(request: Request) -> str | None:
     return page if fragment.isascii() else None
 
 
-def no_page(_: Request) -> str | None:
-    """For fingerprints of more than the URL: no URL alone tells pages apart."""
-    return None
-
-
 class PageIdentity:
     """Decides which page a request is; remembers at least the last 4,096 different URLs.
 
     :param fingerprint: request -> its fingerprint, of at most 255 bytes.
-    :param page_of: request -> the URL, if that alone identifies it; ``None``: it does not.
-    :param is_refused: whether another package's filter, which keeps its own record, refuses a
+    :ivar note: what makes the fingerprints, by :func:`describe`.
+    :ivar page_of: request -> the URL, if that alone identifies it; ``None``: it does not.
+    :ivar is_refused: whether another package's filter, which keeps its own record, refuses a
         request; ``None``: the frontier keeps the record.
-    :param are_sha1: whether all fingerprints are SHA-1 hashes.
+    :ivar are_sha1: whether all fingerprints are SHA-1 hashes.
     :ivar newest: the newest half of the URLs, always the same set: to look there first saves a
         call.
     """
@@ -65,15 +78,17 @@ class PageIdentity:
     def __init__(
         self,
         fingerprint: Callable[[Request], bytes],
-        page_of: Callable[[Request], str | None] = no_page,
+        note: bytes,
+        page_of: Callable[[Request], str | None] | None = None,
         is_refused: Callable[[Request], bool] | None = None,
         *,
-        are_sha1: bool = False,
+        is_hashed: bool = True,
     ) -> None:
         self._fingerprint = fingerprint
-        self.page_of = page_of
+        self.note = note
+        self.page_of = page_of or (lambda _: None)
         self.is_refused = is_refused
-        self.are_sha1 = are_sha1
+        self.are_sha1 = is_hashed and are_sha1(note)
         self.newest: set[str] = set()
         self._old: set[str] = set()
 
@@ -82,7 +97,7 @@ class PageIdentity:
         return (page is not None and fingerprint_page(page)) or self._fingerprint(request)
 
     def is_recent(self, page: str) -> bool:
-        """Whether *page* was seen a moment ago."""
+        """Whether *page* was remembered lately, which it is again."""
         if page in self.newest:
             return True
         if page in self._old:
@@ -91,7 +106,6 @@ class PageIdentity:
         return False
 
     def remember(self, page: str) -> None:
-        """Note that *page* was seen."""
         newest = self.newest
         if len(newest) >= _GENERATION:
             self._old = newest.copy()
@@ -99,6 +113,59 @@ class PageIdentity:
         newest.add(page)
 
     def forget_recent(self) -> None:
-        """Forget all URLs."""
         self.newest.clear()
         self._old.clear()
+
+    def notes(self) -> dict[str, bytes]:
+        """The frontier's note about what makes the fingerprints, by its name."""
+        return {_NOTE: self.note}
+
+    def warn_if_changed(
+        self,
+        read: Callable[[str], bytes | None],
+        jobdir: str,
+        spider: Spider | None,
+        settings: BaseSettings | None,
+    ) -> None:
+        """Warn if the fingerprints of a job, whose notes *read* returns, were made otherwise."""
+        if not (found := differences(read(_NOTE), self.note)):
+            return
+        given = () if settings is None else given_options(settings, _SETTINGS)
+        logger.warning(
+            "The fingerprints in JOBDIR %(jobdir)s were made with %(differences)s: pending and done"
+            " requests are not recognized when they are found again, and may be crawled twice. To"
+            " recompute those of pending requests, stop this crawl and run: scrapy altsched"
+            " refingerprint %(command)s",
+            {
+                "jobdir": jobdir,
+                "differences": " and ".join(found),
+                "command": " ".join([quote(jobdir), *given]),
+            },
+            extra={"spider": spider},
+        )
+
+
+def describe(fingerprinter: RequestFingerprinterProtocol, rules: Rules) -> bytes:
+    """The note about fingerprints that *fingerprinter* makes after *rules*."""
+    kind = type(fingerprinter)
+    name = _SCRAPYS_OWN if kind is RequestFingerprinter else global_object_name(kind)
+    return json.dumps({"class": name, "rules": rules.digest}).encode()
+
+
+def are_sha1(note: bytes | str) -> bool:
+    """Whether the fingerprints that *note* describes are known to be SHA-1 hashes."""
+    return json.loads(note)["class"] in _SHA1_CLASSES
+
+
+def differences(stored: bytes | None, current: bytes) -> list[str]:
+    """How a job's fingerprints differ from those made now, as phrases; ``None``: it has no note."""
+    before, now = json.loads(stored or b'{"rules": ""}'), json.loads(current)
+    found = []
+    if before["rules"] != now["rules"]:
+        found.append(
+            "other URL rules (ALTSCHED_URL_RULES, url_rules of the spider), or by a version of"
+            " scrapy_altsched that applied the same ones in another way"
+        )
+    if before.get("class", now["class"]) != now["class"]:
+        found.append(f"{before['class']} as REQUEST_FINGERPRINTER_CLASS")
+    return found

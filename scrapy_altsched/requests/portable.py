@@ -2,15 +2,15 @@
 
 A pickle from there can execute any code.  This form is data only: a version byte and a checksum, as
 in :mod:`.codec`, and the request's attributes as :mod:`.values` packs them.  Request classes come
-from a list, and callbacks are methods of the spider.
-
-Who can write to the server still decides which URLs are requested, and what is in their meta.
+from a list, and callbacks are methods of the spider.  What others write still decides which URLs
+are requested, and what is in their meta.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from inspect import getattr_static
 from itertools import chain
 from types import MethodType
 from typing import TYPE_CHECKING, Any
@@ -68,9 +68,8 @@ class PortableCodec:
     def encode(self, request: Request) -> bytes:
         """The bytes of *request*, as it is now.
 
-        :raises CodecError: a callback is not a method of the spider, the request's class is not
-            allowed, it is too large, or a value can be carried neither by msgpack nor, if these
-            are allowed, by a pickle.
+        :raises CodecError: a callback is not a method of the spider, the class is not allowed, it
+            is too large, or neither msgpack nor, if allowed, pickle can carry a value.
         """
         self._require_size(request.body)
         try:
@@ -103,13 +102,11 @@ class PortableCodec:
         return False
 
     def decode(self, payload: bytes) -> Request:
-        """The request that :meth:`encode` made *payload* from.
+        """The request that :meth:`encode` made *payload* from; CodecError: it makes no such bytes.
 
-        Unless pickles are allowed, *payload* may come from anywhere: no code of the project runs
-        but that of allowed request classes, and nothing is imported but Python's text encodings,
-        which any page can name.
-
-        :raises CodecError: the bytes are nothing that :meth:`encode` makes here.
+        Unless pickles are allowed, these may come from anywhere: no code of the project runs but
+        that of allowed request classes, and nothing is imported but Python's text encodings, which
+        any page can name.
         """
         if payload[:1] == PICKLED:
             if not self._pickle:
@@ -135,7 +132,7 @@ class PortableCodec:
             raise CodecError(f"{type(error).__name__}: {shorten(str(error))}") from error
 
     def url_of(self, payload: bytes) -> str | None:
-        """The URL of a stored request; ``None``: it cannot be read, or must not be."""
+        """The URL in *payload*; ``None``: it cannot be read, or must not be."""
         return url_of(payload) if self._pickle and payload[:1] == PICKLED else read_url(payload)
 
     def _require_class(self, request_class: type[Request], path: Any) -> None:
@@ -160,31 +157,28 @@ class PortableCodec:
                 )
 
     def _is_method(self, name: Any) -> bool:
-        """Whether *name* is a method, found without running any code, such as a property's."""
+        # No code is run for it, such as a property's.
         if type(name) is not str:
             return False
-        if name in self._own:
-            found = self._own[name]
-        elif name in self._methods:
+        is_own = name in self._own
+        if not is_own and name in self._methods:
             return True
-        else:
-            classes = type(self._spider).__mro__
-            found = next((vars(cls)[name] for cls in classes if name in vars(cls)), None)
-            if callable(found) or isinstance(found, classmethod):
-                found = getattr(self._spider, name)
+        found = getattr_static(self._spider, name, None)
+        if not is_own and (callable(found) or isinstance(found, classmethod)):
+            found = getattr(self._spider, name)
         # The spider's or its class's, not one of something that they refer to.
         is_theirs = isinstance(found, MethodType) and (
             found.__self__ is self._spider or found.__self__ is type(self._spider)
         )
         if not is_theirs or (name.startswith("__") and name.endswith("__")):
             return False
-        if name not in self._own:
+        if not is_own:
             self._methods.add(name)
         return True
 
 
 def read_url(payload: bytes) -> str | None:
-    """The URL of a stored request; ``None``: it cannot be read, or is a pickle."""
+    """The URL in *payload*; ``None``: it cannot be read, or is a pickle."""
     try:
         return str(ValueCodec().unpack(unwrap(payload, PORTABLE))["url"])
     except (CodecError, KeyError):
@@ -192,12 +186,11 @@ def read_url(payload: bytes) -> str | None:
 
 
 def _path_of(cls: type) -> str:
-    """The path of a class, as ``Request.to_dict()`` has it."""
+    # As Request.to_dict() has it.
     return f"{cls.__module__}.{cls.__name__}"
 
 
 def _are_normal(headers: Any) -> bool:
-    """Whether *headers* are as Scrapy makes them: lists of bytes."""
     return (
         type(headers) is dict
         and _BYTES.issuperset(map(type, headers))

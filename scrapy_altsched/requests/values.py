@@ -3,8 +3,7 @@
 msgpack knows ``None``, bool, int, float, str, bytes, list and dict.  A value of any other type is
 an array whose first element, its head, is an empty extension type; the extension's code says which
 type it is, and the other elements what it is made of.  So nesting stays msgpack's own, which takes
-neither recursion nor copies.  What cannot be carried is refused, never replaced by something
-similar: a subclass is another type.
+neither recursion nor copies.  Any other type is refused, and so is a subclass.
 
 Bytes from anywhere may be read: nothing is imported, no code of a project runs, and memory is
 bounded by their length.
@@ -39,10 +38,7 @@ _CONTAINERS = frozenset({list, dict, tuple, set, frozenset})
 
 
 class _Kind(NamedTuple):
-    """A type that msgpack does not know.
-
-    :ivar take_apart: a value -> what it is made of, which *build* is called with.
-    """
+    """A type that msgpack does not know; *build* is called with what *take_apart* returns."""
 
     type: type[Any]
     take_apart: Callable[[Any], Iterable[Any]]
@@ -50,10 +46,7 @@ class _Kind(NamedTuple):
 
 
 class ValueCodec:
-    """Turns the attributes of requests into msgpack, and back.  For one thread only.
-
-    An object that several values refer to comes back as a copy for each.
-    """
+    """Turns the attributes of requests into msgpack, and back.  For one thread only."""
 
     def __init__(self) -> None:
         self._pack = msgpack.Packer(default=_take_apart, strict_types=True).pack
@@ -134,7 +127,6 @@ class ValueCodec:
 
 
 def _take_apart(value: Any) -> list[Any]:
-    """What msgpack is to write for a *value* that it does not know."""
     if type(value) not in _BY_TYPE:
         raise TypeError(_a(type(value)))
     head, kind = _BY_TYPE[type(value)]
@@ -142,7 +134,6 @@ def _take_apart(value: Any) -> list[Any]:
 
 
 def _mark_bytearrays(value: Any) -> Any:
-    """A copy of *value* whose bytearrays are as :func:`_take_apart` has them."""
     kind = type(value)
     if kind is dict:
         return {key: _mark_bytearrays(part) for key, part in value.items()}
@@ -186,9 +177,6 @@ def _types_in(container: Any) -> set[type]:
     raise ValueError("it is nested too deeply")
 
 
-# What is wrong, and where
-
-
 def find_problem(fields: dict[str, Any]) -> str | None:
     """Which value of *fields* cannot be carried, as in "meta['a'] is a FormItem, which ..."."""
     waiting = [(part, name, 1) for name, part in reversed(fields.items())]
@@ -207,7 +195,6 @@ def find_problem(fields: dict[str, Any]) -> str | None:
 
 
 def _parts_of(value: Any, path: str) -> Iterable[tuple[Any, str]]:
-    """What the *value* at *path* is made of, and where that is."""
     kind = type(value)
     if kind is dict:
         for key, part in value.items():
@@ -240,9 +227,6 @@ def shorten(text: str) -> str:
     return text if len(text) <= 200 else f"{text[:200]}..."
 
 
-# Types that msgpack does not know
-
-
 def _only(kind: type, part: Any) -> Any:
     """*part*, if it is a *kind*: ``bytearray(10**12)`` would take all memory."""
     if type(part) is not kind:
@@ -255,7 +239,7 @@ def _time_parts(value: datetime.datetime | datetime.time) -> list[Any]:
     return [*clock, value.tzinfo, value.fold]
 
 
-#: Names of time zones; other names are not even looked for in the file system.
+#: Other names of time zones are not even looked for in the file system.
 _zones = cache(available_timezones)
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from ..disk import write_whole
 from ..errors import JobdirError
+from .state import ResumeState
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -61,6 +62,15 @@ class SpiderStateCheckpoint:
         self._handed_out_at: float | None = None
         #: The file's checksum, and its time when that was computed.
         self._checksum = self._time = _NO_FILE
+
+        self.state = ResumeState(
+            capture=self.notes,
+            restore=lambda note: self.restore(note(STATE), note(FILE)),
+            # Scrapy's file does, too.
+            outlives_job=True,
+            note_commit=self.note_commit,
+            note_closing=self.flush_soon,
+        )
 
     def restore(self, state: bytes | None, file: bytes | None) -> None:
         """Put the committed *state* into Scrapy's file, unless that is newer.

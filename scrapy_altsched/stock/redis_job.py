@@ -17,7 +17,7 @@ from ..frontier import Entry, Runs
 from ..frontier.dead_letter import DeadLetter
 from ..maintenance.importing import Imported
 from ..redis_client.connection import address_of, explain_errors
-from ..requests.codec import adopt_record, decode_without_callbacks
+from ..requests.codec import adopt_record, decode_request
 from .fingerprints import KNOWN
 from .restoring import Restorer, shortened
 
@@ -164,7 +164,7 @@ class RedisJob:
     def _filtered(self) -> Iterator[Request]:
         for record in islice(self._records(), 10 * _SAMPLE):
             try:
-                request = decode_without_callbacks(adopt_record(record))
+                request = decode_request(adopt_record(record), None)
             except CodecError:
                 continue
             if not request.dont_filter:

@@ -10,7 +10,7 @@ from ..errors import CodecError
 from ..frontier import Entry
 from ..frontier.dead_letter import Cause, DeadLetter
 from ..maintenance.progress import follow
-from ..requests.codec import adopt_record, decode_request, decode_without_callbacks
+from ..requests.codec import adopt_record, decode_request
 from ..requests.fingerprint import shorten
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Restorer:
         except CodecError as error:
             why = DeadLetter(str(error), Cause.UNRESTORABLE)
             try:
-                request = decode_without_callbacks(payload)
+                request = decode_request(payload, None)
             except CodecError:
                 return self._dead(payload, why)
         try:

@@ -127,7 +127,7 @@ def test_without_a_rule_the_form_is_w3libs_for_recorded_urls() -> None:
 def test_no_url_makes_rules_raise(url: str) -> None:
     rules = Rules.load([{**EVERYTHING, "remove_segments": [0, -1]}])
     rules.canonicalize(url, body=url.encode("utf-8", "surrogatepass"))
-    rules.concern(url)
+    rules.marks(url)
 
 
 @given(urls())
@@ -281,7 +281,7 @@ def test_each_key_does_what_it_says(rule: dict[str, Any], url: str, expected: st
     rules = Rules.load([rule])
     assert rules.canonicalize(url).url == expected
     if expected != canonicalize_url(url):
-        assert not rules.spares(urlsplit(url).netloc, url)
+        assert not spares(rules, url)
 
 
 def test_each_key_is_tried_above() -> None:
@@ -524,8 +524,8 @@ def test_the_digest_is_of_what_the_rules_mean() -> None:
     ],
 )
 def test_a_pattern_matches(include: Any, url: str) -> None:
-    rules = Rules.load([{"include": include, "ignore_www": True}])
-    assert rules.concern(urlsplit(url).netloc)
+    rules = Rules.load([{"include": include, "ignore_path_case": True}])
+    assert rules.marks(urlsplit(url).netloc) == ("",)
     assert rules.canonicalize(url).rules == (0,)
 
 
@@ -597,19 +597,25 @@ def test_the_look_up_finds_what_trying_each_pattern_finds(
 def test_a_host_that_no_rule_concerns_has_no_url_that_one_matches(
     pairs: list[tuple[tuple[str, ...], tuple[str, ...]]], url: str
 ) -> None:
-    rules = Rules.load([{"include": a, "exclude": b, "ignore_www": True} for a, b in pairs])
+    rules = Rules.load([{"include": a, "exclude": b, "ignore_path_case": True} for a, b in pairs])
     if rules.canonicalize(url).rules:
-        assert rules.concern(urlsplit(url).netloc)
+        assert rules.marks(urlsplit(url).netloc) == ("",)
 
 
 def test_a_host_of_no_rule_is_of_no_concern() -> None:
-    rules = Rules.load([{"include": ["example.com", "a.b.com/x"], "ignore_www": True}])
+    rules = Rules.load([{"include": ["example.com", "a.b.com/x"], "ignore_path_case": True}])
     concerned = ["example.com", "x.Example.com:1", "u@example.com", "a.b.com", "www.a.b.com"]
-    assert [netloc for netloc in concerned if not rules.concern(netloc)] == []
+    assert [netloc for netloc in concerned if not rules.marks(netloc)] == []
     others = ["b.com", "com", "", "myexample.com", "[::1", "\x00", "example.com.", "a.com:b:c"]
-    assert [netloc for netloc in others if rules.concern(netloc)] == []
-    assert Rules.load([{"ignore_www": True}]).concern("any.com")
-    assert not Rules.load(None).concern("any.com")
+    assert [netloc for netloc in others if rules.marks(netloc)] == []
+    assert Rules.load([{"ignore_path_case": True}]).marks("any.com")
+    assert not Rules.load(None).marks("any.com")
+
+
+def spares(rules: Rules, url: str) -> bool:
+    """Whether no rule can change a URL, as it is written."""
+    netloc = re.split("[/?#]", url.partition("://")[2])[0]
+    return not any(mark in url for mark in rules.marks(netloc))
 
 
 ONE_KEY_EACH = [
@@ -633,19 +639,18 @@ def test_a_url_that_is_spared_is_changed_by_no_rule(
     pairs: list[tuple[dict[str, Any], dict[str, Any]]], url: str
 ) -> None:
     rules = Rules.load([{**pattern, **rule} for rule, pattern in pairs])
-    netloc = re.split("[/?#]", url.partition("://")[2])[0]
-    if rules.spares(netloc, url):
+    if spares(rules, url):
         found = rules.canonicalize(url)
         assert (found.url, found.headers, found.steps) == (canonicalize_url(url), (), ())
 
 
 def test_plain_urls_are_spared_by_the_presets() -> None:
     rules = Rules.load([{"preset": ["tracking", "sessions"], "ignore_www": True}])
-    assert rules.spares("example.com", "https://example.com/a/b.html")
-    assert not rules.spares("example.com", "https://example.com/a/b.html?c=1")
-    assert not rules.spares("example.com", "https://example.com/a;b=1")
-    assert not rules.spares("www.example.com", "https://www.example.com/a")
-    assert Rules.load(None).spares("example.com", "https://example.com/?a")
+    assert spares(rules, "https://example.com/a/b.html")
+    assert not spares(rules, "https://example.com/a/b.html?c=1")
+    assert not spares(rules, "https://example.com/a;b=1")
+    assert not spares(rules, "https://www.example.com/a")
+    assert spares(Rules.load(None), "https://example.com/?a")
 
 
 def test_of_a_thousand_rules_only_those_that_may_match_are_tried(
@@ -676,14 +681,12 @@ def test_memory_does_not_grow_with_hosts_and_names(monkeypatch: pytest.MonkeyPat
     rules = Rules.load([{"include": "example.com", "ignore_params": "a*"}])
     for at in range(1_000):
         netloc = f"shop{at}.example.com"
-        assert rules.concern(netloc)
-        assert not rules.concern(f"shop{at}.example.org")
-        assert rules.spares(netloc, f"http://{netloc}/")
+        assert rules.marks(netloc) == ("?",)
+        assert not rules.marks(f"shop{at}.example.org")
         assert rules.canonicalize(f"http://{netloc}/?a{at}&b{at}").url == f"http://{netloc}/?b{at}="
-    (changes,) = rules._changes.values()
-    ((_, names),) = changes._ignore_params
-    for memo in (rules._index._hosts_of, rules._marks, names._memo):
-        assert 0 < len(memo) <= 100
+    ((_, names),) = rules._changes((0,))._ignore_params
+    for memo in (rules._index._hosts_of, rules.marks, names._match):
+        assert 0 < memo.cache_info().currsize <= 100
 
 
 def test_a_url_that_url_matcher_cannot_read_matches_nothing() -> None:

@@ -92,7 +92,7 @@ def test_a_file_of_duplicate_url_discarder_loads_as_it_is(tmp_path: Path) -> Non
         ({"urlPattern": "a.com"}, "must hold include and exclude"),
         (
             {"urlPattern": {"includ": []}},
-            "unknown key 'includ' of urlPattern .did you mean 'include'",
+            "unknown key of urlPattern 'includ' .did you mean 'include'",
         ),
         ({"urlPattern": {"include": ["/a"]}}, "has no host"),
         ({"order": None}, "order = None cannot be used"),

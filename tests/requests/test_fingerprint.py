@@ -36,8 +36,7 @@ from scrapy_altsched.canonical import Rules
 from scrapy_altsched.errors import ConfigError
 from scrapy_altsched.requests import fingerprint as module
 from scrapy_altsched.requests.fingerprint import apply_rules, fingerprint_page
-from scrapy_altsched.requests.identity import page_of
-from scrapy_altsched.requests.made_by import describe, differences
+from scrapy_altsched.requests.identity import describe, differences, page_of
 from scrapy_altsched.settings import Config
 
 from ..engines import OURS, StandIn

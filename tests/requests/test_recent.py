@@ -9,7 +9,8 @@ from scrapy import Request
 from scrapy.utils.request import RequestFingerprinter
 
 from scrapy_altsched import DupeFilter
-from scrapy_altsched.requests.identity import PageIdentity
+from scrapy_altsched.canonical import Rules
+from scrapy_altsched.requests.identity import PageIdentity, describe
 
 from ..engines import OURS, StandIn
 
@@ -27,7 +28,8 @@ class CountsHeaders(DupeFilter):
 
 
 def test_at_least_the_last_ones_are_known_and_memory_is_bounded() -> None:
-    identity = PageIdentity(RequestFingerprinter().fingerprint)
+    made = RequestFingerprinter()
+    identity = PageIdentity(made.fingerprint, describe(made, Rules()))
     urls = [f"data:,{number}" for number in range(100_000)]
     for url in urls:
         identity.remember(url)
