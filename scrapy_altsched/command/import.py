@@ -30,7 +30,6 @@ from ..requests.identity import PageIdentity
 from ..requests.made_by import NOTE
 from ..settings import Config, read_redis
 from ..stock.job import QUEUE, SEEN
-from ..stock.restoring import Restorer
 from .project import Project, add_spider_arguments, create_spider, identity_of, misuse
 from .target import make_console, slot_of
 
@@ -71,18 +70,15 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
 
     identity, note = identity_of(spider)
     job = RedisJob(
-        connect({"REDIS_URL": arguments.from_redis, "REDIS_PARAMS": values["REDIS_PARAMS"]}),
-        (settings["SCHEDULER_QUEUE_KEY"] or QUEUE_KEY) % {"spider": spider.name},
-        (settings["SCHEDULER_DUPEFILTER_KEY"] or SEEN_KEY) % {"spider": spider.name},
-        restorer=Restorer(
-            spider,
-            encode=codec_of(config, spider).encode,
-            fingerprint=identity.of,
-            slot_key=lambda request: slot_of(request.url, request.meta),
-            is_filtered=True,
-        ),
+        client=connect({"REDIS_URL": arguments.from_redis, "REDIS_PARAMS": values["REDIS_PARAMS"]}),
+        queue_key=(settings["SCHEDULER_QUEUE_KEY"] or QUEUE_KEY) % {"spider": spider.name},
+        seen_key=(settings["SCHEDULER_DUPEFILTER_KEY"] or SEEN_KEY) % {"spider": spider.name},
+        spider=spider,
+        encode=codec_of(config, spider).encode,
+        fingerprint=identity.of,
+        slot_key=lambda request: slot_of(request.url, request.meta),
         notes={NOTE: note},
-        takes_seen=not arguments.without_seen,
+        wants_seen=not arguments.without_seen,
     )
     out = make_console()
     if shared is not None:
@@ -96,7 +92,7 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     if shared is None:
         option = quote(f"JOBDIR={jobdir}")
         out.print(f"Go on with: scrapy crawl {quote(spider.name)} -s {option}")
-    return 1 if imported.dead or job.restorer.unreadable else 0
+    return 1 if imported.dead or job.no_requests else 0
 
 
 def _check_filter(path: object) -> None:
@@ -178,11 +174,9 @@ def _show(out: Console, job: RedisJob, imported: Imported, place: str) -> None:
     out.print(f"{are} pending in {place}; duplicates: {imported.duplicates:,}.")
     if imported.dead:
         cannot = f"{counted(imported.dead, 'request')} cannot be restored, and will not be crawled"
-        out.print(f"{cannot}. The first: {job.restorer.first_dead}")
-    if len(job.restorer.unreadable):
-        are = counted(
-            len(job.restorer.unreadable), "entry of the queue is", "entries of the queue are"
-        )
+        out.print(f"{cannot}. The first: {job.first_dead}")
+    if job.no_requests:
+        are = counted(len(job.no_requests), "entry of the queue is", "entries of the queue are")
         out.print(f"{are} no pickled requests, and were left out.")
 
 

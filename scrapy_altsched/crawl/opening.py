@@ -162,12 +162,13 @@ def _open_shared(
 def _open_job(setup: Setup, options: Options, jobdir: str, on_event: OnEvent) -> Frontier:
     """Open the job in *jobdir*; what Scrapy's own scheduler has left there is imported."""
     stock = StockJob(
-        jobdir,
-        setup.spider,
+        path=Path(jobdir),
+        spider=setup.spider,
+        encode=codec_of(setup.config, setup.spider).encode,
         fingerprint=setup.identity.of,
         slot_key=setup.engine.slot_key,
         notes={NOTE: setup.fingerprint_note},
-        takes_seen=setup.identity.is_refused is None,
+        is_filtered=setup.identity.is_refused is None,
         trusts_seen=setup.config.trust_stock_seen,
     )
     frontier = open_frontier(

@@ -76,7 +76,7 @@ def report_import(job: StockJob, place: Path | None, spider: Spider, stats: Stat
             " and not crawled. The first: %(first)s.",
             imported.dead,
             "request",
-            first=job.restorer.first_dead,
+            first=job.first_dead,
         )
     if job.unreadable:
         warn(
@@ -96,7 +96,7 @@ def _describe_seen(job: StockJob, dropped: int) -> str:
             "What was seen is still treated as crawled (ALTSCHED_TRUST_STOCK_SEEN): an unknown"
             f" number of pages is missed. {start_over}"
         )
-    if not job.takes_seen:
+    if not job.is_filtered:
         return f"What DUPEFILTER_CLASS has recorded is not crawled again, lost or not. {start_over}"
     left_out = ["requests.seen"] * job.has_seen
     if dropped:
