@@ -185,5 +185,5 @@ def _open_job(setup: Setup, options: Options, jobdir: str, on_event: OnEvent) ->
     except BaseException:  # nothing else would release the job directory
         frontier.close()
         raise
-    report_import(stock, place, setup.spider, setup.crawler.stats)
+    report_import(stock, place, setup.crawler.stats)
     return frontier
