@@ -28,7 +28,6 @@ from ..requests.entries import codec_of
 from ..requests.identity import PageIdentity
 from ..settings import Config, read_redis
 from ..stock.job import QUEUE, SEEN
-from ..stock.restoring import Restorer
 from .project import Project, add_spider_arguments, create_spider, identity_of, misuse
 from .target import slot_of
 
@@ -69,18 +68,15 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
 
     identity = identity_of(spider)
     job = RedisJob(
-        connect({"REDIS_URL": arguments.from_redis, "REDIS_PARAMS": values["REDIS_PARAMS"]}),
-        (settings["SCHEDULER_QUEUE_KEY"] or QUEUE_KEY) % {"spider": spider.name},
-        (settings["SCHEDULER_DUPEFILTER_KEY"] or SEEN_KEY) % {"spider": spider.name},
-        restorer=Restorer(
-            spider,
-            encode=codec_of(config, spider).encode,
-            fingerprint=identity.of,
-            slot_key=lambda request: slot_of(request.url, request.meta),
-            is_filtered=True,
-        ),
+        client=connect({"REDIS_URL": arguments.from_redis, "REDIS_PARAMS": values["REDIS_PARAMS"]}),
+        queue_key=(settings["SCHEDULER_QUEUE_KEY"] or QUEUE_KEY) % {"spider": spider.name},
+        seen_key=(settings["SCHEDULER_DUPEFILTER_KEY"] or SEEN_KEY) % {"spider": spider.name},
+        spider=spider,
+        encode=codec_of(config, spider).encode,
+        fingerprint=identity.of,
+        slot_key=lambda request: slot_of(request.url, request.meta),
         notes=identity.notes(),
-        takes_seen=not arguments.without_seen,
+        wants_seen=not arguments.without_seen,
     )
     if shared is not None:
         imported = _into_shared(job, spider, config, shared, identity)
@@ -93,7 +89,7 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     if shared is None:
         option = quote(f"JOBDIR={jobdir}")
         print(f"Go on with: scrapy crawl {quote(spider.name)} -s {option}")
-    return 1 if imported.dead or job.restorer.unreadable else 0
+    return 1 if imported.dead or job.no_requests else 0
 
 
 def _check_filter(path: object) -> None:
@@ -170,9 +166,9 @@ def _show(job: RedisJob, imported: Imported, place: str) -> None:
     print(f"{are} pending in {place}; duplicates: {imported.duplicates:,}.")
     if imported.dead:
         cannot = f"{counted(imported.dead, 'request')} cannot be restored, and will not be crawled"
-        print(f"{cannot}. The first: {job.restorer.first_dead}")
-    if unreadable := len(job.restorer.unreadable):
-        are = counted(unreadable, "entry of the queue is", "entries of the queue are")
+        print(f"{cannot}. The first: {job.first_dead}")
+    if job.no_requests:
+        are = counted(len(job.no_requests), "entry of the queue is", "entries of the queue are")
         print(f"{are} no pickled requests, and were left out.")
 
 

@@ -52,7 +52,7 @@ class Session:
         except BaseException:  # nothing else would let go of the job directory
             frontier.abandon()
             if self.feeds is not None:
-                self.feeds.release()
+                self.feeds.locks.give_back()
             raise
 
     def _begin(self, setup: Setup, frontier: Frontier) -> None:
@@ -87,8 +87,8 @@ class Session:
                 self._identity.warn_if_changed(read, jobdir, spider, crawler.settings)
         self._reports.log_opening(job, self._at_open)
         path, resumed, sync = Path(jobdir) if jobdir else None, job.resumed, self._config.sync
-        self.feeds = JobFeeds(crawler, spider, read, jobdir=path, resumed=resumed, sync=sync)
-        self.feeds.open(setup.feed_files)
+        files = setup.feed_files
+        self.feeds = JobFeeds(crawler, spider, files, read, jobdir=path, resumed=resumed, sync=sync)
         if jobdir is not None:
             for part in self._every_run, self._given_up:
                 self._states.add(ResumeState(capture=part.capture, restore=part.restore))
@@ -119,7 +119,7 @@ class Session:
             if self.feeds is not None:
                 self.feeds.close()
                 # Scrapy's feeds close after the scheduler.
-                self._engine.call_when_stopped(self.feeds.release)
+                self._engine.call_when_stopped(self.feeds.locks.give_back)
             if self._config.exit_code and self._is_durable:
                 exit_code.set(self._outcome)
             if self._engine.is_started:

@@ -136,12 +136,13 @@ class Setup:
     def _open_job(self, options: Options, jobdir: str, on_event: OnEvent) -> Frontier:
         """Open the job in *jobdir*; what Scrapy's own scheduler has left there is imported."""
         stock = StockJob(
-            jobdir,
-            self.spider,
+            path=Path(jobdir),
+            spider=self.spider,
+            encode=codec_of(self.config, self.spider).encode,
             fingerprint=self.identity.of,
             slot_key=self.engine.slot_key,
             notes=self.identity.notes(),
-            takes_seen=self.identity.is_refused is None,
+            is_filtered=self.identity.is_refused is None,
             trusts_seen=self.config.trust_stock_seen,
         )
         frontier = open_frontier(
@@ -158,7 +159,7 @@ class Setup:
         except BaseException:  # nothing else would release the job directory
             frontier.close()
             raise
-        report_import(stock, place, self.spider, self.crawler.stats)
+        report_import(stock, place, self.crawler.stats)
         return frontier
 
     def _check_feeds(self) -> None:

@@ -56,17 +56,15 @@ def identify(uri: str) -> str:
 def find_files(settings: BaseSettings, spider: Spider) -> list[Path]:
     """The file of each feed that our storage writes; of a feed in batches, the first one.
 
-    Left out are feeds with the time in their names, which are named later, and those that cannot
-    be named yet, e.g. by an attribute that the spider sets when it is opened.  Their files are
-    locked when they are opened.
+    Left out are those that are named later, by the time or, say, an attribute that the spider sets
+    when it is opened: they are locked when they are opened.
 
     :raises ConfigError: the class of a feed's storage cannot be loaded.
     """
     files: list[Path] = []
     for uri, options in read_feeds(settings):
-        if not _is_local(uri) or _TIME.search(uri):
-            continue
-        if is_kind(_load_storage(uri, settings), FileFeedStorage):
+        is_known = _is_local(uri) and not _TIME.search(uri)
+        if is_known and is_kind(_load_storage(uri, settings), FileFeedStorage):
             # Whatever the project's function raises, Scrapy's exporter will meet it and log it.
             with suppress(Exception):
                 files.append(Path(identify(_apply(uri, _uri_params(options, spider)))))
@@ -135,10 +133,6 @@ def _mask_secrets(uri: str) -> str:
 
 
 def _load_storage(uri: str, settings: BaseSettings) -> Any:
-    """The class, or other callable, that makes the storage of a feed.
-
-    :raises ConfigError: it cannot be loaded.
-    """
     storages = settings.getwithbase("FEED_STORAGES")
     storage = storages.get(urlparse(uri).scheme) or storages.get("file")
     try:

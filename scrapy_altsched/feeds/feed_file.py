@@ -27,8 +27,8 @@ class FeedFile(io.BufferedIOBase):
     What could not be forced to the disk is written again before the next try, as the operating
     system may have forgotten it.
 
-    :param path: absolute; identifies the file.
-    :param open_raw: opens the file without a buffer, and may raise OSError: it is called again.
+    :param path: absolute.
+    :param open_raw: opens the file without a buffer; called again if it raises OSError.
     :param closed: called when the file was closed, however that went.
     :ivar unwritten: what is in memory only.
     :ivar lost: why the disk may lack what was written and cannot be written again.
@@ -59,10 +59,7 @@ class FeedFile(io.BufferedIOBase):
         self._unforced = bytearray()
 
     def open(self) -> io.RawIOBase:
-        """The open file, without a buffer.
-
-        :raises OSError: it cannot be opened now.
-        """
+        """The open file, without a buffer; raises OSError if it cannot be opened now."""
         if self._raw is None:
             self._raw = self._open_raw()
             self._identity = identify(os.fstat(self._raw.fileno()))
@@ -79,11 +76,10 @@ class FeedFile(io.BufferedIOBase):
 
     def reopen(self) -> None:
         """Close the file, and open the one that its path names before the next write."""
-        raw, self._raw = self._raw, None
-        if raw is not None:
-            with suppress(OSError):  # where it was moved to, it is kept
-                force(raw.fileno())
-            raw.close()
+        if self._raw is not None:
+            with self._raw, suppress(OSError):  # where it was moved to, it is kept
+                force(self._raw.fileno())
+            self._raw = None
         self._note_closed()
         if self._unforced is not None:
             self._unforced.clear()
@@ -92,9 +88,8 @@ class FeedFile(io.BufferedIOBase):
     def write(self, data: Buffer) -> int:
         if self.closed:
             raise ValueError("write to closed file")
-        before = len(self.unwritten)
+        taken = memoryview(data).nbytes
         self.unwritten += data
-        taken = len(self.unwritten) - before
         if len(self.unwritten) >= self._flush_at:
             self.flush()
             # What is left is retried before the next commit, and not at each item.
@@ -106,11 +101,10 @@ class FeedFile(io.BufferedIOBase):
             self.write_out()
 
     def write_out(self, *, sync: bool = False) -> None:
-        """Hand everything to the operating system: all of it or nothing.
+        """Hand everything to the operating system; with *sync*, force it to the disk.
 
-        :raises OSError: it did not take everything; all of it is kept, and the file as it was.  Or
-            it could not be forced to the disk with *sync*, and what is not kept may be lost: then
-            each further call to force it fails, too.
+        :raises OSError: not everything was taken: all of it is kept, and the file as it was.  Or it
+            could not be forced: what is not kept may be lost, and each further sync fails, too.
         """
         raw = self.open()
         written = 0
@@ -119,9 +113,8 @@ class FeedFile(io.BufferedIOBase):
                 while written < len(unwritten):
                     written += raw.write(unwritten[written:]) or 0
         except OSError:
-            # If the process died now, a part of a row would stay in the file.
             try:
-                _cut(raw, written)
+                _cut(raw, written)  # lest a part of a row stays in the file
             except OSError:  # a pipe
                 del self.unwritten[:written]
             raise
@@ -155,11 +148,7 @@ class FeedFile(io.BufferedIOBase):
             raise
 
     def close(self, *, sync: bool = False) -> None:
-        """Write what is left, and close.
-
-        :raises OSError: it could not be written, or not be forced to the disk with *sync*; the file
-            is closed all the same.
-        """
+        """Write what is left, and close, even if that raises OSError."""
         if self.closed:
             return
         try:
@@ -172,14 +161,12 @@ class FeedFile(io.BufferedIOBase):
             self._note_closed()
 
     def fileno(self) -> int:
-        """The descriptor; raises as :meth:`open`."""
         return self.open().fileno()
 
     def writable(self) -> bool:
         return True
 
-    def seekable(self) -> bool:
-        """Always: it has a position, though that cannot be changed."""
+    def seekable(self) -> bool:  # it has a position, though that cannot be changed
         return True
 
     def tell(self) -> int:
@@ -192,7 +179,6 @@ class FeedFile(io.BufferedIOBase):
 
 
 def _cut(raw: io.RawIOBase, count: int) -> None:
-    """Take back the last *count* bytes of an open file."""
     if count:
         raw.truncate(os.fstat(raw.fileno()).st_size - count)
         raw.seek(0, os.SEEK_END)

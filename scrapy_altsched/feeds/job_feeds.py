@@ -1,7 +1,6 @@
 """The feeds of a job: their files until all rows are in them, and what each commit notes of them.
 
-Scrapy's exporter forgets the file of a batch as soon as it is full.  If its disk is full, too,
-nothing else knows that pages have rows which are not written yet.
+Scrapy's exporter forgets a batch's file once it is full, even if its disk has not taken all rows.
 """
 
 from __future__ import annotations
@@ -10,7 +9,8 @@ import errno
 import json
 import logging
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,19 +31,24 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Names of the notes in a commit: URI -> format; path -> [bytes, kind of rows]; the path of the job
-#: directory when those were noted; and the boot of the machine that may not have forced them to the
-#: disk, or nothing.
+#: Names of the notes in a commit: URI -> format; path -> [bytes once all is written, kind of rows];
+#: the job directory's path then; and the boot of a machine that may not have forced them, if any.
 FEEDS, FILES, JOBDIR, BOOT = "feeds", "feeds.files", "feeds.jobdir", "feeds.boot"
 
 
 class JobFeeds:
     """The feeds of a job.
 
+    It repairs what a dying process left in the files, warns of missing feeds, and serves commits.
+
+    :param files: those that the feeds will write to, as far as they are known.  They are locked
+        until :attr:`locks` gives them back, and so are those that earlier runs wrote to.
     :param note: a note of the job's last commit, by its name.
     :param jobdir: the job directory, absolute; ``None``: there is none, as with some workers.
     :param resumed: whether earlier runs left the job unfinished.
     :param sync: whether files are forced to the disk before each commit.
+    :raises FeedLockedError: another crawl writes to one of the files; none was changed.
+    :raises JobdirError: a file cannot be repaired.
     :ivar is_complete: whether every file that may have a torn row of this job is in its notes.
     """
 
@@ -51,6 +56,7 @@ class JobFeeds:
         self,
         crawler: Crawler,
         spider: Spider,
+        files: Sequence[Path],
         note: Callable[[str], bytes | None],
         *,
         jobdir: Path | None,
@@ -58,10 +64,9 @@ class JobFeeds:
         sync: bool,
     ) -> None:
         self.locks = FeedLocks(spider, crawler.settings)
-        self._crawler, self._spider = crawler, spider
-        self._jobdir, self._sync = jobdir, sync
+        self._crawler, self._spider, self._sync = crawler, spider, sync
         #: Whether commits wait for files.
-        self._is_open = False
+        self._is_open = True
         self._files: dict[FeedFile, Rows | None] = {}
         #: Files that are full and could not be written yet -> what fires when they are.
         self._stored: dict[FeedFile, Deferred[None]] = {}
@@ -69,43 +74,47 @@ class JobFeeds:
         self._unsaved: set[FeedFile] = set()
         #: Files that were deleted or replaced, and of which no part can be written again.
         self._gone: set[FeedFile] = set()
-        noted = note(JOBDIR)
-        self._jobdir_before = None if noted is None else Path(os.fsdecode(noted))
+        stored, sizes, boot = (note(name) if resumed else None for name in (FEEDS, FILES, BOOT))
+        self.is_complete = not resumed or sizes is not None
+        follow = partial(_follow, before=note(JOBDIR), now=jobdir)
         feeds = {
             identify(uri): str(options["format"]) for uri, options in read_feeds(crawler.settings)
         }
-        stored, sizes, boot = (note(name) if resumed else None for name in (FEEDS, FILES, BOOT))
-        before = {
-            self._follow(name, feeds): kind for name, kind in json.loads(stored or b"{}").items()
-        }
-        self.is_complete = not resumed or sizes is not None
-        self._missing = sorted(before.keys() - feeds.keys())
-        self._sizes: dict[str, tuple[int, Rows]] = json.loads(sizes or b"{}")
+        before = {follow(name, feeds): kind for name, kind in json.loads(stored or b"{}").items()}
         # Encoded only when it has changed: some commits hold one request.
+        self._sizes: dict[str, tuple[int, Rows]] = {}
         self._notes = {FEEDS: json.dumps({**before, **feeds}, sort_keys=True).encode()}
         if jobdir is not None:
             self._notes[JOBDIR] = os.fsencode(jobdir)
         if self.is_complete:
             self._notes[FILES] = b"{}"
-        #: Whether the machine went down before its disk had all rows.
-        self._lost_power = bool(boot) and boot != boot_id().encode()
-
-    def open(self, files: Sequence[Path]) -> None:
-        """Repair what a dying process left in the files, warn of missing feeds, and serve commits.
-
-        :param files: those that the feeds will write to, as far as they are known.  They are locked
-            until :meth:`release`, and so are those that earlier runs wrote to.
-        :raises FeedLockedError: another crawl writes to one of them; none was changed.
-        :raises JobdirError: a file cannot be repaired.
-        """
         written = [str(path) for path in files]
-        sizes = {Path(self._follow(name, written)): size for name, size in self._sizes.items()}
-        self._sizes = {}
-        for path in (*sizes, *files):
+        noted = {
+            Path(follow(name, written)): size for name, size in json.loads(sizes or b"{}").items()
+        }
+        try:
+            self._repair(noted, files, lost_power=bool(boot) and boot != boot_id().encode())
+        except BaseException:
+            self.locks.give_back()
+            raise
+        crawler.signals.connect(self.write_out, frontier_committing)
+        if missing := sorted(before.keys() - feeds.keys()):
+            logger.warning(
+                "Earlier runs of this job wrote to feeds that this run does not have: %s."
+                " The items of this run will not be in them. Stop it (press Ctrl-C once) and run"
+                " the same command as before, with -o or FEEDS.",
+                ", ".join(missing),
+                extra={"spider": spider},
+            )
+
+    def _repair(
+        self, noted: Mapping[Path, tuple[int, Rows]], files: Sequence[Path], *, lost_power: bool
+    ) -> None:
+        for path in (*noted, *files):
             self.locks.take(path, create=False)
-        for path, (size, rows) in sizes.items():
+        for path, (size, rows) in noted.items():
             try:
-                repair(path, size, rows, self._spider, lost_power=self._lost_power)
+                repair(path, size, rows, self._spider, lost_power=lost_power)
             except OSError as error:
                 raise JobdirError(
                     f"The feed {path} of this job cannot be opened to check whether its last row is"
@@ -114,35 +123,6 @@ class JobFeeds:
                 ) from error
         for path in files:
             self.locks.take(path)
-        self._is_open = True
-        self._crawler.signals.connect(self.write_out, frontier_committing)
-        if self._missing:
-            logger.warning(
-                "Earlier runs of this job wrote to feeds that this run does not have: %s."
-                " The items of this run will not be in them. Stop it (press Ctrl-C once) and run"
-                " the same command as before, with -o or FEEDS.",
-                ", ".join(self._missing),
-                extra={"spider": self._spider},
-            )
-
-    def _follow(self, name: str, written: Collection[str]) -> str:
-        """The path of a noted file after the job directory was moved or copied together with it.
-
-        It is looked for in the same place, as seen from the job directory.
-
-        :param name: its absolute path, as noted; or the URI of a feed elsewhere, which stays.
-        :param written: the files that this run writes to.
-        """
-        before, now = self._jobdir_before, self._jobdir
-        if before is None or now in (None, before) or not Path(name).is_absolute():
-            return name
-        moved = os.path.normpath(now / os.path.relpath(name, before))
-        if name in written:
-            return name
-        # Two of three: a job that was copied alone still has the file that it had, and a run may
-        # write to another one by chance.
-        signs = (moved in written, not os.path.lexists(name), os.path.lexists(moved))
-        return moved if sum(signs) >= 2 else name
 
     def add(self, file: FeedFile, rows: Rows | None) -> None:
         """Keep *file*, which consists of *rows*, and open it as soon as possible."""
@@ -158,10 +138,7 @@ class JobFeeds:
             Engine(self._crawler).close_spider(self._spider, "feed_locked")
 
     def notes(self) -> dict[str, bytes]:
-        """What a commit is to store: nothing about closed files, which are complete.
-
-        Noted are files whose rows can be told apart: bytes once all is written, and kind of rows.
-        """
+        """What a commit is to store, of open files whose rows can be told apart."""
         sizes = {file.name: (file.tell(), rows) for file, rows in self._files.items() if rows}
         if sizes != self._sizes:
             self._sizes = sizes
@@ -170,10 +147,7 @@ class JobFeeds:
         return self._notes
 
     def force(self) -> None:
-        """Force all rows to the disk from now on: the job ends.
-
-        :raises CommitPostponedError: as of :meth:`write_out`.
-        """
+        """Write all rows out, and force them to the disk from now on: the job ends."""
         self._sync = True
         self.write_out()
 
@@ -209,7 +183,7 @@ class JobFeeds:
         )
 
     def store(self, file: FeedFile) -> Deferred[None] | None:
-        """Close *file* as soon as the disk has all of it; a deferred for that, if it is not yet.
+        """Close *file* as soon as the disk has all of it; a deferred for that, if it has not yet.
 
         :raises OSError: the job is closed, and there is no retry; or the file was deleted.
         """
@@ -233,10 +207,6 @@ class JobFeeds:
         self._unsaved = {file for file in self._files if file.unwritten}
         for file in list(self._stored):
             self._end(file)
-
-    def release(self) -> None:
-        """Let other crawls have the files that no feed has open; none will open any more."""
-        self.locks.give_back()
 
     def _notice_gone(self, file: FeedFile) -> None:
         """Have rows written to a new file if the one that they went to was deleted or replaced."""
@@ -297,3 +267,23 @@ class JobFeeds:
                 extra={"spider": self._spider},
             )
             raise
+
+
+def _follow(name: str, written: Collection[str], *, before: bytes | None, now: Path | None) -> str:
+    """The path of a noted file after the job directory was moved or copied together with it.
+
+    It is looked for in the same place, as seen from the job directory.
+
+    :param name: its absolute path, as noted; or the URI of a feed elsewhere, which stays.
+    :param written: the files that this run writes to.
+    :param before: the path of the job directory, as noted.
+    """
+    if before is None or now is None or now == Path(os.fsdecode(before)) or name in written:
+        return name
+    if not Path(name).is_absolute():
+        return name
+    moved = os.path.normpath(now / os.path.relpath(name, os.fsdecode(before)))
+    # Two of three: a job that was copied alone still has the file that it had, and a run may
+    # write to another one by chance.
+    signs = (moved in written, not os.path.lexists(name), os.path.lexists(moved))
+    return moved if sum(signs) >= 2 else name

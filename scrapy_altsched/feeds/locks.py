@@ -4,10 +4,8 @@ A resume cuts a torn row after where its file ended at the last commit: with the
 crawl in the same file, it could cut one that the other is writing, and ``-O`` would delete them
 all.  So a crawl that has a job locks the files of its feeds at its start, before it changes any.
 
-A crawl without a job locks nothing, and is not kept from a locked file: it cuts and continues none,
-and Scrapy has always let such crawls append to one.
-
-The lock is held by a descriptor of its own, while the file is opened, closed and opened again.
+A crawl without a job cuts and continues no file, so it locks none and may append to a locked one,
+as Scrapy has always let it.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ import logging
 import os
 import stat
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,12 +32,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Device and inode of a file, by whatever path it is named.
-_Identity = tuple[int, int]
-
 
 def check_files(files: Sequence[Path], settings: BaseSettings, spider: Spider) -> None:
-    """Check that no other crawl writes to *files* now; :meth:`.JobFeeds.open` locks them.
+    """Check that no other crawl writes to *files* now; :class:`.JobFeeds` locks them.
 
     :raises FeedLockedError: one does.
     """
@@ -53,7 +48,7 @@ def check_files(files: Sequence[Path], settings: BaseSettings, spider: Spider) -
 
 @dataclass(slots=True)
 class _Lock:
-    """A file that this crawl has locked.
+    """A file that this crawl has locked, by a descriptor of its own.
 
     :ivar is_new: whether the file was created to be locked, and no feed has opened it.
     :ivar users: the feeds that have it open, and ``None`` for the job.
@@ -69,9 +64,9 @@ class FeedLocks:
     """The feed files that a crawl has locked."""
 
     def __init__(self, spider: Spider, settings: BaseSettings) -> None:
-        self._spider = spider
-        self._settings = settings
-        self._locks: dict[_Identity, _Lock] = {}
+        self._spider, self._settings = spider, settings
+        #: Device and inode of each file, by whatever path it is named -> its lock.
+        self._locks: dict[tuple[int, int], _Lock] = {}
         self._warned = False
         close_in_child(self._close_all)
 
@@ -107,24 +102,23 @@ class FeedLocks:
     def _lock(self, path: Path, *, create: bool) -> _Lock | None:
         while CAN_LOCK and (opened := _open(path, create=create)):
             descriptor, is_new = opened
-            identity = identify(os.fstat(descriptor))
-            if identity in self._locks:
-                os.close(descriptor)
-                return self._locks[identity]
-            try:
-                is_locked = lock(descriptor)
-            except OSError as error:
-                os.close(descriptor)
-                self._warn(path, error)
-                return None
-            if not is_locked:
-                os.close(descriptor)
-                raise FeedLockedError(self._describe(path, identity))
-            with suppress(OSError):
-                if identify(path.stat()) == identity:
-                    return self._locks.setdefault(identity, _Lock(descriptor, path, is_new))
-            # The crawl that had it has just deleted it, as it had not used it.
-            os.close(descriptor)
+            with ExitStack() as stack:
+                stack.callback(os.close, descriptor)
+                identity = identify(os.fstat(descriptor))
+                if identity in self._locks:
+                    return self._locks[identity]
+                try:
+                    is_locked = lock(descriptor)
+                except OSError as error:
+                    self._warn(path, error)
+                    return None
+                if not is_locked:
+                    raise FeedLockedError(self._describe(path, identity))
+                # Else the crawl that had it has just deleted it, as it had not used it.
+                with suppress(OSError):
+                    if identify(path.stat()) == identity:
+                        stack.pop_all()
+                        return self._locks.setdefault(identity, _Lock(descriptor, path, is_new))
         return None
 
     def _close_all(self) -> None:
@@ -132,9 +126,8 @@ class FeedLocks:
         for held in locks.values():
             os.close(held.descriptor)
 
-    def _describe(self, path: Path, identity: _Identity) -> str:
-        pid = _find_holder(identity)
-        process = f" (process {pid})" if pid is not None else ""
+    def _describe(self, path: Path, identity: tuple[int, int]) -> str:
+        process = f" (process {pid})" if (pid := _find_holder(identity)) else ""
         remedy = (
             f"Give each worker a file of its own, with %({PARAMETER})s in the feed's path (such as"
             f" items-%({PARAMETER})s.jsonl)"
@@ -175,8 +168,8 @@ def _open(path: Path, *, create: bool) -> tuple[int, bool] | None:
     return None
 
 
-def _find_holder(identity: _Identity) -> int | None:
-    """The process that has locked a file; ``None``: the operating system does not tell.
+def _find_holder(identity: tuple[int, int]) -> int | None:
+    """The process that has locked a file, if the operating system tells.
 
     https://man7.org/linux/man-pages/man5/proc_locks.5.html
     """

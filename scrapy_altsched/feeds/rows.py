@@ -1,4 +1,7 @@
-"""What is inside of a feed's file: its rows, the torn one at its end, and its columns."""
+"""What is inside of a feed's file: its rows, the torn one at its end, and its columns.
+
+All that reads or writes a file raises OSError if it cannot.
+"""
 
 from __future__ import annotations
 
@@ -69,8 +72,7 @@ def is_kind(made: Any, kind: type) -> bool:
 def csv_dialect(options: dict[str, Any]) -> csv.Dialect:
     """How the rows of a CSV feed are written.
 
-    :raises csv.Error: the options are not a valid dialect.
-    :raises TypeError: likewise.
+    :raises csv.Error: the options are not a valid dialect; so does TypeError.
     """
     kwargs = options.get("item_export_kwargs") or {}
     given = {name: kwargs[name] for name in _CSV_FORMAT.intersection(kwargs)}
@@ -97,38 +99,30 @@ def _has_even_quotes(options: dict[str, Any]) -> bool:
         dialect = csv_dialect(options)
     except (csv.Error, TypeError):
         return False
-    return (
-        dialect.quotechar == '"'
-        and dialect.doublequote
-        and dialect.quoting != csv.QUOTE_NONE
-        and dialect.lineterminator.endswith("\n")
-    )
+    is_quoted = dialect.quotechar == '"' and dialect.quoting != csv.QUOTE_NONE
+    return is_quoted and dialect.doublequote and dialect.lineterminator.endswith("\n")
 
 
 def cut_torn_row(path: Path, rows: Rows, spider: Spider, floor: int = 0) -> int:
-    """Cut what follows the last whole row of a file, and log that.
+    """Cut what follows the last whole row of a file, and log that; how many bytes it was.
 
-    Zeros are what a power cut leaves where a disk has the length of a file and not its content: the
-    first ends what is whole.
+    The first zero ends what is whole: a power cut leaves zeros where a disk has the length of a
+    file and not its content.
 
     :param floor: bytes at the beginning that are whole rows, whatever is in them; not looked at.
-    :return: how many bytes were cut.
-    :raises OSError: the file cannot be read or written.
     """
-    quoted = rows == "csv"
     with path.open("r+b") as file:
         size = file.seek(0, os.SEEK_END)
         end = position = file.seek(floor)
-        inside = False
-        for chunk in iter(lambda: file.read(_CHUNK), b""):
-            whole = chunk.partition(b"\0")[0]
-            # A line feed is inside quotes, and ends no row, if their number before it is odd.
-            inside ^= quoted and _is_odd(whole)
-            if found := _end_of_row(whole, quoted=quoted, inside=inside):
-                end = position + found
-            position += len(whole)
-            if whole != chunk:
+        is_quoted = False
+        for line in iter(lambda: file.readline(_CHUNK), b""):
+            if b"\0" in line:
                 break
+            position += len(line)
+            # A line feed is inside quotes, and ends no row, if their number before it is odd.
+            is_quoted ^= rows == "csv" and line.count(b'"') % 2 == 1
+            if line.endswith(b"\n") and not is_quoted:
+                end = position
         if end >= size:
             return 0
         file.truncate(end)
@@ -148,7 +142,6 @@ def repair(path: Path, size: int, rows: Rows, spider: Spider, *, lost_power: boo
 
     :param size: bytes of the file at the job's last commit: what came after may be torn.
     :param lost_power: whether the disk may not have got all of them.
-    :raises OSError: the file cannot be read or written.
     """
     found = path.stat().st_size if path.exists() else None
     if lost_power and found and (zeros := _find_zeros(path, size)) is not None:
@@ -177,49 +170,23 @@ def repair(path: Path, size: int, rows: Rows, spider: Spider, *, lost_power: boo
 
 
 def _find_zeros(path: Path, end: int) -> int | None:
-    """Position of the first zero byte before *end*, which no row has; ``None``: none."""
-    start = 0
+    """Position of the first zero byte before *end*; no row has one."""
     with path.open("rb") as file:
-        while chunk := file.read(min(_CHUNK, end - start)):
-            if (found := chunk.find(b"\0")) >= 0:
+        for start in range(0, end, _CHUNK):
+            if (found := file.read(min(_CHUNK, end - start)).find(b"\0")) >= 0:
                 return start + found
-            start += len(chunk)
     return None
 
 
-def _end_of_row(chunk: bytes, *, quoted: bool, inside: bool) -> int:
-    """Where the last row that ends in *chunk* does so; 0: none.
-
-    :param inside: whether the end of *chunk* is inside quotes.
-    """
-    at = len(chunk)
-    while (found := chunk.rfind(b"\n", 0, at)) >= 0:
-        inside ^= quoted and _is_odd(chunk[found:at])
-        if not inside:
-            return found + 1
-        at = found
-    return 0
-
-
-def _is_odd(part: bytes) -> bool:
-    return part.count(b'"') % 2 == 1
-
-
 def ends_a_line(path: Path) -> bool:
-    """Whether a file that is not empty ends with a line feed.
-
-    :raises OSError: it cannot be read.
-    """
+    """Whether a file that is not empty does."""
     with path.open("rb") as file:
         file.seek(-1, os.SEEK_END)
         return file.read() == b"\n"
 
 
 def read_header(path: Path, options: dict[str, Any]) -> list[str] | None:
-    """The headings in the first line of a CSV feed's file; ``None``: it has none.
-
-    :raises OSError: the file cannot be read.
-    """
+    """The headings in the first line of a CSV feed's file, if it has any."""
     with path.open(encoding=_encoding(options), errors="replace", newline="") as file:
         try:
             return next(csv.reader(file, csv_dialect(options)), None) or None
@@ -228,10 +195,9 @@ def read_header(path: Path, options: dict[str, Any]) -> list[str] | None:
 
 
 def fit_fields(given: Fields | None, header: list[str]) -> tuple[Fields, str]:
-    """The fields to export so that each value is below its heading.
+    """The fields to export to have each value below its heading, and how they differ from *given*.
 
     :param given: the fields that the settings ask for; ``None``: those of the items.
-    :return: the fields, and how they differ from *given*, if they do.
     """
     if not given:
         return header, ""

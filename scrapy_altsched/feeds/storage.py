@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import logging
-from functools import cached_property
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
@@ -63,10 +63,10 @@ class FileFeedStorage(feedexport.FileFeedStorage):
         return storage
 
     def open(self, spider: Spider) -> IO[bytes]:
-        """Open the file; that of a resumed, unfinished job is appended to.
+        """Open the file, which a job locks; that of a resumed, unfinished job is appended to.
 
-        A job locks it until it is closed.  If another crawl has it, the spider is closed, and what
-        is written stays in memory: its pages are not saved as done.
+        If another crawl has it, the spider is closed, and what is written stays in memory: its
+        pages are not saved as done.
 
         :raises OSError: it cannot be opened, and there is no job whose commits could wait for it.
         """
@@ -74,7 +74,7 @@ class FileFeedStorage(feedexport.FileFeedStorage):
         self.path = str(path)
         file = FeedFile(path, lambda: self._open_raw(spider), self._unlock)
         opened = cast("IO[bytes]", file)
-        scheduler: Any = current_scheduler(self._crawler) if self._crawler is not None else None
+        scheduler: Any = None if self._crawler is None else current_scheduler(self._crawler)
         self._options.update(self._given)
         self._feeds = feeds = getattr(scheduler, "feeds", None)
         if feeds is None or self._crawler is None:
@@ -123,8 +123,7 @@ class FileFeedStorage(feedexport.FileFeedStorage):
         if self._is_refused:
             raise BlockingIOError(errno.EWOULDBLOCK, "another crawl writes to it")
         try:
-            if self._feeds is not None:
-                # Again, if it could not be opened before.
+            if self._feeds is not None:  # again, if it could not be opened before
                 self._feeds.locks.take(Path(self.path), self)
         except FeedLockedError as error:
             raise BlockingIOError(errno.EWOULDBLOCK, str(error)) from error
@@ -135,9 +134,8 @@ class FileFeedStorage(feedexport.FileFeedStorage):
         return buffered.detach()
 
     def _continue(self, path: Path, rows: Rows | None, spider: Spider, *, resumed: bool) -> bool:
-        """Prepare a file that is not empty to be appended to.
+        """Prepare a file that is not empty to be appended to; whether it lacks a line feed.
 
-        :return: whether a new line has to be started for that.
         :raises OSError: it cannot be read.
         """
         if not (path.exists() and path.stat().st_size):
@@ -178,6 +176,8 @@ class FileFeedStorage(feedexport.FileFeedStorage):
         self._options["fields"], unlike = fit_fields(given, header)
         if not given:
             self._columns = set(header)
+            filter_class = load_object(self._options.get("item_filter", feedexport.ItemFilter))
+            self._accepts: Callable[[Any], bool] = filter_class(self._options).accepts
         if unlike:
             self._warn_of_columns(f"with {unlike}", spider)
 
@@ -186,14 +186,9 @@ class FileFeedStorage(feedexport.FileFeedStorage):
         if self._columns is None:
             return
         dropped = sorted(set(ItemAdapter(item).field_names()) - self._columns)
-        if dropped and self._filter.accepts(item):
+        if dropped and self._accepts(item):
             self._columns = None
             self._warn_of_columns(f"without {', '.join(map(repr, dropped))} of the items", spider)
-
-    @cached_property
-    def _filter(self) -> feedexport.ItemFilter:
-        filter_class = load_object(self._options.get("item_filter", feedexport.ItemFilter))
-        return cast("feedexport.ItemFilter", filter_class(self._options))
 
     def _warn_of_columns(self, how: str, spider: Spider) -> None:
         if not self._options.get("altsched_warned"):

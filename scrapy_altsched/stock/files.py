@@ -24,20 +24,16 @@ import os
 import re
 import sqlite3
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from itertools import repeat
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
 
 from ..errors import JobdirError
 
 Kind = Literal["LIFO", "FIFO", "SQLite"]
-#: Where the records of a file start and how long they are, as pushed; and bytes that are in none.
-_Spans: TypeAlias = "tuple[array[int], array[int], int]"
-
 #: A queue's name: the negated priority, and whether it is of start requests.
 _NAME = re.compile(r"(-?\d+)(s?)")
 _SQLITE = b"SQLite format 3\0"
@@ -95,46 +91,59 @@ class StockQueue:
         records = unreadable = 0
         with readable(self.path):
             if self.kind == "SQLite":
-                try:
-                    return Look(sum(1 for _ in _column(self.path, "id")), 0, agrees=True)
-                except sqlite3.OperationalError:
-                    raise
-                except sqlite3.DatabaseError:  # damaged
-                    return Look(0, self.path.stat().st_size, agrees=False)
-            for _, (starts, _, lost) in self._files():
-                records += len(starts)
-                unreadable += lost
+                for number in self._column("id"):
+                    if number is None:
+                        return Look(records, self.path.stat().st_size, agrees=False)
+                    records += 1
+                return Look(records, 0, agrees=True)
+            for _, to_read, spans in self._files():
+                unreadable += max(0, to_read)
+                for start, end in spans:
+                    records += 1
+                    unreadable -= _LENGTH + end - start
             return Look(records, unreadable, records == self._own_count())
 
     def records(self) -> Iterator[bytes]:
         """The records, in the order in which they were pushed."""
         with readable(self.path):
-            if self.kind != "SQLite":
-                for file, (starts, lengths, _) in self._files():
-                    yield from map(os.pread, repeat(file), lengths, starts)
+            if self.kind == "SQLite":
+                yield from (bytes(item) for item in self._column("item") if item is not None)
                 return
-            try:
-                yield from map(bytes, _column(self.path, "item"))
-            except sqlite3.OperationalError:
-                raise
-            except sqlite3.DatabaseError:  # damaged from there on
-                return
+            for file, _, spans in self._files():
+                for start, end in spans:
+                    yield os.pread(file, end - start, start)
 
-    def _files(self) -> Iterator[tuple[int, _Spans]]:
-        """Descriptors of the files of records, the oldest first.
+    def _files(self) -> Iterator[tuple[int, int, Iterable[tuple[int, int]]]]:
+        """The files of records, the oldest first: descriptor, bytes to read, bounds of the records.
 
         What was taken before the last close is left out; what was taken since may be read again.
         """
         if self.kind == "LIFO":
             with _opened(self.path) as (file, size):
-                yield file, _lifo_spans(file, size)
+                yield file, size - _LENGTH, _lifo_bounds(file, size)
             return
         info = _read_info(self.path)
         read_on = {} if info is None else {info["tail"][0]: info["tail"][2]}
         chunks = [path for path in self.path.iterdir() if re.fullmatch(r"q\d{5,}", path.name)]
         for number, path in sorted((int(path.name[1:]), path) for path in chunks):
             with _opened(path) as (file, size):
-                yield file, _fifo_spans(file, size, read_on.get(number, 0))
+                begin = read_on.get(number, 0)
+                yield file, size - begin, _fifo_bounds(file, size, begin)
+
+    def _column(self, name: str) -> Iterator[Any]:
+        """A column of an SQLite queue; ``None`` at its end: it is damaged from there on."""
+        # The first read rolls back what a dead process left half done; nothing else is changed.
+        mode = "rw" if self.path.with_name(self.path.name + "-journal").exists() else "ro"
+        uri = f"file:{quote(str(self.path))}?mode={mode}"
+        try:
+            with closing(sqlite3.connect(uri, uri=True)) as database:
+                if database.execute("SELECT 1 FROM sqlite_master WHERE name = 'queue'").fetchone():
+                    rows = database.execute(f"SELECT {name} FROM queue ORDER BY id")
+                    yield from (value for (value,) in rows)
+        except sqlite3.OperationalError:
+            raise
+        except sqlite3.DatabaseError:
+            yield None
 
     def _own_count(self) -> int:
         if self.kind == "LIFO":
@@ -187,28 +196,21 @@ def _is_record(file: int, start: int, end: int) -> bool:
 # Last in, first out
 
 
-def _lifo_spans(file: int, size: int) -> _Spans:
+def _lifo_bounds(file: int, size: int) -> Iterator[tuple[int, int]]:
     """Read backward, as a record's length comes after it.
 
     Where no record is found, a write was cut short: skip back to the nearest place where one is.
     """
-    starts, lengths = array("Q"), array("L")
-    unreadable = 0
-    end = size
+    ends, end = array("Q"), size
     while end > _LENGTH:
-        length = _number(file, end - _LENGTH)
-        start = end - _LENGTH - length
+        start = end - _LENGTH - _number(file, end - _LENGTH)
         if start >= _LENGTH and _is_record(file, start, end - _LENGTH):
-            starts.append(start)
-            lengths.append(length)
+            ends.append(end - _LENGTH)
             end = start
         else:
-            whole = _last_whole(file, end - 1)
-            unreadable += end - whole
-            end = whole
-    starts.reverse()
-    lengths.reverse()
-    return starts, lengths, unreadable
+            end = _last_whole(file, end - 1)
+    for end in reversed(ends):
+        yield end - _number(file, end), end
 
 
 def _last_whole(file: int, end: int) -> int:
@@ -238,61 +240,37 @@ def _read_info(path: Path) -> dict[str, Any] | None:
     return info if is_sound else None
 
 
-def _fifo_spans(file: int, size: int, at: int) -> _Spans:
+def _fifo_bounds(file: int, size: int, at: int) -> Iterator[tuple[int, int]]:
     """Read forward from byte *at*, as a record's length comes before it."""
-    starts, lengths = array("Q"), array("L")
-    unreadable = 0
-    is_whole = at < size and _fits(file, size, at)
     while at < size:
-        if is_whole:
-            start = at + _LENGTH
-            end = start + _number(file, at)
-            is_followed = end < size and _fits(file, size, end)
-            if end == size or is_followed or not _is_straddled(file, size, at, end):
-                starts.append(start)
-                lengths.append(end - start)
-                at, is_whole = end, is_followed
+        if end := _end_of_record(file, size, at):
+            is_whole = end == size or _end_of_record(file, size, end)
+            # Or it was cut short, and others followed, of which one lies across its end.
+            if is_whole or not any(
+                _end_of_record(file, size, other) > end
+                for other in _find_records(file, size, at + 1, end)
+            ):
+                yield at + _LENGTH, end
+                at = end
                 continue
-        whole = _next_whole(file, size, at + 1)
-        unreadable += whole - at
-        at, is_whole = whole, whole < size
-    return starts, lengths, unreadable
+        at = next(_find_records(file, size, at + 1, size), size)
 
 
-def _fits(file: int, size: int, at: int) -> bool:
-    """Whether a length and a record of that length are at *at*."""
+def _end_of_record(file: int, size: int, at: int) -> int:
+    """The end of the record whose length is at *at*; 0: there is none."""
     start = at + _LENGTH
     end = start + _number(file, at)
-    return end <= size and _is_record(file, start, end)
+    return end if end <= size and _is_record(file, start, end) else 0
 
 
-def _is_straddled(file: int, size: int, at: int, end: int) -> bool:
-    """Whether a record lies across *end*: the one at *at* was cut short, and others followed."""
-    while (at := _next_whole(file, size, at + 1)) < end:
-        if at + _LENGTH + _number(file, at) > end:
-            return True
-    return False
-
-
-def _next_whole(file: int, size: int, begin: int) -> int:
-    """The start of the next record, its length included, from *begin* on; *size*: there is none."""
-    while begin < size:
-        block = os.pread(file, _BLOCK, begin)
+def _find_records(file: int, size: int, begin: int, end: int) -> Iterator[int]:
+    """Where records may start, their lengths included, between *begin* and *end*."""
+    while begin < end:
+        block = os.pread(file, min(_BLOCK, end - begin + _LENGTH), begin)
         for found in re.finditer(rb"[\x80{\xfb]", block[_LENGTH:]):
-            if _fits(file, size, begin + found.start()):
-                return begin + found.start()
+            if _end_of_record(file, size, begin + found.start()):
+                yield begin + found.start()
         begin += max(1, len(block) - _LENGTH)
-    return size
-
-
-def _column(path: Path, name: str) -> Iterator[Any]:
-    """A column of an SQLite queue: an error comes at the first row that is damaged."""
-    # The first read rolls back what a dead process left half done; nothing else is changed.
-    mode = "rw" if path.with_name(path.name + "-journal").exists() else "ro"
-    with closing(sqlite3.connect(f"file:{quote(str(path))}?mode={mode}", uri=True)) as database:
-        if database.execute("SELECT 1 FROM sqlite_master WHERE name = 'queue'").fetchone():
-            for (value,) in database.execute(f"SELECT {name} FROM queue ORDER BY id"):
-                yield value
 
 
 # What was seen
@@ -315,40 +293,28 @@ class SeenFile:
 
     def __iter__(self) -> Iterator[bytes]:
         self.formats, self.unreadable = set(), 0
-        rest = b""
         with readable(self.path), self.path.open("rb") as file:
-            while block := file.read(_BLOCK):
-                rest += block
-                position = 0
-                while (end := _end_of_print(rest, position)) is not None:
-                    fingerprint = self._decode(rest[position:end])
-                    if fingerprint:
-                        yield fingerprint
-                    else:
-                        self.unreadable += end - position
-                    position = end
-                rest = rest[position:]
-        # A last line without its end may lack some of its digits.
-        self.unreadable += len(rest)
-
-    def _decode(self, data: bytes) -> bytes | None:
-        if data[0] < _FIRST_DIGIT:
-            self.formats.add("binary")
-            return data[2:]
-        self.formats.add("hex")
-        try:
-            return bytes.fromhex(data.decode("ascii"))
-        except ValueError:
-            return None
+            while start := file.read(2):
+                if start[0] < _FIRST_DIGIT:
+                    format_, length = "binary", int.from_bytes(start, "big")
+                    rest = file.read(length)
+                    fingerprint = rest if len(rest) == length else None
+                else:
+                    format_ = "hex"
+                    rest = b"" if start.endswith(b"\n") else file.readline(_BLOCK)
+                    line = start + rest
+                    # A last line without its end may lack some of its digits.
+                    fingerprint = parse_hex(line) if line.endswith(b"\n") else None
+                if fingerprint:
+                    self.formats.add(format_)
+                    yield fingerprint
+                else:
+                    self.unreadable += len(start) + len(rest)
 
 
-def _end_of_print(data: bytes, start: int) -> int | None:
-    """Where the fingerprint ends that begins at *start*; ``None``: further on in the file."""
-    if start + 2 > len(data):
+def parse_hex(text: bytes) -> bytes | None:
+    """The fingerprint of these digits; ``None``: they are none."""
+    try:
+        return bytes.fromhex(text.decode("ascii"))
+    except ValueError:
         return None
-    if data[start] >= _FIRST_DIGIT:
-        end = data.find(b"\n", start) + 1
-        is_too_long = not end and len(data) - start > _BLOCK
-        return len(data) if is_too_long else end or None
-    end = start + 2 + int.from_bytes(data[start : start + 2], "big")
-    return end if end <= len(data) else None

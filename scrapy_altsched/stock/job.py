@@ -16,83 +16,59 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import suppress
-from itertools import chain
+from dataclasses import dataclass, field
+from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 from ..disk import force_name
 from ..errors import JobdirError
-from ..frontier import Entry, Runs
-from ..frontier.dead_letter import DeadLetter
-from ..maintenance.importing import Imported
-from ..requests.codec import encode_request
+from ..frontier import Runs
 from .files import SeenFile, StockQueue, find_queues, readable
-from .restoring import Restorer, shortened
-
-if TYPE_CHECKING:
-    from scrapy import Request, Spider
+from .foreign import ForeignJob
 
 QUEUE = "requests.queue"
 SEEN = "requests.seen"
 _ACTIVE = "active.json"
 #: The filter is closed right after active.json was written.
 _SEEN_LATER = 10.0  # seconds
+#: The queues that active.json names, if it can be read: hash of the slot, and priority.
+_Active: TypeAlias = set[tuple[str, int]] | None
 
 
-class StockJob:
-    """What Scrapy's own scheduler has left in a job directory; a source for a frontier.
+@dataclass(kw_only=True, eq=False)
+class StockJob(ForeignJob):
+    """What Scrapy's own scheduler has left in a job directory.
 
-    :param takes_seen: whether requests.seen is imported; it is not if another filter is in use,
-        which may be Scrapy's own and continue with it.
-    :param trusts_seen: whether what was seen is trusted after an unclean end, too.
+    Unless it is filtered by us, requests.seen is not imported: the filter in use may be Scrapy's
+    own and continue with it.
 
-    Once the frontier is open:
-
-    :ivar imported: how much was imported; ``None``: nothing.
+    :ivar path: the job directory, absolute.
+    :ivar trusts_seen: whether what was seen is trusted after an unclean end, too.
     :ivar signs: that Scrapy's scheduler did not end cleanly.
     :ivar has_seen: whether requests.seen was there, and is taken if it is trusted.
-    :ivar seen: how many fingerprints are in it, in which *formats*.
+    :ivar formats: of the fingerprints in it.
     :ivar kinds: kind of queue -> number of its records.
     :ivar joins_job: whether the job directory also holds requests of this package.
     """
 
-    def __init__(
-        self,
-        jobdir: str,
-        spider: Spider,
-        *,
-        fingerprint: Callable[[Request], bytes],
-        slot_key: Callable[[Request], str],
-        notes: Mapping[str, bytes],
-        takes_seen: bool,
-        trusts_seen: bool,
-    ) -> None:
-        self.path = Path(jobdir).absolute()
-        self.restorer = Restorer(
-            spider,
-            encode=lambda request: encode_request(request, spider),
-            fingerprint=fingerprint,
-            slot_key=slot_key,
-            is_filtered=takes_seen,
-        )
-        self.notes = notes
-        self.takes_seen = takes_seen
-        self._trusts_seen = trusts_seen
-        self.has_seen = self.joins_job = False
-        self._queues: list[StockQueue] = []
-        self.imported: Imported | None = None
-        self.signs: list[str] = []
-        self.seen = 0
-        self.formats: set[str] = set()
-        self.kinds: Counter[str] = Counter()
-        self._unreadable = 0
+    path: Path
+    trusts_seen: bool
+    has_seen: bool = False
+    joins_job: bool = False
+    signs: list[str] = field(default_factory=list)
+    formats: set[str] = field(default_factory=set)
+    kinds: Counter[str] = field(default_factory=Counter)
+    _queues: list[StockQueue] = field(default_factory=list)
+    _unreadable: int = 0
+
+    scheduler = "Scrapy's own scheduler"
 
     # For the frontier
 
     def parts(self) -> dict[str, str]:
-        """What there is of requests.queue and requests.seen, and what it looks like."""
         found: dict[str, str] = {}
         with readable(self.path):
             paths = list(_walk(self.path / QUEUE))
@@ -105,7 +81,7 @@ class StockJob:
                     found[QUEUE] = look.hexdigest()
             with suppress(FileNotFoundError):
                 size = (self.path / SEEN).stat().st_size
-                if self.takes_seen and size:
+                if self.is_filtered and size:
                     found[SEEN] = f"{size} {_changed_at(self.path / SEEN)}"
                 if size and paths and QUEUE not in found:
                     # All that was in the queue is lost, or done.
@@ -113,18 +89,16 @@ class StockJob:
         return found
 
     def examine(self, parts: Collection[str], runs: Runs, *, has_job: bool) -> int:
-        """Look at all files; the number of pending requests."""
         self.has_seen, self.joins_job = SEEN in parts, has_job
-        queue = self.path / QUEUE
         self.signs += [
             f"run {run.number}, under {run.components.scheduler}, did not end"
             for run in runs.by_filter
             if not run.ended
         ]
         with readable(self.path):
-            has_queue = queue.exists()
+            has_queue, active = (self.path / QUEUE).exists(), self._read_active()
             if has_queue or runs.has_marks or not has_job:
-                self._look_at_times()
+                self._look_at_times(active)
         if self.has_seen and has_job:
             # It may have come from another scheduler than Scrapy's.
             if not has_queue and not runs.beside_filter:
@@ -135,19 +109,7 @@ class StockJob:
                 if not run.ended
             ]
         if QUEUE in parts:
-            named = self._active()
-            for found in find_queues(queue):
-                look = found.look()
-                self._unreadable += look.unreadable
-                if not look.records:
-                    continue
-                self._queues.append(found)
-                self.kinds[found.kind] += look.records
-                name = found.path.relative_to(self.path)
-                if not look.agrees or look.unreadable:
-                    self.signs.append(f"{name} was not closed")
-                elif named is not None and (found.slot_hash, found.priority) not in named:
-                    self.signs.append(f"{_ACTIVE} does not name {name}")
+            self._look_at_queues(active)
         if self.has_seen:
             seen = SeenFile(self.path / SEEN)
             self.seen = sum(1 for _ in seen)
@@ -155,7 +117,8 @@ class StockJob:
             self._unreadable += seen.unreadable
             if seen.unreadable:
                 self.signs.append(f"{SEEN} holds {seen.unreadable} bytes that are no fingerprints")
-        return self.kinds.total()
+        self.pending = self.kinds.total()
+        return self.pending
 
     @property
     def ended(self) -> bool:
@@ -163,24 +126,21 @@ class StockJob:
 
     @property
     def is_trusted(self) -> bool:
-        return self._trusts_seen or not self.signs
+        return self.trusts_seen or not self.signs
 
-    def requests(self) -> Iterator[tuple[Entry, DeadLetter | None]]:
-        records = chain.from_iterable(queue.records() for queue in self._queues)
-        title = "Importing requests of Scrapy's own scheduler"
-        return self.restorer.restore(records, title, self.kinds.total())
+    def records(self) -> Iterator[bytes]:
+        return chain.from_iterable(queue.records() for queue in self._queues)
 
     def fingerprints(self) -> Iterator[bytes]:
         if self.has_seen and self.is_trusted:
-            title = "Importing fingerprints of Scrapy's own filter"
-            yield from shortened(SeenFile(self.path / SEEN), title, self.seen)
+            yield from self.shorten(SeenFile(self.path / SEEN), "Scrapy's own filter")
 
     # For the scheduler
 
     @property
     def unreadable(self) -> int:
         """Bytes of all files that could not be read."""
-        return self._unreadable + sum(self.restorer.unreadable)
+        return self._unreadable + sum(self.no_requests)
 
     def move_away(self) -> Path | None:
         """Move the imported files away; where they are now, if there were any."""
@@ -205,23 +165,20 @@ class StockJob:
         return place
 
     def _free_place(self, name: str) -> Path:
-        place, number = self.path / "stock", 1
-        while (place / name).exists() or (place.exists() and not place.is_dir()):
-            number += 1
-            place = self.path / f"stock-{number}"
+        for folder in chain(["stock"], (f"stock-{number}" for number in count(2))):
+            place = self.path / folder
+            if (place.is_dir() or not place.exists()) and not (place / name).exists():
+                break
         return place
 
     # Parts
 
-    def _active(self) -> set[tuple[str, int]] | None:
-        """The queues that active.json names, if it can be read: hash of the slot, and priority.
-
-        A slot's folder has the hash of the slot's name at its end (scrapy/pqueues.py).
-        """
+    def _read_active(self) -> _Active:
         try:
             active: Any = json.loads((self.path / QUEUE / _ACTIVE).read_bytes())
             if isinstance(active, list):
                 return {("", int(priority)) for priority in active}
+            # A slot's folder has the hash of the slot's name at its end (scrapy/pqueues.py).
             return {
                 (hashlib.md5(slot.encode(), usedforsecurity=False).hexdigest(), int(priority))
                 for slot, priorities in active.items()
@@ -230,19 +187,33 @@ class StockJob:
         except (FileNotFoundError, ValueError, TypeError, AttributeError):
             return None
 
-    def _look_at_times(self) -> None:
+    def _look_at_times(self, active: _Active) -> None:
         """Look for what is later than active.json, which Scrapy's scheduler writes last."""
-        active, seen = self.path / QUEUE / _ACTIVE, self.path / SEEN
-        if self._active() is None:
-            self.signs.append(f"{_ACTIVE} {'cannot be read' if active.exists() else 'is missing'}")
+        path = self.path / QUEUE / _ACTIVE
+        if active is None:
+            self.signs.append(f"{_ACTIVE} {'cannot be read' if path.exists() else 'is missing'}")
             return
-        closed_at = _changed_at(active)
+        closed_at = _changed_at(path)
         for path in _walk(self.path / QUEUE):
             if _changed_at(path) > closed_at:
                 self.signs.append(f"{path.relative_to(self.path)} is newer than {_ACTIVE}")
                 return
-        if self.has_seen and _changed_at(seen) - closed_at > _SEEN_LATER * 1e9:
+        if self.has_seen and _changed_at(self.path / SEEN) - closed_at > _SEEN_LATER * 1e9:
             self.signs.append(f"{SEEN} is newer than {_ACTIVE}")
+
+    def _look_at_queues(self, active: _Active) -> None:
+        for queue in find_queues(self.path / QUEUE):
+            look = queue.look()
+            self._unreadable += look.unreadable
+            if not look.records:
+                continue
+            self._queues.append(queue)
+            self.kinds[queue.kind] += look.records
+            name = queue.path.relative_to(self.path)
+            if not look.agrees or look.unreadable:
+                self.signs.append(f"{name} was not closed")
+            elif active is not None and (queue.slot_hash, queue.priority) not in active:
+                self.signs.append(f"{_ACTIVE} does not name {name}")
 
 
 def _changed_at(path: Path) -> int:

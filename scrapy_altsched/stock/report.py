@@ -11,7 +11,6 @@ from ..inflection import inflect
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from scrapy import Spider
     from scrapy.statscollectors import StatsCollector
 
     from .job import StockJob
@@ -19,21 +18,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def report_import(job: StockJob, place: Path | None, spider: Spider, stats: StatsCollector) -> None:
+def report_import(job: StockJob, place: Path | None, stats: StatsCollector) -> None:
     """Report what was imported from *job*, whose files are in *place* now, if there were any."""
 
     def log(level: int, message: str, **values: Any) -> None:
-        logger.log(level, message, {"place": place, **values}, extra={"spider": spider})
+        logger.log(level, message, {"place": place, **values}, extra={"spider": job.spider})
 
     def warn(message: str, count: int, noun: str, **values: Any) -> None:
         log(logging.WARNING, message, count=count, noun=inflect(count, noun), **values)
 
     if (imported := job.imported) is None:
         if place is not None:
-            log(
-                logging.INFO,
-                "Files of Scrapy's own scheduler that were imported before are kept in %(place)s",
-            )
+            text = "Files of Scrapy's own scheduler that were imported before are kept in %(place)s"
+            log(logging.INFO, text)
         return
     for name in ("pending", "done", "dead", "duplicates"):
         stats.set_value(f"altsched/stock/{name}", getattr(imported, name))
@@ -76,7 +73,7 @@ def report_import(job: StockJob, place: Path | None, spider: Spider, stats: Stat
             " and not crawled. The first: %(first)s.",
             imported.dead,
             "request",
-            first=job.restorer.first_dead,
+            first=job.first_dead,
         )
     if job.unreadable:
         warn(
@@ -96,7 +93,7 @@ def _describe_seen(job: StockJob, dropped: int) -> str:
             "What was seen is still treated as crawled (ALTSCHED_TRUST_STOCK_SEEN): an unknown"
             f" number of pages is missed. {start_over}"
         )
-    if not job.takes_seen:
+    if not job.is_filtered:
         return f"What DUPEFILTER_CLASS has recorded is not crawled again, lost or not. {start_over}"
     left_out = ["requests.seen"] * job.has_seen
     if dropped:
