@@ -25,7 +25,7 @@ import re
 import sqlite3
 from array import array
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -122,12 +122,11 @@ class StockQueue:
             with _opened(self.path) as (file, size):
                 yield file, size - _LENGTH, _lifo_bounds(file, size)
             return
-        info = _read_info(self.path)
-        read_on = {} if info is None else {info["tail"][0]: info["tail"][2]}
+        read_on, offset, _ = _read_info(self.path) or (-1, 0, 0)
         chunks = [path for path in self.path.iterdir() if re.fullmatch(r"q\d{5,}", path.name)]
         for number, path in sorted((int(path.name[1:]), path) for path in chunks):
             with _opened(path) as (file, size):
-                begin = read_on.get(number, 0)
+                begin = offset if number == read_on else 0
                 yield file, size - begin, _fifo_bounds(file, size, begin)
 
     def _column(self, name: str) -> Iterator[Any]:
@@ -151,12 +150,12 @@ class StockQueue:
                 return _number(file, 0)
         if (info := _read_info(self.path)) is None:
             return 0
-        is_stale = not (self.path / f"q{info['tail'][0]:05d}").exists()
-        return -1 if is_stale else info["size"]
+        number, _, size = info
+        return size if (self.path / f"q{number:05d}").exists() else -1
 
 
 def find_queues(directory: Path, slot_hash: str = "") -> Iterator[StockQueue]:
-    """All queues in *directory*, which is a requests.queue/, or in it the folder of a slot.
+    """All queues in *directory*: a requests.queue/, or in it the folder of a slot.
 
     :raises JobdirError: it cannot be read; so do the methods of a queue.
     """
@@ -176,8 +175,7 @@ def _kind_of(path: Path) -> Kind:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[int, int]]:
-    """A file's descriptor and size (bytes)."""
+def _opened(path: Path) -> Iterator[tuple[int, int]]:  # descriptor, and size in bytes
     with path.open("rb", buffering=0) as file:
         yield file.fileno(), os.fstat(file.fileno()).st_size
 
@@ -215,7 +213,7 @@ def _lifo_bounds(file: int, size: int) -> Iterator[tuple[int, int]]:
 
 def _last_whole(file: int, end: int) -> int:
     """The end of the last record, its length included, that ends at *end* or before."""
-    while end > _LENGTH:
+    while end > 2 * _LENGTH:
         begin = max(_LENGTH, end - _BLOCK)
         block = os.pread(file, end - begin, begin)
         for at in reversed([found.end() for found in re.finditer(rb"[.0]", block[:-_LENGTH])]):
@@ -223,37 +221,39 @@ def _last_whole(file: int, end: int) -> int:
             if start >= _LENGTH and _is_record(file, start, begin + at):
                 return begin + at + _LENGTH
         # The last byte of a record may be before the boundary, and its length after it.
-        end = begin + _LENGTH if begin > _LENGTH else _LENGTH
+        end = begin + _LENGTH
     return _LENGTH
 
 
 # First in, first out
 
 
-def _read_info(path: Path) -> dict[str, Any] | None:
-    try:
-        info = json.loads((path / "info.json").read_bytes())
-        number, _, offset = info["tail"]
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return None
-    is_sound = all(isinstance(value, int) for value in (number, offset, info.get("size")))
-    return info if is_sound else None
+def _read_info(path: Path) -> tuple[int, int, int] | None:
+    """The number of the file to read on in, and at which byte; and the number of records."""
+    with suppress(FileNotFoundError, ValueError):
+        match json.loads((path / "info.json").read_bytes()):
+            case {"tail": [int(number), _, int(offset)], "size": int(size)}:
+                return number, offset, size
+    return None
 
 
 def _fifo_bounds(file: int, size: int, at: int) -> Iterator[tuple[int, int]]:
     """Read forward from byte *at*, as a record's length comes before it."""
     while at < size:
-        if end := _end_of_record(file, size, at):
-            is_whole = end == size or _end_of_record(file, size, end)
-            # Or it was cut short, and others followed, of which one lies across its end.
-            if is_whole or not any(
+        end = _end_of_record(file, size, at)
+        # Unless it was cut short, and others followed, of which one lies across its end.
+        if end and (
+            end == size
+            or _end_of_record(file, size, end)
+            or not any(
                 _end_of_record(file, size, other) > end
                 for other in _find_records(file, size, at + 1, end)
-            ):
-                yield at + _LENGTH, end
-                at = end
-                continue
-        at = next(_find_records(file, size, at + 1, size), size)
+            )
+        ):
+            yield at + _LENGTH, end
+            at = end
+        else:
+            at = next(_find_records(file, size, at + 1, size), size)
 
 
 def _end_of_record(file: int, size: int, at: int) -> int:
