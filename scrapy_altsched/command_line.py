@@ -23,10 +23,11 @@ _MASK = "***"
 _option_with_value, _TARGETS = re.compile("[cmWX]").search, "cm"
 _SCRAPY_MODULES = ("scrapy", "scrapy.cmdline")
 
-#: Names of what must not be in a log.  "key" only as a word of its own: not "keyword", "monkey".
+#: Names of what must not be in a log.  "key" only as a word of its own, not "keyword" or "monkey",
+#: and not where a setting names a key on a Redis server, as ALTSCHED_SHARED_KEY does.
 _is_secret = re.compile(
     r"passw|passphrase|passcode|pwd|secret|token|credential|apikey"
-    r"|(?<![a-z])(pass|key|auth|sig)(?![a-z])|(access|auth|private)[_-]?key"
+    r"|(?<![a-z])(pass|auth|sig|(?<!shared_)(?<!urls_)(?<!queue_)(?<!filter_)key)(?![a-z])|(access|auth|private)[_-]?key"
     r"|authoriz|authent|(http|basic|o)auth|bearer|jwt|session|signature"
     r"|cookie(?!s_(enabled|debug))",  # which are settings
     re.IGNORECASE,

@@ -157,6 +157,10 @@ def test_which_of_scrapys_commands_it_is(argv: list[str], name: str | None) -> N
     ("word", "shown"),
     [
         ("password=hunter2", "password=***"),
+        ("-sALTSCHED_SHARED_KEY=news", "-sALTSCHED_SHARED_KEY=news"),
+        ("-sREDIS_START_URLS_KEY=%(name)s", "-sREDIS_START_URLS_KEY=%(name)s"),
+        ("-sSCHEDULER_DUPEFILTER_KEY=seen", "-sSCHEDULER_DUPEFILTER_KEY=seen"),
+        ("-sSCHEDULER_QUEUE_KEY=queue", "-sSCHEDULER_QUEUE_KEY=queue"),
         ("db_passwd=hunter2", "db_passwd=***"),
         ("apiKey=hunter2", "apiKey=***"),
         ("key=hunter2", "key=***"),
