@@ -258,11 +258,9 @@ def _read_order(settings: BaseSettings, given: dict[str, Any], medium: str) -> O
 
 
 def _direction_of(queue_class: Any) -> Direction | None:
-    if isinstance(queue_class, type) and queue_class in vars(squeues).values():
-        for base in queue_class.__mro__:  # queuelib derives some LIFO queues from FIFO ones
-            if base.__module__ == "queuelib.queue" and base.__name__.startswith(("Lifo", "Fifo")):
-                return "lifo" if base.__name__.startswith("Lifo") else "fifo"
-    return None
+    # By the names in that module: those of the classes themselves do not tell.
+    name = next((name for name, known in vars(squeues).items() if known is queue_class), "")
+    return "lifo" if "Lifo" in name else "fifo" if "Fifo" in name else None
 
 
 def _load(name: str, value: Any) -> Any:

@@ -95,7 +95,7 @@ class Engine:
     @property
     def in_progress(self) -> Set[Request]:
         """Those whose output was not all scheduled yet, or whose items are in pipelines."""
-        return cast("Set[Request]", self._slot.inprogress)
+        return self._slot.inprogress  # type: ignore[no-any-return]
 
     def find_parent(self) -> Request | None:
         """The request in progress whose callback, errback or download has led to this call, if any.
