@@ -12,17 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from scrapy_altsched.frontier import (
+from scrapy_altsched.frontier import Event, Lease, Options, Order, Verdict
+from scrapy_altsched.frontier.events import (
     DeadLettered,
-    Event,
     Isolated,
     IsolationEnded,
-    Lease,
-    Options,
-    Order,
-    Verdict,
+    LeasesReady,
+    OnEvent,
+    ignore_events,
 )
-from scrapy_altsched.frontier.events import LeasesReady, OnEvent, ignore_events
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.frontier.store.lease_log import Evidence

@@ -17,7 +17,7 @@ from ..changes import Kind
 from ..contract import Pressure
 from ..entry import Lease
 from ..options import Options, SharedOptions
-from ..store.records import Level, decode_suspicion, encode_suspicion
+from ..store.records import decode_suspicion, encode_suspicion
 from ..store.states import decode_value
 from ..suspects import Suspects, judge
 from .additions import Additions
@@ -155,12 +155,8 @@ class Conversation:
         leased = {lease.entry.fingerprint for lease in self.leases.fetched}
         for fingerprint in suspects.suspicions.keys() - leased:
             suspects.clear(fingerprint)
-        self.job = replace(
-            self.job,
-            resumed=self.job.resumed or self.stream.reply.accepted > 0,
-            suspects=suspects.count(Level.SUSPECT),
-            blamed=suspects.count(Level.BLAMED),
-        )
+        resumed = self.job.resumed or self.stream.reply.accepted > 0
+        self.job = suspects.count_in(replace(self.job, resumed=resumed))
 
     def leave(self, timeout: float) -> None:
         """Say all that is left, give back what is leased, and leave the crawl.

@@ -7,8 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 
 from ..changes import Kind
-from ..dead_letter import DeadLetter
-from ..entry import Entry, Lease
+from ..entry import DeadLetter, Entry, Lease
 from ..suspects import Suspects
 
 

@@ -63,7 +63,7 @@ class Record:
         # That a run has died finished counts as a run that was not finished, and no more: what is
         # said of it elsewhere is true of jobs that are finished by this process alone.
         self.job: JobInfo = replace(
-            run.describe(),
+            run.job,
             died_finished=False,
             durable=True,
             exclusive=False,

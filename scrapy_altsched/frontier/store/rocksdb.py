@@ -1,12 +1,9 @@
 """How a store is opened: RocksDB's options and modes, and the package that brings it.
 
-``rocksdict`` is imported when a store is opened, and only then: it has no release for some Pythons,
-and crawls that keep nothing on disk need none.
+``rocksdict`` is imported when a store is opened: some Pythons have no release of it, and crawls
+that keep nothing on disk need none.
 
-What RocksDB does by itself in the failures that these options answer:
-https://github.com/facebook/rocksdb/wiki/WAL-Recovery-Modes and
-https://github.com/facebook/rocksdb/wiki/Atomic-flush.  On the kinds of memtables:
-https://github.com/facebook/rocksdb/wiki/MemTable.
+See https://github.com/facebook/rocksdb/wiki: WAL-Recovery-Modes, Atomic-flush, and MemTable.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ _MIB = 1024 * 1024
 
 
 def require() -> None:
-    """Raise ConfigError if ``rocksdict``, which everything else here imports, is not there."""
+    """Raise ConfigError if ``rocksdict`` is not there."""
     try:
         import rocksdict  # noqa: F401
     except ImportError as error:
@@ -54,10 +51,7 @@ READ_ONLY: Access = ("read_only",)
 
 
 def secondary(directory: object) -> Access:
-    """To be read while another process may write it, also if tables are missing.
-
-    *directory* is for files of this one's own.
-    """
+    """To be read while others may write it, or without some tables; *directory*: for its files."""
     return "secondary", str(directory)
 
 
