@@ -51,10 +51,7 @@ Change = tuple[Kind, bytes, Any, Entry | None, Any]
 
 
 class Changes:
-    """An ordered list of changes, kept in columns.
-
-    An object for each change doubled the number of garbage collections of a crawl.
-    """
+    """An ordered list of changes, in columns: objects doubled a crawl's garbage collections."""
 
     def __init__(self) -> None:
         self._kinds: list[Kind] = []

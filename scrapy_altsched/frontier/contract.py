@@ -6,8 +6,8 @@
                 ▲                 │ the process died / the lease expired
                 └─────────────────┘ a suspect (see :mod:`.suspects`), in the end dead
 
-The interface is cut at transitions, each of them atomic, and not at get and put: a caller never
-asks "seen?" and then pushes.  A request is an :class:`.entry.Entry`, its bytes are opaque.
+The interface is cut at transitions, each of them atomic: a caller never asks "seen?" and then
+pushes.  A request is an :class:`.entry.Entry`, its bytes are opaque.
 """
 
 from __future__ import annotations
@@ -141,10 +141,7 @@ class Frontier(Protocol):
         """The leased request is done."""
 
     def hold(self, lease: Lease) -> None:
-        """Nothing works on the leased request any more, but it is not done before others are.
-
-        It stays leased until :meth:`finish`; it is not suspected of the process's death.
-        """
+        """Nothing works on the request any more; it stays leased until :meth:`finish`."""
 
     def release(self, lease: Lease) -> None:
         """Make a leased request pending again, as it was, at its old place."""
@@ -188,9 +185,8 @@ class Frontier(Protocol):
         """Whether a commit with these notes would write anything."""
 
     def commit(self, notes: Mapping[str, bytes] = ..., *, wait: bool = False) -> bool:
-        """Write changes, in one atomic batch of bounded size; whether nothing is left to be stored.
+        """Write changes, in one atomic batch of bounded size; whether no further call is needed.
 
-        Where others store it, that may be so only later: a further call would then write no more.
         *notes* (name -> bytes) go into the batch that completes them.  With *wait* it blocks for
         as long as the store is busy with itself.  After a StoreError a later call writes the batch.
         """
@@ -211,8 +207,7 @@ class Frontier(Protocol):
     def close(self, *, finished: bool = False, hold: bool = False) -> None:
         """Commit all, note whether the job is *finished*, and free every resource.
 
-        With *hold* the job stays this process's until :meth:`end` is called.  After a StoreError
-        what was not committed before is lost.
+        With *hold* the job stays this process's until :meth:`end` is called.
         """
 
     def end(self) -> None:

@@ -34,10 +34,7 @@ class Entry:
             raise ValueError(f"a fingerprint has at most 255 bytes, not {len(self.fingerprint)}")
 
     def encode(self) -> None:
-        """Fill in what only an accepted request needs: a frontier calls it once, before it records.
-
-        Most of what a crawl adds is seen already, and must not cost an encoding.
-        """
+        """Fill in what only an accepted request needs: called once, before it is recorded."""
 
     def __repr__(self) -> str:
         return f"<Entry {self.fingerprint.hex()} slot={self.slot!r} priority={self.priority}>"

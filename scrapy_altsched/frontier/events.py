@@ -111,10 +111,7 @@ class MemoryFull(Event):
 
 @dataclass(frozen=True, slots=True)
 class Stalled(Event):
-    """There is something to do, and for so many seconds nothing was done, here or by others.
-
-    *why* is a sentence without its full stop; empty: it goes on now.
-    """
+    """There is something to do, and for so long nothing was done; no *why*: it goes on now."""
 
     seconds: float
     why: str

@@ -11,13 +11,6 @@ import weakref
 from collections.abc import Callable
 from contextlib import suppress
 
-
-def call_in_child(call: Callable[[], None]) -> None:
-    """Have each forked child make this call.  Windows forks nothing."""
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=call)
-
-
 _closers: set[weakref.WeakMethod[Callable[[], None]]] = set()
 
 
@@ -34,4 +27,5 @@ def _close_all() -> None:
                 close()
 
 
-call_in_child(_close_all)
+if hasattr(os, "register_at_fork"):  # Windows forks nothing
+    os.register_at_fork(after_in_child=_close_all)

@@ -20,10 +20,8 @@ it is narrowed.  So pages whose callbacks take milliseconds are leased one at a 
 blames one of them; pages that take seconds are soon all in hand again.  (With Scrapy 2.13 each page
 takes 0.1 s: ``scrapy.utils.defer._DEFER_DELAY``.)
 
-Simulated with 2,000 pages and 32 in flight: a page that kills in its callback is a dead letter
-after 5 deaths, after 6 if suspects take long; in its download after 24 to 26; of the pages that an
-operator's 20 kills hit while they were downloading, none.  32 pages of 3 to 6 s each, all in hand
-when the process was killed, take 8.1 s after that, and 6.2 s without; one at a time they take 140.
+Simulated with 2,000 pages and 32 in flight; docs/guarantees.rst has the numbers of deaths.  32
+pages of 3 to 6 s each, all in hand at a death, take 8.1 s, and 6.2 s without; one at a time, 140.
 Worse: half of the suspects at once (10.4 s, and 6 deaths even where callbacks are quick); halving
 what is in hand at each death (10.4 s, and 8 or 9 deaths); the one whose response came last, since
 Scrapy runs other callbacks in between.

@@ -278,7 +278,7 @@ class _Rebuild(Rewriter):
             self.flush_if_full()
         for key, value in self._source.rows("suspects"):
             with suppress(ValueError):
-                self.rows.suspects.append((key, records.decode_suspicion(value)))
+                self.rows.suspects.append((key, records.Suspicion.parse(value)))
                 kept["suspects"] += 1
 
     def _settle(self, *, is_newest: bool) -> None:

@@ -247,7 +247,7 @@ def test_a_damaged_store_can_be_reopened_while_its_error_is_at_hand(job: Job) ->
     journal = journal_of(frontier)
     for read in (
         lambda: list(journal.pending()),
-        lambda: journal.read_pending(b"", b"", 9**9, 9**9),
+        lambda: journal.database.read("pending", b"", b"", 9**9, 9**9),
     ):
         try:
             read()

@@ -21,16 +21,10 @@ _NO_NOTES: Mapping[str, bytes] = {}
 
 
 class LocalFrontier(FrontierOfRun):
-    """A :class:`~..contract.Frontier` for one process; without a *journal* it lives in memory.
-
-    :raises StoreError: the journal cannot be read or written.
-    """
+    """A :class:`~..contract.Frontier` for one process; without a *journal* it lives in memory."""
 
     def __init__(
-        self,
-        options: Options,
-        journal: Journal | None = None,
-        on_event: OnEvent = ignore_events,
+        self, options: Options, journal: Journal | None = None, on_event: OnEvent = ignore_events
     ) -> None:
         run = MemoryRun() if journal is None else JobRun(journal)
         super().__init__(run)
@@ -264,13 +258,14 @@ class LocalFrontier(FrontierOfRun):
         return slot
 
     def _clear(self, fingerprint: bytes) -> None:
-        if self._suspects.suspicions and self._suspects.clear(fingerprint):
+        if self._suspects.clear(fingerprint):
             self._kept.clear(fingerprint)
 
     def _end(self, lease: Lease, why: DeadLetter | None = None) -> None:
         slot = self._drop_lease(lease)
         entry = lease.entry
-        self._clear(entry.fingerprint)
+        if self._suspects.suspicions:
+            self._clear(entry.fingerprint)
         if entry.payload is None:
             self._live.memory_only -= 1
         self._kept.end(lease.key, slot, entry, why)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ..changes import Kind
@@ -16,17 +17,9 @@ from ..entry import Entry
 from ..options import Options
 from ..queue.slots import Slot
 from ..store.job_run import JobRun
-from ..store.records import (
-    DAMAGE,
-    ORPHANS,
-    Batch,
-    Counters,
-    Suspicion,
-    add_damage,
-    describe_orphans,
-    encode_claim,
-)
+from ..store.records import DAMAGE, Batch, Counters, Suspicion, encode_claim
 from ..store.runs import Run, begin
+from ..store.states import PENDING
 from ..suspects import judge
 from .uncommitted import Draft, Uncommitted
 
@@ -51,7 +44,7 @@ class Persistence(Uncommitted):
         #: Fingerprint -> how many occurrences this run has claimed, if that is more than one:
         #: most start requests differ, and a million of them should not be held in memory.
         self._claimed: dict[bytes, int] = {}
-        self.read_pending = journal.read_pending
+        self.read_pending = partial(journal.database.read, PENDING.family)
         self.dead = journal.dead
         self.memory_requests = options.memory_requests
         self._components = Run(run.counters.run, options.components)
@@ -61,20 +54,16 @@ class Persistence(Uncommitted):
 
     def begin(self) -> JobInfo:
         """Write that a run of the job has begun."""
-        run, journal = self._run, self.journal
-        last = run.last
+        run, last, journal = self._run, self._run.last, self.journal
         batch = Batch(run.counters, clear_started=last.finished and not run.job.died_finished)
         batch.notes.update(begin(self._components, journal))
-        damage = batch.notes.get(DAMAGE) or journal.note(DAMAGE) or b""
-        if orphans := describe_orphans(last, journal.note(ORPHANS)):
-            batch.notes[DAMAGE] = damage = add_damage(damage, orphans)
-        batch.notes[ORPHANS] = b"0"
         batch.suspects += self.suspicions.items()
         batch.notes["order"] = str(self._options.order).encode()
         run.write(batch)
         run.restart_leases()
         self.live = replace(run.counters)
-        return replace(run.job, lost_in_memory=last.memory_only, damage=damage.decode() or None)
+        damage = batch.notes[DAMAGE].decode() or None
+        return replace(run.job, lost_in_memory=last.memory_only, damage=damage)
 
     def slots(self) -> Iterator[tuple[Slot, int]]:
         for slot_id, count, name in self.journal.slots():
@@ -182,10 +171,13 @@ class NoPersistence:
     def claim(self, _: bytes) -> tuple[bytes | None, bool]:
         return None, False
 
+    def end(self, _: bytes, __: Slot, ___: Entry, ____: object) -> None:
+        pass
+
     def _nothing(self, *_: object, **__: object) -> None:
         pass
 
-    end = clear = take_claim = has_changes = commit = finish = _nothing
+    clear = take_claim = has_changes = commit = finish = _nothing
 
     def _none(self, *_: object) -> Any:
         return iter(())

@@ -105,10 +105,8 @@ class Slots:
                 idle.clear()
 
     def drop_if_empty(self, slot: Slot) -> bool:
-        """Forget *slot* if nothing of it is pending, leased or stored; whether that was so.
-
-        Another one may have its name by now: the last rows of a forgotten slot are deleted later.
-        """
+        """Forget *slot* if nothing of it is pending, leased or stored; whether that was so."""
+        # Another one may have its name by now: the last rows of a forgotten one go later.
         if slot.count or slot.leased or slot.stored or self._by_name.get(slot.name) is not slot:
             return False
         del self._by_name[slot.name]

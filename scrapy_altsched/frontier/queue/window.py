@@ -193,12 +193,10 @@ class Window:
         (self._warm.discard if slot.first is None else self._warm.add)(slot)
 
     def _shrink(self, wanted: Slot | None = None) -> None:
-        """Drop far ends of the longer queues, as far as they can be read again.
+        """Drop far ends of the longer queues, but never what is *wanted* first, now.
 
         A quarter of what fits goes, or :data:`_DROP` requests if that is less.  If too many bytes
         are left then, as far ends are smaller than others, it goes on to half of that, and so on.
-
-        :param wanted: a slot whose first request is asked for right now.
         """
         fitting = self._cap
         if self.size > _MOST_BYTES:
@@ -247,10 +245,7 @@ class Window:
 
 
 def _split(keys: list[bytes], position: int) -> tuple[list[bytes], list[bytes]]:
-    """About *position* of *keys* that come first, as a heap, and the others.
-
-    The first of all, which is the first of *keys*, is among those, unless *position* is 0.
-    """
+    """About *position* of *keys* that come first, as a heap, with the first of all; and others."""
     if not position:
         return [], keys
     if len(keys) <= _SAMPLE:

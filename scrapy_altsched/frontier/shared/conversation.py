@@ -17,7 +17,7 @@ from ..changes import Kind
 from ..contract import Pressure
 from ..entry import Lease
 from ..options import Options, SharedOptions
-from ..store.records import decode_suspicion, encode_suspicion
+from ..store.records import Suspicion
 from ..store.states import decode_value
 from ..suspects import Suspects, judge
 from .additions import Additions
@@ -150,7 +150,7 @@ class Conversation:
         suspects, stored = self.suspects, dict(self.suspects.suspicions)
         for fingerprint, suspicion in judge(stored, self.record.evidence).items():
             if suspicion != stored.get(fingerprint):
-                self.stream.judged[fingerprint] = encode_suspicion(suspicion)
+                self.stream.judged[fingerprint] = suspicion.encode()
                 suspects.hold_against(fingerprint, suspicion)
         leased = {lease.entry.fingerprint for lease in self.leases.fetched}
         for fingerprint in suspects.suspicions.keys() - leased:
@@ -419,7 +419,7 @@ class Conversation:
                 self.leases.by_key[key] = lease = Lease(key, decode_value(row), origin)
                 self.leases.fetched.append(lease)
         for fingerprint, suspicion in reply.suspicions:
-            self.suspects.hold_against(fingerprint, decode_suspicion(suspicion))
+            self.suspects.hold_against(fingerprint, Suspicion.parse(suspicion))
 
     def _lose(self, key: bytes) -> None:
         if (lost := self.leases.lose(key)) is not None:

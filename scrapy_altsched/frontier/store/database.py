@@ -7,7 +7,6 @@ else.
 from __future__ import annotations
 
 import ctypes
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +14,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from ...errors import StoreDamagedError, StoreError, StoreStalledError
-from ..forks import call_in_child
+from ..forks import close_in_child
 from .rocksdb import READ_WRITE, Access, Recovery, options_for, options_of_families, require
 from .states import FAMILIES
 
@@ -79,34 +78,16 @@ def remedy(store: Path) -> str:
     )
 
 
-#: Databases of this process.
-_databases: weakref.WeakSet[Database] = weakref.WeakSet()
-
-
-def _leave_alone_in_child() -> None:
-    """Never let a forked child free what RocksDB gave us, not even when its interpreter ends.
-
-    To free it is to flush the store: a child would write to its parent's files, and wait for ever
-    for RocksDB's threads, of which it has none.
-    """
-    for database in _databases:
-        _never_free(database)
-
-
 def _never_free(value: object) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
-
-
-call_in_child(_leave_alone_in_child)
 
 
 class Database:
     """A database of RocksDB, with families of rows: keys and values are bytes.
 
-    Each method raises StoreError if it fails.
+    Each method raises StoreError if it fails; ConfigError: rocksdict is missing.
 
     :param path: its directory, as messages name it.
-    :raises ConfigError: rocksdict is missing.
     :ivar families: name -> family, to ask for single keys; empty while it is closed.
     :ivar handles: name -> what a ``WriteBatch`` calls the family.
     :ivar absent: families that are not there: it is read only, and was last written before there
@@ -129,7 +110,7 @@ class Database:
         #: What :meth:`read` reads with.
         self._cursors: dict[str, RdictIter] = {}
         self._name(path)
-        _databases.add(self)
+        close_in_child(self._leave_alone)
 
     def _name(self, place: Path) -> None:
         self._place = place
@@ -191,6 +172,13 @@ class Database:
         _never_free((self._rdict, {**self.families}, {**self.handles}, {**self._cursors}))
         self._rdict = None
         self._forget()
+
+    def _leave_alone(self) -> None:
+        """Have nothing freed in a forked child, not even when its interpreter ends.
+
+        That flushes the store: to its parent's files, by RocksDB's threads, of which it has none.
+        """
+        _never_free(self)
 
     def _forget(self) -> None:
         self._cursors.clear()

@@ -84,10 +84,7 @@ class JobRun:
         notes: Iterable[tuple[str, bytes]] = (),
         cleared: Iterable[bytes] = (),
     ) -> None:
-        """Write that the run has ended; hold the directory until :meth:`end`.
-
-        :param cleared: fingerprints of which nothing is held against their requests any more.
-        """
+        """Write that the run has ended, with suspects *cleared*; hold the directory until end()."""
         batch = Batch(replace(self.counters, finished=finished))
         batch.notes.update(notes)
         batch.suspects += [(fingerprint, None) for fingerprint in cleared]

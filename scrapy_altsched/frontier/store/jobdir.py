@@ -66,14 +66,11 @@ class Identity:
     @classmethod
     def parse(cls, text: str | bytes) -> Identity:
         """The identity in *text*, JSON, or ValueError; a newer format may say more in it."""
-        values = json.loads(text)
-        try:
-            identity = cls(*(values[name] for name in ("format", "owner", "store_id")))
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"the identity of the job is incomplete: {error}") from error
-        if not isinstance(identity.format, int):
-            raise ValueError(f"the format {identity.format!r} is not a number")
-        return identity
+        match json.loads(text):
+            case {"format": int(number), "owner": owner, "store_id": store_id}:
+                return cls(number, owner, store_id)
+            case other:
+                raise ValueError(f"it needs a number as format, owner, and store_id: {other!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,10 +181,7 @@ class Jobdir:
             )
 
     def is_held(self) -> bool:
-        """Whether what is in the directory is still the job that was locked, and no copy put there.
-
-        :raises StoreError: it cannot be told.
-        """
+        """Whether the directory has the job that was locked, and no copy; StoreError: unknown."""
         assert self._lock is not None
         found = find(self._lock_path)
         if found is None:  # deleted by hand: whether the rest is there shows elsewhere
@@ -310,10 +304,7 @@ def read_identity(jobdir: Path) -> Identity | None:
 
 
 def find_store(jobdir: Path) -> Path:
-    """The store of the job in *jobdir*; where a repair was cut short, the repaired one.
-
-    :raises JobdirLostError: it is not there; StoreError: that cannot be told.
-    """
+    """The job's store, or the repaired one; JobdirLostError: there is none; StoreError: unknown."""
     for name in (_STORE, REPAIRED):
         if find(jobdir / name) is not None:
             return jobdir / name

@@ -199,16 +199,11 @@ class Journal(Store):
             self.database.abandon()
             self._directory.keep()
         else:
-            try:
+            with closing(self._directory):
                 super().close()
-            finally:
-                self._directory.close()
 
     def check_directory(self) -> None:
-        """Check that the store, and the job around it, are still those that were opened.
-
-        :raises JobdirLostError: they are not: writes would go nowhere; StoreError: it is not known.
-        """
+        """JobdirLostError: the store, or its job, is not the one that was opened; or StoreError."""
         if self._directory.is_in_place() and self.jobdir.is_held():
             return
         then = (

@@ -95,9 +95,8 @@ class LeaseLog:
             return None
         head = content[: _HEAD.size]
         magic, generation, its_run, count, store_id, boot = _HEAD.unpack(head)
-        if (magic, store_id) != (_MAGIC, self._store_id) or its_run < run:
-            return None
-        if content[_HEAD.size : _CLOSING_AT] != crc32(head).to_bytes(4, "big"):
+        known = content[_HEAD.size : _CLOSING_AT] == crc32(head).to_bytes(4, "big")
+        if not known or (magic, store_id) != (_MAGIC, self._store_id) or its_run < run:
             return None
         records = list(_records(content, _RECORDS_AT, generation))
         if len(records) < count:
@@ -173,10 +172,13 @@ class LeaseLog:
 class NullLeaseLog:
     """For a frontier whose leases nothing will ask for: see :class:`LeaseLog`."""
 
-    def flush(self, *_: object) -> None:
+    def note(self, _: bytes, __: int = 0) -> None:
         pass
 
-    note = note_over = note_closing = flush
+    def flush(self) -> None:
+        pass
+
+    note_over, note_closing = note, flush
 
 
 def _weigh(records: Iterable[tuple[bytes, int]]) -> Evidence:

@@ -5,10 +5,8 @@ the rest true, and says the new format: one that was cut short starts again.
 
 To change the format: raise ``FORMAT`` in :mod:`.jobdir`, and add the step from the one before.
 
-======  ===========================================================================================
-2       What is held against a suspect is more than a number of deaths.
-3       A dead letter has its cause as a number, not in the words of its text.
-======  ===========================================================================================
+2: what is held against a suspect is more than a number of deaths;
+3: a dead letter has its cause as a number, not in the words of its text.
 """
 
 from __future__ import annotations

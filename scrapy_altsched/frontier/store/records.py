@@ -110,6 +110,23 @@ class Suspicion:
     age: int = 0
     narrowed: int = 0
 
+    def encode(self) -> bytes:
+        """A row: a byte for each number."""
+        return bytes(min(number, 255) for number in astuple(self))
+
+    @classmethod
+    def parse(cls, row: bytes) -> Suspicion:
+        """The inverse of :meth:`encode`; raises ValueError if *row* is damaged.
+
+        Format 1 had one number, of deaths while the request was leased alone, in four bytes.
+        """
+        if len(row) == 4:
+            deaths = int.from_bytes(row, "big")
+            return cls(Level.BLAMED if deaths else Level.SUSPECT, downloading=min(deaths, 255))
+        if len(row) != 5 or row[0] > Level.BLAMED:
+            raise ValueError(f"{row.hex()} does not say what is held against a request")
+        return cls(Level(row[0]), *row[1:])
+
 
 def _lists() -> dict[State, list[Any]]:
     return {state: [] for state in STATES}
@@ -120,7 +137,6 @@ class Batch:
     """What one commit changes.  Absolute values only: it can be written again.
 
     :ivar identity: what the store says of itself, if that changes.
-    :ivar seen_value: the value of the rows of *seen*.
     :ivar stored: rows of requests, by state; *removed*: keys of those that leave it.
     :ivar suspects: fingerprint and what is held against it, if anything still is.
     """
@@ -173,21 +189,3 @@ def decode_slot(row: bytes) -> tuple[int, str]:
 def noted_key(number: int) -> bytes:
     """The key, in ``meta``, of the note of a commit: its number, and the first that has a note."""
     return b"commit:%d" % (number % NOTED)
-
-
-def encode_suspicion(suspicion: Suspicion) -> bytes:
-    """The row of what is held against a request: a byte for each number."""
-    return bytes(min(number, 255) for number in astuple(suspicion))
-
-
-def decode_suspicion(row: bytes) -> Suspicion:
-    """The inverse of :func:`encode_suspicion`; raises ValueError if *row* is damaged.
-
-    Format 1 had one number, of deaths while the request was leased alone, in four bytes.
-    """
-    if len(row) == 4:
-        deaths = int.from_bytes(row, "big")
-        return Suspicion(Level.BLAMED if deaths else Level.SUSPECT, downloading=min(deaths, 255))
-    if len(row) != 5 or row[0] > Level.BLAMED:
-        raise ValueError(f"{row.hex()} does not say what is held against a request")
-    return Suspicion(Level(row[0]), *row[1:])

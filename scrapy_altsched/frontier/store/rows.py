@@ -8,15 +8,7 @@ from pathlib import Path
 
 from ..entry import Counts, DeadLetter
 from .database import Database
-from .records import (
-    NOTED,
-    Counters,
-    Suspicion,
-    decode_slot,
-    decode_suspicion,
-    encode_claim,
-    noted_key,
-)
+from .records import NOTED, Counters, Suspicion, decode_slot, encode_claim, noted_key
 from .states import DEAD, PENDING, State
 
 _NOTE = b"note:"
@@ -50,8 +42,7 @@ class Rows:
         """What is missing before the last commit; ``None``: nothing that is known.
 
         RocksDB begins a new log while it still writes a table of what is in the one before.  If the
-        machine dies then, the disk may have the new one and not all of the old one, and RocksDB
-        does not notice if that ends with a whole record.
+        machine dies then, the disk may have the new one, and the old one up to some whole record.
         """
         last = self.stored_commit()
         first = self.first_noted(last)
@@ -104,7 +95,7 @@ class Rows:
 
     def suspects(self) -> Iterator[tuple[bytes, Suspicion]]:
         for key, value in self.database.iterate("suspects"):
-            yield key, decode_suspicion(value)
+            yield key, Suspicion.parse(value)
 
     def requests(self, state: State) -> Iterator[tuple[bytes, bytes]]:
         return self.database.iterate(state.family)
@@ -115,8 +106,3 @@ class Rows:
     def dead(self) -> Iterator[tuple[bytes, DeadLetter, bytes]]:
         for key, row in self.requests(DEAD):
             yield key, *DEAD.split(row)
-
-    def read_pending(
-        self, prefix: bytes, start: bytes, limit: int, most_bytes: int
-    ) -> list[tuple[bytes, bytes]]:
-        return self.database.read("pending", prefix, start, limit, most_bytes)

@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-from .records import DAMAGE, add_damage, decode_seen, encode_seen
+from .records import DAMAGE, ORPHANS, add_damage, decode_seen, describe_orphans, encode_seen
 from .rows import Rows
 
 _RUN = "run:"
@@ -98,14 +98,16 @@ def begin(run: Run, rows: Rows) -> dict[str, bytes]:
     The job lacks requests if an earlier one beside another filter died, and that filter goes on: it
     refuses what it had a record of.
     """
-    notes = run.note()
-    runs = Runs(rows)
+    notes, runs = {**run.note(), ORPHANS: b"0"}, Runs(rows)
+    damage = rows.note(DAMAGE) or b""
     died = [earlier for earlier in runs.beside_filter if not earlier.ended]
     if died and run.components.dupefilter is not None:
-        notes[DAMAGE] = add_damage(
-            rows.note(DAMAGE),
+        damage = add_damage(
+            damage,
             f"run {died[-1].number} died, and {died[-1].components.dupefilter}, its"
             " DUPEFILTER_CLASS, may have a record of requests that were lost.",
         )
         notes.update(runs.settle())
-    return notes
+    if orphans := describe_orphans(rows.counters(), rows.note(ORPHANS)):
+        damage = add_damage(damage, orphans)
+    return {**notes, DAMAGE: damage}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import StoreError
 from .database import after
 from .jobdir import Identity
-from .records import Batch, encode_slot, encode_suspicion, noted_key
+from .records import Batch, encode_slot, noted_key
 from .rows import Rows
 from .states import PENDING, STATES
 
@@ -46,11 +46,9 @@ class Store(Rows):
             raise
 
     def close(self) -> None:
-        try:
-            if self.database.is_open:
+        with closing(self.database) as database:
+            if database.is_open:
                 self.sync()
-        finally:
-            self.database.close()
 
     def sync(self) -> None:
         self.database.sync()
@@ -102,7 +100,7 @@ class Store(Rows):
             if suspicion is None:
                 delete(fingerprint, handle)
             else:
-                put(fingerprint, encode_suspicion(suspicion), handle)
+                put(fingerprint, suspicion.encode(), handle)
         handle = handles["meta"]
         if batch.identity is not None:
             put(b"identity", batch.identity, handle)

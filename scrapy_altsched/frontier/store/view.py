@@ -50,10 +50,8 @@ class View(Rows, AbstractContextManager["View"]):
         self.damage = open_up_to_damage(partial(self.database.open, links, READ_ONLY))
 
     def close(self) -> None:
-        try:
+        with self._links:
             self.database.close()
-        finally:
-            self._links.cleanup()
 
     def __exit__(self, *_: object) -> None:
         self.close()
