@@ -128,7 +128,7 @@ def stalled(store: Store) -> Iterator[None]:
             }
         )
 
-    store.flush()
+    store.database.flush()
     set_triggers(1_000, 1, 1)
     try:
         yield

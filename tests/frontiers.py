@@ -12,7 +12,7 @@ from scrapy_altsched.frontier import Entry, Lease, Options, Order, Waiting
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.local.persistence import Persistence
 from scrapy_altsched.frontier.store.journal import Journal
-from scrapy_altsched.frontier.store.records import Batch, Counters, Level
+from scrapy_altsched.frontier.store.records import Batch, Counters
 from scrapy_altsched.frontier.store.states import PENDING, State
 from scrapy_altsched.maintenance.audit import audit
 from scrapy_altsched.maintenance.opening import open_frontier
@@ -206,7 +206,8 @@ def lease_from(frontier: LocalFrontier, busy: Mapping[str, int] | None = None) -
 def suspicions_of(frontier: LocalFrontier) -> tuple[int, int]:
     """How many requests are leased one after the other, and how many alone, as of now."""
     suspects = frontier._suspects
-    return suspects.count(Level.SUSPECT), suspects.count(Level.BLAMED)
+    job = suspects.count_in(frontier.job)
+    return job.suspects, job.blamed
 
 
 def take(frontier: LocalFrontier) -> Lease:

@@ -12,7 +12,7 @@ from scrapy_altsched.errors import AltschedError
 from scrapy_altsched.frontier import Entry, Lease, Options, Verdict, Waiting
 from scrapy_altsched.frontier.changes import Kind
 from scrapy_altsched.frontier.contract import Pressure
-from scrapy_altsched.frontier.dead_letter import DeadLetter
+from scrapy_altsched.frontier.entry import DeadLetter
 from scrapy_altsched.frontier.events import Event, Refused
 from scrapy_altsched.frontier.options import SharedOptions
 from scrapy_altsched.frontier.shared.additions import Additions

@@ -22,7 +22,7 @@ from ..crawl.given_up import count_given_up
 from ..crawl.outcome import DeadLetters, Outcome, judge
 from ..errors import CodecError, JobdirError, StoreDamagedError
 from ..frontier import Counts
-from ..frontier.dead_letter import Cause, DeadLetter
+from ..frontier.entry import Cause, DeadLetter
 from ..frontier.shared.record import crawl_of, refuse_worker
 from ..frontier.store import jobdir as jobdirs
 from ..frontier.store.jobdir import Identity, LastCommit, find_store, read_identity

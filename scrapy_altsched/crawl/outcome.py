@@ -16,7 +16,7 @@ from os import _exit
 from typing import TYPE_CHECKING
 
 from ..command_line import CommandLine
-from ..frontier.dead_letter import Cause, DeadLetter
+from ..frontier.entry import Cause, DeadLetter
 
 if TYPE_CHECKING:
     from scrapy import Spider

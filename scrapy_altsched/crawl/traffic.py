@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..engine.start_watch import StartWatch
 from ..errors import CodecError
 from ..frontier import Frontier, Lease, Verdict, Waiting
-from ..frontier.dead_letter import Cause, DeadLetter
+from ..frontier.entry import Cause, DeadLetter
 from ..inflection import inflect
 from ..requests import EVERY_RUN
 from ..requests.entries import RequestEntry

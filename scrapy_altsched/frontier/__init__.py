@@ -15,25 +15,19 @@ A module imports from its own line of this list and from those below it:
 
 from __future__ import annotations
 
-from .clock import Clock
-from .contract import Frontier, Gate, Verdict, Waiting
+from .contract import Frontier, Verdict, Waiting
 from .entry import Counts, Entry, Lease
-from .events import DeadLettered, Event, Isolated, IsolationEnded, OnEvent
+from .events import Event, OnEvent
 from .options import Options
 from .queue.order import Order
 from .store.runs import Components, Runs
 
 __all__ = [
-    "Clock",
     "Components",
     "Counts",
-    "DeadLettered",
     "Entry",
     "Event",
     "Frontier",
-    "Gate",
-    "Isolated",
-    "IsolationEnded",
     "Lease",
     "OnEvent",
     "Options",

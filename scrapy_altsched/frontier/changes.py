@@ -1,10 +1,9 @@
 """What has changed and is not durable yet: one ordered list, which each store writes in its way.
 
 In the order in which it happened, every beginning of the list is a state that loses nothing: what a
-page has led to comes before its end, and a mark before the request that it may stand for.  A
-frontier in one process folds the list into batches that hold absolute values: a request that was
-added and has ended leaves no row (:mod:`.local.uncommitted`).  A shared frontier sends additions
-and endings to its server, with a number for each kind (:mod:`.shared.batches`).
+page has led to comes before its end, and a mark before the request that it may stand for.
+:mod:`.local.uncommitted` folds the list into batches that hold absolute values: a request that was
+added and has ended leaves no row.  :mod:`.shared.batches` sends additions and endings to a server.
 
 Two rules are for code that writes it in parts.  :attr:`Kind.DONE` and :attr:`Kind.CLEARED` wait for
 the last part, which also carries the notes: what a note says of a page, such as how far its rows
@@ -52,11 +51,7 @@ Change = tuple[Kind, bytes, Any, Entry | None, Any]
 
 
 class Changes:
-    """An ordered list of changes.
-
-    It is kept in columns: an object for each change would be one more for each garbage collection
-    to look into, and doubled the number of collections of a crawl.
-    """
+    """An ordered list of changes, in columns: objects doubled a crawl's garbage collections."""
 
     def __init__(self) -> None:
         self._kinds: list[Kind] = []
@@ -86,6 +81,6 @@ class Changes:
         return zip(self._kinds, self._keys, self._homes, self._entries, self._details, strict=True)
 
     def drop(self, count: int) -> None:
-        """Forget the first *count* changes."""
+        """Forget the first ones."""
         for column in (self._kinds, self._keys, self._homes, self._entries, self._details):
             del column[:count]

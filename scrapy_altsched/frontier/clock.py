@@ -24,10 +24,7 @@ class Clock(Protocol):
         """Seconds since the epoch; for what has to survive a restart."""
 
     def call_at(self, when: float, call: Callable[[], object]) -> Call:
-        """Schedule *call* to be called once, on the crawl's thread.
-
-        :param when: as :meth:`monotonic` counts; at once if that is over.
-        """
+        """Have *call* called once, on the crawl's thread; *when*: as :meth:`monotonic` counts."""
 
 
 class SystemClock:

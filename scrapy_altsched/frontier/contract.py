@@ -6,8 +6,8 @@
                 ▲                 │ the process died / the lease expired
                 └─────────────────┘ a suspect (see :mod:`.suspects`), in the end dead
 
-The interface is cut at transitions, each of them atomic, and not at get and put: a caller never
-asks "seen?" and then pushes.  A request is an :class:`.entry.Entry`, its bytes are opaque.
+The interface is cut at transitions, each of them atomic: a caller never asks "seen?" and then
+pushes.  A request is an :class:`.entry.Entry`, its bytes are opaque.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from .dead_letter import DeadLetter
-from .entry import Counts, Entry, Lease
+from .entry import Counts, DeadLetter, Entry, Lease
 
 
 class Gate(Protocol):
@@ -67,13 +66,12 @@ class JobInfo:
     :ivar exclusive: whether nothing but this process adds requests and works on them.
     :ivar starts_in_turns: whether many start requests in a row have to let in what else comes.
     :ivar stored_here: whether commits are stored and synced here, and not on a server.
-    :ivar path: the directory of its store, or ``None``.
-    :ivar place: a path to its job directory that stays right if that is moved, or ``None``.
+    :ivar path: the directory of its store, if any; *place*: a path to its job directory that stays
+        right if that is moved.
     :ivar rolled_back: by how many commits the store has lost the end of its log.
     :ivar lost_in_memory: requests that lived in memory only and ended with an earlier run.
     :ivar damage: what the job may lack, and why, in a sentence; ``None``: nothing that is known.
-    :ivar suspects: how many requests are leased one after the other after a death.
-    :ivar blamed: how many are leased alone.
+    :ivar suspects: requests that are leased one after the other after a death; *blamed*: alone.
     """
 
     run: int = 0
@@ -97,8 +95,7 @@ class Pressure:
     """What waits for a commit, or for an answer.
 
     :ivar changes: how many wait for a commit.
-    :ivar urgent: whether they should not wait: what they clear is suspected until they are
-        committed, or they take much memory.
+    :ivar urgent: whether they should not: they clear a suspect, or take much memory.
     :ivar unacknowledged: how many have no answer yet, with those that wait for a commit.
     :ivar limit: with how many of these nothing is to be added that can wait.
     """
@@ -121,9 +118,9 @@ class Pressure:
 class Frontier(Protocol):
     """A frontier's transitions.
 
-    Every verb raises :class:`~scrapy_altsched.errors.ForkedError` in a forked child, and StoreError
-    if a read or write that it needs has failed; nothing has changed then.  What a frontier does by
-    itself, and what it knows only later, comes as an :class:`.events.Event`, on the crawl's thread.
+    Each raises ForkedError in a forked child, and StoreError if a read or write that it needs has
+    failed; nothing has changed then.  What a frontier does by itself, and what it knows only later,
+    comes as an :class:`.events.Event`, on the crawl's thread.
     """
 
     pressure: Pressure
@@ -135,20 +132,16 @@ class Frontier(Protocol):
         """Record *entry* as pending and, if it is unique, its fingerprint as seen, in one step."""
 
     def lease(self, gate: Gate, /) -> Lease | Waiting:
-        """Take the next request in order; if there is none to take, some may be pending still.
+        """Take the next request in order, of slots as *gate* says: fewest downloads, then by name.
 
-        *gate* steers the choice between slots: fewest downloads first, then round-robin by name.
+        If there is none to take, some may be pending still.
         """
 
     def finish(self, lease: Lease) -> None:
         """The leased request is done."""
 
     def hold(self, lease: Lease) -> None:
-        """Nothing works on the leased request any more, but it is not done before others are.
-
-        It stays leased until :meth:`finish`, and is pending again after the process's death, but it
-        is not suspected of that, and nothing waits for its end.
-        """
+        """Nothing works on the request any more; it stays leased until :meth:`finish`."""
 
     def release(self, lease: Lease) -> None:
         """Make a leased request pending again, as it was, at its old place."""
@@ -192,9 +185,7 @@ class Frontier(Protocol):
         """Whether a commit with these notes would write anything."""
 
     def commit(self, notes: Mapping[str, bytes] = ..., *, wait: bool = False) -> bool:
-        """Write changes, in one atomic batch of bounded size; whether nothing is left to be stored.
-
-        Where others store it, that may be so only later: a further call would then write no more.
+        """Write changes, in one atomic batch of bounded size; whether no further call is needed.
 
         *notes* (name -> bytes) go into the batch that completes them.  With *wait* it blocks for
         as long as the store is busy with itself.  After a StoreError a later call writes the batch.
@@ -216,8 +207,7 @@ class Frontier(Protocol):
     def close(self, *, finished: bool = False, hold: bool = False) -> None:
         """Commit all, note whether the job is *finished*, and free every resource.
 
-        With *hold* the job stays this process's until :meth:`end` is called.  After a StoreError,
-        what was committed before is safe, what came after is not.
+        With *hold* the job stays this process's until :meth:`end` is called.
         """
 
     def end(self) -> None:

@@ -1,7 +1,8 @@
-"""A request as a frontier sees it, the right to work on it, and how many there are."""
+"""A request as a frontier sees it, the right to work on it, why it is dead; and their numbers."""
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +12,7 @@ class Entry:
     """A request as a frontier sees it.
 
     :ivar fingerprint: bytes of any length up to 255; equal ones mean the same page.
-    :ivar slot: download slot's name.
-    :ivar priority: any int, higher first.
+    :ivar slot: download slot's name; *priority*: any int, higher first.
     :ivar start: whether it goes to the start requests' own queue.
     :ivar payload: the encoded request, or ``None`` for one that lives in memory only.
     :ivar request: the object, as long as it is among the newest or there is no payload.
@@ -34,10 +34,7 @@ class Entry:
             raise ValueError(f"a fingerprint has at most 255 bytes, not {len(self.fingerprint)}")
 
     def encode(self) -> None:
-        """Fill in what only an accepted request needs: a frontier calls it once, before it records.
-
-        Most of what a crawl adds are duplicates, which must not cost an encoding.
-        """
+        """Fill in what only an accepted request needs: called once, before it is recorded."""
 
     def __repr__(self) -> str:
         return f"<Entry {self.fingerprint.hex()} slot={self.slot!r} priority={self.priority}>"
@@ -59,6 +56,42 @@ class Lease:
     origin: Any
     in_hand: bool = False
     held: bool = False
+
+
+class Cause(enum.IntEnum):
+    """What made a dead letter of a request; the numbers are stored."""
+
+    #: Whatever else: it ends the process, or has no fingerprint.  The job can be finished.
+    OTHER = 1
+    #: The spider's code cannot restore it.  The job is not finished without it.
+    UNRESTORABLE = 2
+    #: As before, and the operator does without it.
+    GIVEN_UP = 3
+
+
+#: How the sentence begins in which a dead letter is told, and kept on a server.
+_PREFIXES = {
+    Cause.UNRESTORABLE: "it cannot be restored: ",
+    Cause.GIVEN_UP: "given up, since it cannot be restored: ",
+    Cause.OTHER: "",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """Why a request is a dead letter: a clause, without what the cause says already."""
+
+    text: str
+    cause: Cause = Cause.OTHER
+
+    def __str__(self) -> str:
+        return _PREFIXES[self.cause] + self.text
+
+    @classmethod
+    def parse(cls, text: str) -> DeadLetter:
+        """The inverse of ``str()``: the form of job format 2, and of shared crawls."""
+        cause = next(cause for cause, prefix in _PREFIXES.items() if text.startswith(prefix))
+        return cls(text.removeprefix(_PREFIXES[cause]), cause)
 
 
 #: The numbers in :class:`Counts` that are of no state.

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from ..errors import AltschedError
 from .contract import Verdict
-from .dead_letter import DeadLetter
-from .entry import Entry
+from .entry import DeadLetter, Entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +111,7 @@ class MemoryFull(Event):
 
 @dataclass(frozen=True, slots=True)
 class Stalled(Event):
-    """There is something to do, and for so many seconds nothing was done, here or by others.
-
-    :ivar why: the reason, as a sentence without its full stop; empty: it goes on now.
-    """
+    """There is something to do, and for so long nothing was done; no *why*: it goes on now."""
 
     seconds: float
     why: str

@@ -1,8 +1,7 @@
 """What a forked child does first: above all, it closes files.
 
 A lock taken with ``flock`` belongs to the open file, which a forked child shares: a worker of a
-``ProcessPoolExecutor`` that outlives its crawl would hold the crawl's job directory.  Closing the
-descriptor in the child takes nothing from the parent.
+``ProcessPoolExecutor`` that outlives its crawl would hold the crawl's job directory.
 """
 
 from __future__ import annotations
@@ -11,15 +10,6 @@ import os
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-
-from ..errors import ForkedError
-
-
-def call_in_child(call: Callable[[], None]) -> None:
-    """Have each forked child make this call.  Windows forks nothing."""
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=call)
-
 
 _closers: set[weakref.WeakMethod[Callable[[], None]]] = set()
 
@@ -37,27 +27,5 @@ def _close_all() -> None:
                 close()
 
 
-call_in_child(_close_all)
-
-
-class Owner:
-    """The process that opened a frontier, which alone may use it.
-
-    :ivar is_forked: looked at in the path of every request, before :meth:`check` is called.
-    """
-
-    def __init__(self) -> None:
-        self._pid = os.getpid()
-        self.is_forked = False
-        close_in_child(self._note_fork)
-
-    def _note_fork(self) -> None:
-        self.is_forked = True
-
-    def check(self) -> None:
-        if self.is_forked:
-            raise ForkedError(
-                f"The frontier of process {self._pid} was used in process {os.getpid()}, forked"
-                " from it. Schedule requests in the crawl's own process only; in the child, end"
-                " with os._exit()."
-            )
+if hasattr(os, "register_at_fork"):  # Windows forks nothing
+    os.register_at_fork(after_in_child=_close_all)

@@ -19,8 +19,7 @@ Idle = Literal["finish", "wait"]
 class Options:
     """How a frontier behaves.
 
-    :ivar max_crashes: deaths of the process while a request is leased alone, with its response in
-        hand, that make it a dead letter.
+    :ivar max_crashes: deaths with a request alone in hand that make it a dead letter.
     :ivar patience: seconds for which a request that is leased alone may hold up all others.
     :ivar memory_requests: how many pending requests of a stored queue are kept in memory.
     :ivar skip_started: whether a resumed unfinished job skips start requests that it accepted.
@@ -41,8 +40,7 @@ class SharedOptions:
 
     :ivar key: the crawl's name on the server; all workers of a crawl have the same.
     :ivar lease_timeout: seconds, by the server's clock, until a silent worker's leases expire.
-    :ivar prefetch: requests that a worker holds leased at most before it needs them; as many can be
-        overtaken by more urgent ones.
+    :ivar prefetch: requests at most that a worker leases ahead; more urgent ones cannot pass them.
     :ivar idle: whether workers end when nothing is left (``"finish"``), or wait for more.
     :ivar restart: whether a crawl that is finished starts again from nothing.
     :ivar redis: scrapy-redis's settings, by name, as ``connect`` takes them; passwords among them.

@@ -1,10 +1,9 @@
 """Crash suspects: requests that may have killed the process, identified while others go on.
 
-What a death tells is in the log of leases: which requests were in flight, and which of them *in
-hand*: their response had been received and they were not over.  Most pages that kill do so in their
-callback, or while they are parsed or stored; so those in hand are looked at first, and what was
-still downloading is suspected after several deaths only.  An operator's kill, a clean stop or a
-reboot must never make a dead letter of a page that just takes long.
+The log of leases tells which requests were in flight at a death, and which of them *in hand*: their
+response had been received and they were not over.  Most pages that kill do so in their callback, or
+while they are parsed or stored; what was still downloading is suspected after several deaths only.
+An operator's kill, a clean stop or a reboot must never make a dead letter of a page.
 
 ::
 
@@ -21,24 +20,22 @@ it is narrowed.  So pages whose callbacks take milliseconds are leased one at a 
 blames one of them; pages that take seconds are soon all in hand again.  (With Scrapy 2.13 each page
 takes 0.1 s: ``scrapy.utils.defer._DEFER_DELAY``.)
 
-Simulated with 2,000 pages and 32 in flight: a page that kills in its callback is a dead letter
-after 5 deaths, after 6 if suspects take long; in its download after 24 to 26; of the pages that an
-operator's 20 kills hit while they were downloading, none.  32 pages of 3 to 6 s each, all in hand
-when the process was killed, take 8.1 s after that, and 6.2 s without; one at a time they take 140.
-Worse: half of the suspects at once takes 10.4 s, and 6 deaths even where callbacks are quick;
-halving what is in hand at each death takes 10.4 s, and 8 or 9 deaths; the one whose response came
-last need not be the killer, since Scrapy runs other callbacks in between.
+Simulated with 2,000 pages and 32 in flight; docs/guarantees.rst has the numbers of deaths.  32
+pages of 3 to 6 s each, all in hand at a death, take 8.1 s, and 6.2 s without; one at a time, 140.
+Worse: half of the suspects at once (10.4 s, and 6 deaths even where callbacks are quick); halving
+what is in hand at each death (10.4 s, and 8 or 9 deaths); the one whose response came last, since
+Scrapy runs other callbacks in between.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from .clock import Call
-from .dead_letter import DeadLetter
-from .entry import Lease
+from .contract import JobInfo
+from .entry import DeadLetter, Lease
 from .events import DeadLettered, Isolated, IsolationEnded, LeasesReady, LeaseUnrecorded, OnEvent
 from .options import Options
 from .store.lease_log import ALONE, LEASED, Evidence, LeaseLog, NullLeaseLog
@@ -96,7 +93,6 @@ class Suspects:
 
     Nothing here is asked while :attr:`matters` is false, as it is in most crawls.
 
-    :param log: where leases are recorded.
     :ivar matters: whether there is a suspect, or a request leased alone.
     :ivar suspicions: fingerprint -> what is held against it.
     :ivar withheld: key -> lease of those that are in no queue and not leased yet.
@@ -112,9 +108,7 @@ class Suspects:
         on_event: OnEvent,
     ) -> None:
         self.suspicions = dict(known)
-        self._max_crashes = options.max_crashes
-        self._patience = options.patience
-        self._clock = options.clock
+        self._options = options
         self._now = options.clock.monotonic
         self._log = log
         self._on_event = on_event
@@ -130,9 +124,10 @@ class Suspects:
         self._alone_at = self._now() + _ALONE_EVERY
         self._refresh()
 
-    def count(self, level: Level) -> int:
-        """How many requests are of this level."""
-        return sum(suspicion.level is level for suspicion in self.suspicions.values())
+    def count_in(self, job: JobInfo) -> JobInfo:
+        """*job*, with the numbers of these requests."""
+        levels = Counter(suspicion.level for suspicion in self.suspicions.values())
+        return replace(job, suspects=levels[Level.SUSPECT], blamed=levels[Level.BLAMED])
 
     # What a frontier asks before it leases
 
@@ -146,8 +141,7 @@ class Suspects:
     ) -> Lease | None:
         """The next request to be leased; a suspect is in *watched* then, or is the one *alone*.
 
-        :param take: takes the next one out of its queue, if there is one.
-        :param give_up: makes a dead letter of one that was taken.
+        :param take: takes the next one out of its queue; *give_up*: makes a dead letter of it.
         :param in_flight: whether anything is leased.
         :param others: whether anything else than those withheld is pending.
         """
@@ -156,7 +150,8 @@ class Suspects:
             if lease is not None:
                 return lease
             lease = take()
-            if lease is None or self._is_free(lease):
+            # One without a key is gone with the process.
+            if lease is None or not lease.key or self._held(lease).level is Level.FREE:
                 return lease
             if why := self._withhold(lease):
                 give_up(lease, why)
@@ -168,7 +163,7 @@ class Suspects:
         now = self._now()
         if self.alone is not None:
             if now >= self._alone_until and self._alone_until:
-                self._accompany(f"it was alone for {self._patience:g} s")
+                self._accompany(f"it was alone for {self._options.patience:g} s")
             return not self._alone_until
         if self._blamed and now >= self._alone_at + _QUIET_WITHIN and in_flight:
             self._alone_at = now + _ALONE_EVERY
@@ -178,14 +173,15 @@ class Suspects:
         """One of those that wait outside of their queues, if it is its turn to be leased."""
         if self._waiting:
             if self._now() < self._next_at:
-                self._call = self._call or self._clock.call_at(self._next_at, self._ask)
+                clock = self._options.clock
+                self._call = self._call or clock.call_at(self._next_at, self._ask)
                 return None
             lease = self._waiting.popleft()
             self.watched[lease.key] = lease
             self._next_at = self._now() + self._pace(lease)
         elif self._blamed and not in_flight and (self._now() >= self._alone_at or not others()):
             self.alone = lease = self._blamed.popleft()
-            self._alone_until = self._now() + self._patience
+            self._alone_until = self._now() + self._options.patience
             self._alone_at = self._now() + _ALONE_EVERY
             suspicion = self._held(lease)
             self._on_event(Isolated(lease.entry, suspicion.in_hand + suspicion.downloading))
@@ -194,21 +190,15 @@ class Suspects:
         del self.withheld[lease.key]
         return lease
 
-    def _is_free(self, lease: Lease) -> bool:
-        # One without a key is gone with the process.
-        return not lease.key or self._held(lease).level is Level.FREE
-
     def _held(self, lease: Lease) -> Suspicion:
         return self.suspicions.get(lease.entry.fingerprint, Suspicion())
 
     def _pace(self, lease: Lease) -> float:
         """Seconds after which *lease*, a suspect, lets the next one in."""
-        is_narrowed = self._held(lease).narrowed
-        alike = sum(
-            suspicion.level is Level.SUSPECT and suspicion.narrowed == is_narrowed
-            for suspicion in self.suspicions.values()
-        )
-        after, all_within = _PACES[bool(is_narrowed)]
+        narrowed = self._held(lease).narrowed
+        suspects = (it for it in self.suspicions.values() if it.level is Level.SUSPECT)
+        alike = sum(suspect.narrowed == narrowed for suspect in suspects)
+        after, all_within = _PACES[bool(narrowed)]
         return min(after, all_within / max(alike, 1))
 
     def _ask(self) -> None:
@@ -217,13 +207,13 @@ class Suspects:
 
     def _withhold(self, lease: Lease) -> DeadLetter | None:
         """Keep a request for :meth:`_next_withheld`; or why it is a dead letter."""
-        suspicion = self._held(lease)
+        suspicion, most = self._held(lease), self._options.max_crashes
         alone = "times while it alone was being"
         if suspicion.level is Level.SUSPECT:
             self._waiting.append(lease)
-        elif suspicion.in_hand >= self._max_crashes:
+        elif suspicion.in_hand >= most:
             return DeadLetter(f"the process died {suspicion.in_hand} {alone} processed")
-        elif suspicion.downloading >= max(_MOST_DOWNLOADING, self._max_crashes):
+        elif suspicion.downloading >= max(_MOST_DOWNLOADING, most):
             return DeadLetter(f"the process died {suspicion.downloading} {alone} downloaded")
         else:
             self._blamed.append(lease)
@@ -276,7 +266,6 @@ class Suspects:
         return ((lease.entry.fingerprint, lease is self.alone, lease.in_hand) for lease in leases)
 
     def hold_against(self, fingerprint: bytes, suspicion: Suspicion) -> None:
-        """Hold something against a request, instead of what was before."""
         self.suspicions[fingerprint] = suspicion
         self._refresh()
 
@@ -293,7 +282,6 @@ class Suspects:
         return True
 
     def close(self) -> None:
-        """Have nothing called later."""
         if self._call is not None:
             self._call.cancel()
             self._call = None

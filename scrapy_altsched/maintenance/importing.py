@@ -17,8 +17,7 @@ from typing import Protocol, TypeVar
 
 from ..errors import JobdirError
 from ..frontier.contract import Frontier, Verdict
-from ..frontier.dead_letter import DeadLetter
-from ..frontier.entry import Entry
+from ..frontier.entry import DeadLetter, Entry
 from ..frontier.queue.order import Order
 from ..frontier.store.records import DAMAGE, add_damage, encode_claim
 from ..frontier.store.runs import Components, Runs

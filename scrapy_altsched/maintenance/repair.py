@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ..disk import force_name
 from ..errors import JobdirError, StoreDamagedError
-from ..frontier.dead_letter import Cause, DeadLetter
+from ..frontier.entry import Cause, DeadLetter
 from ..frontier.queue.order import Order
 from ..frontier.store import records
 from ..frontier.store.jobdir import REPAIRED, Identity, Jobdir, LastCommit
@@ -107,7 +107,7 @@ def _replace_store(jobdir: Jobdir, source: Salvage, locate: Locate | None) -> Re
         with closing(store):
             last = jobdir.last_commit or LastCommit("", -1, 0, 0)
             result = _Rebuild(store, source, last, locate).run(meta)
-            store.flush()
+            store.database.flush()
         # A death in between leaves a job whose repaired store is put in place at the next open.
         names = (place.with_name(f"{place.name}.damaged-{number}") for number in count(1))
         result.damaged = next(name for name in names if not name.exists())
@@ -278,7 +278,7 @@ class _Rebuild(Rewriter):
             self.flush_if_full()
         for key, value in self._source.rows("suspects"):
             with suppress(ValueError):
-                self.rows.suspects.append((key, records.decode_suspicion(value)))
+                self.rows.suspects.append((key, records.Suspicion.parse(value)))
                 kept["suspects"] += 1
 
     def _settle(self, *, is_newest: bool) -> None:

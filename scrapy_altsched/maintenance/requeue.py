@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ..frontier.dead_letter import DeadLetter
+from ..frontier.entry import DeadLetter
 from ..frontier.queue.order import DEFAULT_ORDER
 from ..frontier.store.journal import Journal
 from ..frontier.store.states import DEAD, decode_value

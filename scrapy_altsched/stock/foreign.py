@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ..errors import CodecError
 from ..frontier import Entry
-from ..frontier.dead_letter import Cause, DeadLetter
+from ..frontier.entry import Cause, DeadLetter
 from ..maintenance.progress import follow
 from ..requests.codec import adopt_record, decode_request
 from ..requests.fingerprint import shorten

@@ -11,7 +11,7 @@ import pytest
 
 from scrapy_altsched.errors import ForkedError
 from scrapy_altsched.frontier import Entry, Lease, Options, Order, Verdict
-from scrapy_altsched.frontier.dead_letter import DeadLetter
+from scrapy_altsched.frontier.entry import DeadLetter
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 
 from ..frontiers import (

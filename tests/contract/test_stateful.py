@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 
 from scrapy_altsched.frontier import Entry, Lease, Options, Order, Verdict
 from scrapy_altsched.frontier.changes import Kind
-from scrapy_altsched.frontier.dead_letter import DeadLetter
+from scrapy_altsched.frontier.entry import DeadLetter
 from scrapy_altsched.frontier.local import uncommitted
 from scrapy_altsched.frontier.local.persistence import Persistence
 from scrapy_altsched.frontier.store.lease_log import Evidence

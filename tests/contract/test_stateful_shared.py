@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 )
 
 from scrapy_altsched.frontier import Entry, Lease, Options, Order, Verdict
-from scrapy_altsched.frontier.dead_letter import DeadLetter
+from scrapy_altsched.frontier.entry import DeadLetter
 from scrapy_altsched.frontier.events import LeaseLost
 from scrapy_altsched.frontier.shared.batches import Reply, parse_reply
 from scrapy_altsched.frontier.shared.keys import slot_id_of

@@ -26,7 +26,7 @@ def have_tables_written(crawl: Crawl) -> Path:
     # Not through a frontier: it would give the requests its own order, and the crawl, with another
     # one, would write them all again before it reads them.
     journal = Journal(crawl.jobdir, crawl.spider)
-    journal.flush()
+    journal.database.flush()
     journal.close()
     tables = (crawl.jobdir / "frontier").glob("*.sst")
     return max(tables, key=lambda path: path.stat().st_size)

@@ -24,7 +24,7 @@ import pytest
 from scrapy_altsched.errors import JobdirLostError, StoreError
 from scrapy_altsched.frontier import Lease, Options, Order, Verdict
 from scrapy_altsched.frontier.contract import Waiting
-from scrapy_altsched.frontier.dead_letter import DeadLetter
+from scrapy_altsched.frontier.entry import DeadLetter
 from scrapy_altsched.frontier.events import Committed, Event, Refused, Unreadable
 from scrapy_altsched.frontier.local import uncommitted
 from scrapy_altsched.frontier.local.frontier import LocalFrontier

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from scrapy_altsched.frontier.store import lease_log
 from scrapy_altsched.frontier.store.lease_log import ALONE, LEASED, RECEIVED, Evidence, LeaseLog
 
 STORE = "0" * 32
@@ -101,12 +102,14 @@ def test_that_it_began_to_close_can_be_noted_on_a_full_disk(tmp_path: Path, log:
     [("one", "one", False), ("one", "other", True), ("", "other", False), ("one", "", False)],
 )
 def test_another_boot_of_the_machine_blames_nobody(
-    tmp_path: Path, then: str, now: str, inconclusive: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str, now: str, inconclusive: bool
 ) -> None:
-    log = LeaseLog(tmp_path, STORE, then)
+    monkeypatch.setattr(lease_log, "boot_id", lambda: then)
+    log = LeaseLog(tmp_path, STORE)
     log.restart(1, [(b"a", False, True)])
     log.close()
-    found = LeaseLog(tmp_path, STORE, now).read(1)
+    monkeypatch.setattr(lease_log, "boot_id", lambda: now)
+    found = LeaseLog(tmp_path, STORE).read(1)
     assert found == Evidence({b"a"}, {b"a"}, inconclusive=inconclusive)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from scrapy_altsched.errors import JobdirMismatchError
-from scrapy_altsched.frontier.dead_letter import Cause, DeadLetter
+from scrapy_altsched.frontier.entry import Cause, DeadLetter
 from scrapy_altsched.frontier.store import jobdir as jobdir_module
 from scrapy_altsched.frontier.store import migrations
 from scrapy_altsched.frontier.store.jobdir import Identity, Jobdir

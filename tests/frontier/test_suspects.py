@@ -12,26 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from scrapy_altsched.frontier import (
+from scrapy_altsched.frontier import Event, Lease, Options, Order, Verdict
+from scrapy_altsched.frontier.events import (
     DeadLettered,
-    Event,
     Isolated,
     IsolationEnded,
-    Lease,
-    Options,
-    Order,
-    Verdict,
+    LeasesReady,
+    OnEvent,
+    ignore_events,
 )
-from scrapy_altsched.frontier.events import LeasesReady, OnEvent, ignore_events
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.frontier.store.lease_log import Evidence
-from scrapy_altsched.frontier.store.records import (
-    Level,
-    Suspicion,
-    decode_suspicion,
-    encode_suspicion,
-)
+from scrapy_altsched.frontier.store.records import Level, Suspicion
 from scrapy_altsched.frontier.store.view import View
 from scrapy_altsched.frontier.suspects import judge
 from scrapy_altsched.maintenance.opening import open_frontier
@@ -136,16 +129,16 @@ def test_what_is_held_against_a_request_is_stored_whole() -> None:
     narrowed = Suspicion(SUSPECT, narrowed=1)
     some = Suspicion(SUSPECT, 0, 1, 12), Suspicion(BLAMED, 2, 19, 3), narrowed
     for suspicion in (Suspicion(), *some):
-        assert decode_suspicion(encode_suspicion(suspicion)) == suspicion
-    assert decode_suspicion(encode_suspicion(Suspicion(BLAMED, 1_000))).in_hand == 255
+        assert Suspicion.parse(suspicion.encode()) == suspicion
+    assert Suspicion.parse(Suspicion(BLAMED, 1_000).encode()).in_hand == 255
     for row in (b"", b"123", b"\x03\0\0\0\0", b"123456"):
         with pytest.raises(ValueError, match="does not say"):
-            decode_suspicion(row)
+            Suspicion.parse(row)
 
 
 def test_what_format_1_held_against_a_request_is_read() -> None:
-    assert decode_suspicion(bytes(4)) == Suspicion(SUSPECT)
-    assert decode_suspicion(bytes((0, 0, 0, 2))) == Suspicion(BLAMED, downloading=2)
+    assert Suspicion.parse(bytes(4)) == Suspicion(SUSPECT)
+    assert Suspicion.parse(bytes((0, 0, 0, 2))) == Suspicion(BLAMED, downloading=2)
 
 
 # Leasing
@@ -174,10 +167,7 @@ def resumed(
 
 
 def reopened(
-    disk: DiskKind,
-    options: Options,
-    frontier: LocalFrontier,
-    on_event: OnEvent = ignore_events,
+    disk: DiskKind, options: Options, frontier: LocalFrontier, on_event: OnEvent = ignore_events
 ) -> LocalFrontier:
     disk.crash(frontier)
     return open_frontier(disk.path, OWNER, options, on_event=on_event)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from scrapy_altsched.frontier import Entry
 from scrapy_altsched.frontier.changes import Change, Changes, Kind
-from scrapy_altsched.frontier.dead_letter import DeadLetter
+from scrapy_altsched.frontier.entry import DeadLetter
 from scrapy_altsched.frontier.local import uncommitted
 from scrapy_altsched.frontier.local.uncommitted import Uncommitted, choose_part
 from scrapy_altsched.frontier.queue.slots import Slot
@@ -107,7 +107,7 @@ class Crawl:
         """
         later = iter(meanwhile)
         while True:
-            draft = self.changes.prepare(replace(self.stored.counters), RUN)
+            draft = self.changes.prepare(replace(self.stored.counters, run=RUN))
             self.stored.apply(draft.batch)
             for verb in next(later, ()):
                 self.do(*verb)

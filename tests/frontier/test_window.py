@@ -329,7 +329,7 @@ def test_what_a_failed_write_has_stored_is_not_leased_twice(disk: DiskKind) -> N
     journal = journal_of(frontier)
     assert isinstance(frontier._kept, Persistence)
     counters = replace(frontier._run.counters)
-    Store.write(journal, frontier._kept.prepare(counters, counters.run).batch)
+    Store.write(journal, frontier._kept.prepare(counters).batch)
     journal.commit_number -= 1
     names = [name_of(take(frontier)) for _ in range(7)]
     assert names == ["stored 1", "stored 2", *(f"new {number}" for number in range(5))]

@@ -20,7 +20,7 @@ from scrapy.utils.request import fingerprint as scrapy_fingerprint
 from scrapy_altsched import DupeFilter
 from scrapy_altsched.errors import CodecError
 from scrapy_altsched.frontier import Counts, Entry, Options, Order, Verdict
-from scrapy_altsched.frontier.dead_letter import DeadLetter
+from scrapy_altsched.frontier.entry import DeadLetter
 from scrapy_altsched.frontier.events import Event, LeaseUnrecorded
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.store.journal import Journal

@@ -247,7 +247,7 @@ def test_a_damaged_store_can_be_reopened_while_its_error_is_at_hand(job: Job) ->
     journal = journal_of(frontier)
     for read in (
         lambda: list(journal.pending()),
-        lambda: journal.read_pending(b"", b"", 9**9, 9**9),
+        lambda: journal.database.read("pending", b"", b"", 9**9, 9**9),
     ):
         try:
             read()
@@ -427,11 +427,11 @@ def test_a_table_that_has_come_and_gone_while_a_job_is_looked_into_is_no_damage(
     builder = Builder()
     builder.crawl(frontier, 2, 10, 5)
     store = tmp_path / "job" / "frontier"
-    journal_of(frontier).flush()
+    journal_of(frontier).database.flush()
     before = tmp_path / "before"
     shutil.copytree(store, before)
     builder.crawl(frontier, 2, 10, 5)
-    journal_of(frontier).flush()
+    journal_of(frontier).database.flush()
     [manifest] = store.glob("MANIFEST-*")
     later = manifest.read_bytes()
     frontier.abandon()
@@ -627,6 +627,21 @@ def test_a_repair_brings_the_numbers_into_line(job: Job) -> None:
     frontier.close()
 
 
+def test_a_slot_whose_row_is_cut_short_loses_its_name_and_no_request(job: Job) -> None:
+    journal = Journal(job.path, OWNER)
+    database = journal.database
+    (first, _, _), *_ = journal.slots()
+    rows = database.new_batch()
+    rows.put(first.to_bytes(8, "big"), b"cut", database.handles["slots"])
+    database.write(rows, wait=True)
+    journal.close()
+    mend(job.path)
+    assert problems_of(job.path) == []
+    frontier = open_job(job.path)
+    assert len(work_off(frontier)) == len(job.states[job.last].pending)
+    frontier.close()
+
+
 def test_the_order_goes_on_after_a_repair(job: Job, tmp_path: Path) -> None:
     shutil.copytree(job.path, tmp_path / "good")
     good = open_job(tmp_path / "good")
@@ -696,7 +711,7 @@ def test_repair_keeps_in_which_run_a_fingerprint_was_seen(tmp_path: Path) -> Non
     repaired = repair(path, OWNER, lambda _: True)
     assert repaired.kept["seen"] == len(runs)
     journal = Journal(path, OWNER)
-    assert {key: decode_seen(value) for key, value in journal.seen_rows()} == runs
+    assert {key: decode_seen(value) for key, value in journal.seen()} == runs
     journal.close()
 
 

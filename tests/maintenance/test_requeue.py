@@ -12,7 +12,7 @@ from scrapy import Request, Spider
 
 from scrapy_altsched.command.target import locate
 from scrapy_altsched.frontier import Entry, Options, Order, Verdict
-from scrapy_altsched.frontier.dead_letter import DeadLetter
+from scrapy_altsched.frontier.entry import DeadLetter
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.store.jobdir import FORMAT
 from scrapy_altsched.frontier.store.journal import Journal

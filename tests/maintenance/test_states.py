@@ -16,7 +16,7 @@ from scrapy_altsched.command.project import Project
 from scrapy_altsched.command.target import Job
 from scrapy_altsched.errors import StoreDamagedError
 from scrapy_altsched.frontier import Counts, Entry
-from scrapy_altsched.frontier.dead_letter import DeadLetter
+from scrapy_altsched.frontier.entry import DeadLetter
 from scrapy_altsched.frontier.queue.order import Order
 from scrapy_altsched.frontier.store import records, states
 from scrapy_altsched.frontier.store.database import Database
@@ -123,7 +123,7 @@ def make_job(path: Path) -> Path:
     """A job with a store of them, closed."""
     journal = Journal(path, OWNER)
     journal.write(a_batch())
-    journal.flush()
+    journal.database.flush()
     journal.close()
     return path
 
@@ -214,7 +214,7 @@ def test_a_repair_marks_requests_of_the_state_as_seen(parking: None, tmp_path: P
     journal.close()
     repair(tmp_path / "job", OWNER, is_whole)
     with View(tmp_path / "job" / "frontier") as view:
-        assert sorted(view.seen()) == [name.encode() for name in DETAILS]
+        assert sorted(dict(view.seen())) == [name.encode() for name in DETAILS]
 
 
 def test_a_repair_notes_a_request_of_the_state_that_is_lost(parking: None, tmp_path: Path) -> None:
@@ -295,8 +295,8 @@ def test_requests_of_the_state_get_new_fingerprints(job: Path) -> None:
     assert parked_in(job) == [(key, detail, name.upper()) for key, detail, name in PARKED_ROWS]
     with View(job / "frontier") as view:
         assert sentences(view) == []
-        assert {b"C", b"D"} <= set(view.seen())
-        assert {b"c", b"d"}.isdisjoint(view.seen())
+        assert {b"C", b"D"} <= set(dict(view.seen()))
+        assert {b"c", b"d"}.isdisjoint(dict(view.seen()))
 
 
 def test_the_command_says_how_many_requests_of_the_state_got_new_ones(
@@ -324,7 +324,7 @@ def earlier(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     batch.stored[PENDING].append((key(1), encode_value(entry("a"))))
     batch.seen.append(b"a")
     journal.write(batch)
-    journal.flush()
+    journal.database.flush()
     journal.close()
     request.getfixturevalue("parking")
     return tmp_path / "earlier"

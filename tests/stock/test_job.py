@@ -879,7 +879,7 @@ def test_what_our_filter_saw_in_an_earlier_version_is_believed_after_a_clean_end
     path.mkdir()
     crawl_a_page(path, 1, OUR_FILTER, dies=dies)
     journal = Journal(path, "spider")
-    [fingerprint_] = journal.seen()
+    [fingerprint_] = dict(journal.seen())
     journal.write(Batch(journal.counters(), seen=[fingerprint_]))
     journal.database.families["meta"].delete(b"note:run:0000000001")
     journal.close()

@@ -1,26 +1,19 @@
-"""The frontier of one process: queues in memory, kept in a journal or not at all.
-
-:mod:`.persistence` knows what is to be written, :mod:`..queue` who is next and what of the queues
-is in memory, :mod:`.suspects` which requests may have killed the process.
-"""
+"""The frontier of one process: queues in memory, kept in a journal or not at all."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 
 from ...errors import StoreError
 from ..contract import Gate, Verdict, Waiting
-from ..dead_letter import DeadLetter
-from ..entry import Counts, Entry, Lease
+from ..entry import Counts, DeadLetter, Entry, Lease
 from ..events import Committed, OnEvent, Refused, Unreadable, ignore_events
 from ..options import Options
 from ..queue.slots import Slot, Slots
 from ..queue.window import Window
 from ..store.job_run import FrontierOfRun, JobRun, MemoryRun
 from ..store.journal import Journal
-from ..store.records import Level
 from ..suspects import Suspects
 from .persistence import NoPersistence, Persistence
 
@@ -28,38 +21,20 @@ _NO_NOTES: Mapping[str, bytes] = {}
 
 
 class LocalFrontier(FrontierOfRun):
-    """A :class:`~..contract.Frontier` for one process.
-
-    :param options: how it behaves.
-    :param journal: where it is kept; without one it lives in memory.
-    :param on_event: told of unsolicited events, from within calls.
-    :raises StoreError: the journal cannot be read or written.
-    """
+    """A :class:`~..contract.Frontier` for one process; without a *journal* it lives in memory."""
 
     def __init__(
-        self,
-        options: Options,
-        journal: Journal | None = None,
-        on_event: OnEvent = ignore_events,
+        self, options: Options, journal: Journal | None = None, on_event: OnEvent = ignore_events
     ) -> None:
-        self._kept: Persistence | NoPersistence
-        if journal is None:
-            super().__init__(MemoryRun())
-            self._kept = NoPersistence()
-        else:
-            run = JobRun(journal)
-            super().__init__(run)
-            self._kept = Persistence(run, options)
+        run = MemoryRun() if journal is None else JobRun(journal)
+        super().__init__(run)
+        kept = Persistence(run, options) if isinstance(run, JobRun) else NoPersistence()
+        self._kept: Persistence | NoPersistence = kept
         self._order = options.order
         self._on_event = on_event
-        kept = self._kept
-        self._suspects = suspects = Suspects(kept.suspicions, options, self._run.leases, on_event)
-        self.job = replace(
-            kept.begin(),
-            suspects=suspects.count(Level.SUSPECT),
-            blamed=suspects.count(Level.BLAMED),
-        )
-        self.pressure = kept.pressure
+        self._suspects = suspects = Suspects(kept.suspicions, options, run.leases, on_event)
+        self.job = suspects.count_in(kept.begin())
+        self.pressure, self.dead = kept.pressure, kept.dead
         self._live = kept.live
         self._leases: dict[bytes, Lease] = {}
         self._held: dict[bytes, Lease] = {}
@@ -68,7 +43,6 @@ class LocalFrontier(FrontierOfRun):
         self._pending = 0
         #: How many commits were complete.
         self._completed = 0
-        self._closed = False
         self._window = Window(
             kept.read_pending,
             kept.memory_requests,
@@ -81,7 +55,7 @@ class LocalFrontier(FrontierOfRun):
             self._pending += count
 
     def add(self, entry: Entry) -> Verdict:
-        if self._owner.is_forked:
+        if self._is_forked:
             self.check_owner()
         try:
             return self._decide(entry)
@@ -128,7 +102,7 @@ class LocalFrontier(FrontierOfRun):
                 self._on_event(Refused(entry, verdict))
 
     def lease(self, gate: Gate, /) -> Lease | Waiting:
-        if self._owner.is_forked:
+        if self._is_forked:
             self.check_owner()
         suspects = self._suspects
         try:
@@ -179,8 +153,7 @@ class LocalFrontier(FrontierOfRun):
 
     def hold(self, lease: Lease) -> None:
         self._end_work(lease)
-        if self._suspects.suspicions:
-            self._clear(lease.entry.fingerprint)
+        self._clear(lease.entry.fingerprint)
         lease.held = True
         self._held[lease.key] = lease
 
@@ -194,17 +167,17 @@ class LocalFrontier(FrontierOfRun):
 
     def mark_seen(self, fingerprint: bytes) -> bool:
         self.check_owner()
-        if self._kept.has_seen(fingerprint):
-            return True
-        self._kept.mark(fingerprint)
-        return False
+        was_seen = self._kept.has_seen(fingerprint)
+        if not was_seen:
+            self._kept.mark(fingerprint)
+        return was_seen
 
     def forget(self, fingerprint: bytes) -> bool:
         self.check_owner()
-        if not self._kept.has_seen(fingerprint):
-            return False
-        self._kept.forget(fingerprint)
-        return True
+        was_seen = self._kept.has_seen(fingerprint)
+        if was_seen:
+            self._kept.forget(fingerprint)
+        return was_seen
 
     def counts(self) -> Counts:
         self.check_owner()
@@ -222,12 +195,9 @@ class LocalFrontier(FrontierOfRun):
     def pending(self) -> int:
         return self._pending + len(self._undecided)
 
-    def dead(self) -> Iterator[tuple[bytes, DeadLetter, bytes]]:
-        return self._kept.dead()
-
     def has_changes(self, notes: Mapping[str, bytes] = _NO_NOTES) -> bool:
         self.check_owner()
-        return bool(self._undecided) or self._kept.has_changes(notes)
+        return bool(self._undecided or self._kept.has_changes(notes))
 
     def commit(self, notes: Mapping[str, bytes] = _NO_NOTES, *, wait: bool = False) -> bool:
         self.check_owner()
@@ -258,24 +228,13 @@ class LocalFrontier(FrontierOfRun):
     def is_durable(self, position: int) -> bool:
         return self._completed >= position
 
-    def close(self, *, finished: bool = False, hold: bool = False) -> None:
-        self.check_owner()
-        if self._closed:
-            return
-        try:
-            while not self.commit(wait=True):
-                pass
-            self._kept.finish(self._suspects.suspicions, finished=finished)
-        finally:
-            self.abandon()
-            if not hold:
-                self.end()
+    def _finish(self, *, finished: bool) -> None:
+        while not self.commit(wait=True):
+            pass
+        self._kept.finish(self._suspects.suspicions, finished=finished)
 
-    def abandon(self) -> None:
-        self.check_owner()
-        self._closed = True
+    def _free(self) -> None:
         self._suspects.close()
-        self._run.abandon()
 
     def _put(self, slot: Slot, key: bytes, entry: Entry) -> None:
         self._slots.increase(slot)
@@ -283,7 +242,7 @@ class LocalFrontier(FrontierOfRun):
         self._window.push(slot, key, entry)
 
     def _end_work(self, lease: Lease) -> None:
-        if self._owner.is_forked:
+        if self._is_forked:
             self.check_owner()
         del self._leases[lease.key]
         if self._suspects.note_over(lease):

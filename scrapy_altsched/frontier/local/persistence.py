@@ -1,6 +1,5 @@
 """What keeps the frontier of one process where it outlives the process: a journal.
 
-:class:`~.frontier.LocalFrontier` tells of each transition, and asks what is known of fingerprints.
 Nothing here knows queues, nor whose turn it is.
 """
 
@@ -9,25 +8,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+from ..changes import Kind
 from ..contract import JobInfo, Pressure
-from ..dead_letter import DeadLetter
 from ..entry import Entry
 from ..options import Options
 from ..queue.slots import Slot
 from ..store.job_run import JobRun
-from ..store.records import (
-    DAMAGE,
-    ORPHANS,
-    Batch,
-    Counters,
-    Suspicion,
-    add_damage,
-    describe_orphans,
-    encode_claim,
-)
+from ..store.records import DAMAGE, Batch, Counters, Suspicion, encode_claim
 from ..store.runs import Run, begin
+from ..store.states import PENDING
 from ..suspects import judge
 from .uncommitted import Draft, Uncommitted
 
@@ -35,15 +27,12 @@ from .uncommitted import Draft, Uncommitted
 class Persistence(Uncommitted):
     """Keeps a frontier in the journal of a run, with what is not committed yet.
 
-    The journal is a snapshot, not a log of calls: each commit takes the store from one state that
-    the crawl was really in to the next.  This is right because a page's children are added before
-    the page is finished: a snapshot at any instant holds a request, or its parent still leased, and
-    a leased request stays stored until it is done.
+    Each commit takes the store from one state that the crawl was really in to the next.  This is
+    right because a page's children are added before the page is finished: a snapshot at any instant
+    holds a request, or its parent still leased, and a leased request stays stored until it is done.
 
     :ivar live: counters, uncommitted changes included; the frontier counts on.
     :ivar suspicions: fingerprint -> what is held against a request from now on.
-    :ivar memory_requests: how many pending requests need to be in memory.
-    :raises StoreError: the journal cannot be read.
     """
 
     def __init__(self, run: JobRun, options: Options) -> None:
@@ -55,7 +44,7 @@ class Persistence(Uncommitted):
         #: Fingerprint -> how many occurrences this run has claimed, if that is more than one:
         #: most start requests differ, and a million of them should not be held in memory.
         self._claimed: dict[bytes, int] = {}
-        self.read_pending = journal.read_pending
+        self.read_pending = partial(journal.database.read, PENDING.family)
         self.dead = journal.dead
         self.memory_requests = options.memory_requests
         self._components = Run(run.counters.run, options.components)
@@ -65,21 +54,16 @@ class Persistence(Uncommitted):
 
     def begin(self) -> JobInfo:
         """Write that a run of the job has begun."""
-        run, journal = self._run, self.journal
-        last, job = run.last, run.describe()
-        batch = Batch(run.counters, clear_started=last.finished and not job.died_finished)
+        run, last, journal = self._run, self._run.last, self.journal
+        batch = Batch(run.counters, clear_started=last.finished and not run.job.died_finished)
         batch.notes.update(begin(self._components, journal))
-        damage = batch.notes.get(DAMAGE) or journal.note(DAMAGE) or b""
-        orphans = describe_orphans(last, journal.note(ORPHANS))
-        if orphans is not None:
-            batch.notes[DAMAGE] = damage = add_damage(damage, orphans)
-        batch.notes[ORPHANS] = b"0"
         batch.suspects += self.suspicions.items()
         batch.notes["order"] = str(self._options.order).encode()
         run.write(batch)
         run.restart_leases()
         self.live = replace(run.counters)
-        return replace(job, lost_in_memory=last.memory_only, damage=damage.decode() or None)
+        damage = batch.notes[DAMAGE].decode() or None
+        return replace(run.job, lost_in_memory=last.memory_only, damage=damage)
 
     def slots(self) -> Iterator[tuple[Slot, int]]:
         for slot_id, count, name in self.journal.slots():
@@ -96,9 +80,8 @@ class Persistence(Uncommitted):
         """Which occurrence of a start request this one is, and whether it is skipped.
 
         Those are skipped that an earlier run of the unfinished job accepted: it has claimed them.
-        Equal start requests are told apart by counting: the n-th that this run brings is the n-th
-        that an earlier one brought.  If it is skipped, it is claimed by this run, too; if not, by
-        :meth:`take_claim`.  StoreError: nothing has changed.
+        The n-th of equal ones is the n-th that an earlier run brought.  If it is skipped, it is
+        claimed by this run, too; if not, by :meth:`take_claim`.  StoreError: nothing has changed.
         """
         occurrence = self._claimed.get(fingerprint, 0)
         claimed_by = self._claimed_by(fingerprint, occurrence)
@@ -108,7 +91,7 @@ class Persistence(Uncommitted):
         claim = encode_claim(fingerprint, occurrence)
         if claimed_by is None or not self._options.skip_started:
             return claim, False
-        self.skip(claim)
+        self._append(Kind.SKIPPED, claim)
         self.take_claim(fingerprint, claim)
         return claim, True
 
@@ -131,10 +114,7 @@ class Persistence(Uncommitted):
         )
 
     def commit(self, notes: Mapping[str, bytes], *, wait: bool) -> Draft | None:
-        """Write one batch; what it has written, if there was anything.
-
-        :raises StoreError: it was not written, and goes first the next time.
-        """
+        """Write one batch, if there is anything; StoreError: it goes first the next time."""
         if not self.has_changes(notes):
             return None
         if self._unsaved is None:
@@ -145,7 +125,7 @@ class Persistence(Uncommitted):
                 next_slot=live.next_slot,
                 memory_only=live.memory_only,
             )
-            self._unsaved = draft = self.prepare(base, live.run)
+            self._unsaved = draft = self.prepare(base)
             draft.batch.seen_value = self._components.seen_value
             if draft.deferred is None:
                 draft.batch.notes.update(self._run.changed(notes))
@@ -156,11 +136,7 @@ class Persistence(Uncommitted):
         return draft
 
     def finish(self, suspects: Iterable[bytes], *, finished: bool) -> None:
-        """Write that the run has ended, after all else was committed.
-
-        :param suspects: fingerprints of requests that something is held against until they are
-            done, or the job is *finished*.
-        """
+        """Write that the run has ended; what is held against *suspects* ends with the job."""
         notes = replace(self._components, ended=True).note().items()
         self._run.finish(finished=finished, notes=notes, cleared=suspects if finished else ())
 
@@ -190,22 +166,18 @@ class NoPersistence:
         if entry.unique:
             self._seen.add(entry.fingerprint)
 
-    def begin(self) -> JobInfo:
-        return JobInfo()
+    begin = staticmethod(JobInfo)
 
     def claim(self, _: bytes) -> tuple[bytes | None, bool]:
         return None, False
 
-    def end(self, _: bytes, __: Slot, ___: Entry, ____: DeadLetter | None) -> None:
+    def end(self, _: bytes, __: Slot, ___: Entry, ____: object) -> None:
         pass
 
     def _nothing(self, *_: object, **__: object) -> None:
         pass
 
-    clear = take_claim = commit = finish = _nothing
-
-    def has_changes(self, _: Mapping[str, bytes]) -> bool:
-        return False
+    clear = take_claim = has_changes = commit = finish = _nothing
 
     def _none(self, *_: object) -> Any:
         return iter(())

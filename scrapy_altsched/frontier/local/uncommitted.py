@@ -1,8 +1,7 @@
 """The changes that no commit has written yet, and the batches that a commit makes of them.
 
-What may be written early goes in as many batches as it takes to keep each one small.  None of it
-says that a page is done: each of these batches leaves a state in which nothing is lost.  One last
-batch says so of all pages that are, and carries the notes (see :mod:`..changes`).
+What may be written early goes in as many batches as it takes to keep each one small; one last batch
+says which pages are done, and carries the notes (see :mod:`..changes`).
 """
 
 from __future__ import annotations
@@ -12,8 +11,7 @@ from itertools import chain, pairwise
 
 from ..changes import Change, Changes, Kind
 from ..contract import Pressure
-from ..dead_letter import DeadLetter
-from ..entry import Entry
+from ..entry import DeadLetter, Entry
 from ..queue.slots import Slot
 from ..store.records import Batch, Counters
 from ..store.states import DEAD, PENDING, encode_value
@@ -38,8 +36,7 @@ def choose_part(
     """The beginning of *changes* that an early batch covers: what it writes, and what it leaves.
 
     :param ended: key of each request that has ended -> whether it is done.
-    :param most: how many changes it writes, about.
-    :param most_bytes: of payload, but for that of a single request.
+    :param most: about how many changes it writes; *most_bytes*: of payload, in more than one.
     """
     written, deferred = Changes(), Changes()
     size = 0
@@ -85,19 +82,15 @@ class Draft:
     """A batch in the making, and the changes that it writes.
 
     :ivar seen: fingerprint -> whether it is seen, of those of which that changes.
-    :ivar stored: how many requests of each slot the batch leaves in the store.
-    :ivar removed: how many rows of pending requests it removes in each slot.
-    :ivar accepted: key -> bytes of payload, of the requests that it says were accepted.
-    :ivar done: keys of the requests that it says are done.
-    :ivar died: key -> bytes of payload, of those that it says are dead.
-    :ivar others: how many changes of other kinds it writes.
+    :ivar stored: how many requests of each slot the batch leaves in the store; *removed*: rows.
+    :ivar accepted: key -> bytes of payload, of accepted requests; *died*: of dead ones.
+    :ivar others: how many changes it writes of kinds that have no list here.
     :ivar length: how many changes of the list it covers.
     :ivar deferred: those of them that it leaves for the last batch; ``None``: it is the last one.
     """
 
-    def __init__(self, batch: Batch, run: int) -> None:
+    def __init__(self, batch: Batch) -> None:
         self.batch = batch
-        self._run = run
         #: Requests that become pending: their entries, and their slots.
         self._entries: dict[bytes, Entry] = {}
         self._slots: dict[bytes, Slot] = {}
@@ -113,7 +106,7 @@ class Draft:
 
     def fold(self, changes: Iterable[Change]) -> None:
         batch, seen, accepted = self.batch, self.seen, self.accepted
-        entries, slots = self._entries, self._slots
+        entries, slots, run = self._entries, self._slots, self.batch.counters.run
         for kind, key, slot, entry, detail in changes:
             if kind is _ADDED_UNIQUE or kind is _ADDED:
                 assert entry is not None
@@ -123,7 +116,7 @@ class Draft:
                 if kind is _ADDED_UNIQUE:
                     seen[entry.fingerprint] = True
                 if detail is not None:
-                    batch.started.append((detail, self._run))
+                    batch.started.append((detail, run))
             elif kind is _DONE:
                 self.done.append(key)
                 self._end(key, slot)
@@ -142,7 +135,7 @@ class Draft:
                     seen[key] = False
                     self.forgotten.append(key)
                 else:
-                    batch.started.append((key, self._run))
+                    batch.started.append((key, run))
 
     def _end(self, key: bytes, slot: Slot) -> None:
         if self._entries.pop(key, None) is None:
@@ -151,7 +144,6 @@ class Draft:
             self.batch.removed[PENDING].append(key)
 
     def render(self) -> None:
-        """Put into the batch what is left of all that was folded."""
         batch, counters, stored, slots = self.batch, self.batch.counters, self.stored, self._slots
         pending = batch.stored[PENDING]
         for key, entry in self._entries.items():
@@ -173,15 +165,12 @@ class Draft:
 class Uncommitted:
     """The list of changes, and an overlay of what it says over what is stored.
 
-    :ivar pressure: how many changes a commit would write; a request that was added and has ended
-        is one.
+    :ivar pressure: of changes; a request that was added and has ended is one.
     :ivar size: bytes of payload among them.
     :ivar unwritten: keys of requests that are not stored yet.
-    :ivar ended: key of each request that is done or dead, and may be stored otherwise -> whether it
-        is done.
+    :ivar ended: key of each that has ended, and may be stored otherwise -> whether it is done.
     :ivar seen: fingerprints that are seen and not stored as such.
-    :ivar forgotten: fingerprints that are no longer seen, and may be stored as such -> how often
-        that is in the list.
+    :ivar forgotten: those that may be stored as seen, and are not -> how often that is in the list.
     :ivar claims: start requests' occurrences claimed by this run -> the run's number.
     """
 
@@ -222,7 +211,6 @@ class Uncommitted:
             pressure.urgent = True
 
     def end(self, key: bytes, slot: Slot, entry: Entry, why: DeadLetter | None) -> None:
-        """A request is done, or, if there is a *why*, dead."""
         is_unwritten = key in self.unwritten
         if not is_unwritten:
             self.pressure.changes += 1
@@ -252,9 +240,6 @@ class Uncommitted:
         self.forgotten[fingerprint] = self.forgotten.get(fingerprint, 0) + 1
         self._append(_FORGOTTEN, fingerprint)
 
-    def skip(self, claim: bytes) -> None:
-        self._append(Kind.SKIPPED, claim)
-
     def _append(self, kind: Kind, key: bytes) -> None:
         self._list.append(kind, key)
         self.pressure.changes += 1
@@ -262,15 +247,12 @@ class Uncommitted:
     def clear(self, fingerprint: bytes) -> None:
         self._list.append(_CLEARED, fingerprint)
 
-    def prepare(self, base: Counters, run: int) -> Draft:
-        """The next batch: an early one of bounded size, or the last with all that is left.
-
-        :param base: counters that the batch goes on counting from.
-        """
+    def prepare(self, base: Counters) -> Draft:
+        """The next batch, counted from *base*: an early one, or the last with all that is left."""
         early = self.pressure.changes - self._done
         if self._early_left is None:
             self._early_left = -(-early // BATCH) + -(-self.size // BATCH_BYTES)
-        draft = Draft(Batch(base), run)
+        draft = Draft(Batch(base))
         if self._early_left > 0 and (early > BATCH or self.size > BATCH_BYTES):
             changes, deferred = choose_part(self._list, self.ended, BATCH, BATCH_BYTES)
             draft.length = len(changes) + len(deferred)
@@ -289,7 +271,6 @@ class Uncommitted:
         return draft
 
     def settle(self, draft: Draft) -> None:
-        """Forget what *draft* has written; changes may have come since it was prepared."""
         ended, accepted, died = self.ended, draft.accepted, draft.died
         # What has ended was taken off then.
         alive = accepted.keys() - ended.keys()
@@ -299,7 +280,14 @@ class Uncommitted:
         self._done -= len(draft.done)
         self.size -= sum(map(accepted.__getitem__, alive)) + sum(died.values())
         self.pressure.changes -= len(alive) + len(draft.done) + len(died) + draft.others
-        self._settle_names(draft)
+        for fingerprint in draft.forgotten:
+            self.forgotten[fingerprint] -= 1
+            if not self.forgotten[fingerprint]:
+                del self.forgotten[fingerprint]
+        # What was forgotten since, and added again, is still to be written.
+        self.seen.difference_update(it for it in draft.batch.seen if it not in self.forgotten)
+        for claim, _ in draft.batch.started:
+            self.claims.pop(claim, None)
         for slot, count in draft.stored.items():
             slot.stored = count
         for slot, count in draft.removed.items():
@@ -313,14 +301,3 @@ class Uncommitted:
             self._early_left -= 1
             for change in draft.deferred:
                 self._deferred.append(*change)
-
-    def _settle_names(self, draft: Draft) -> None:
-        forgotten = self.forgotten
-        for fingerprint in draft.forgotten:
-            forgotten[fingerprint] -= 1
-            if not forgotten[fingerprint]:
-                del forgotten[fingerprint]
-        # What was forgotten since, and added again, is still to be written.
-        self.seen.difference_update(name for name in draft.batch.seen if name not in forgotten)
-        for claim, _ in draft.batch.started:
-            self.claims.pop(claim, None)

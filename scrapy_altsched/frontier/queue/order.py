@@ -42,7 +42,7 @@ class Order:
         return prefix + (_SEQUENCE_MAX - sequence if inverted else sequence).to_bytes(8, "big")
 
     def level(self, priority: int, start: bool) -> tuple[bytes, bool]:
-        """See :func:`_level`."""
+        """The beginning of the keys of a priority in a queue; whether the sequence is inverted."""
         return _level(self.normal, self.start, priority, start)
 
     def decode(self, key: bytes) -> tuple[int, bool, int]:
@@ -72,7 +72,6 @@ DEFAULT_ORDER = Order()
 def _level(
     normal: Direction, start: Direction | None, priority: int, is_start: bool
 ) -> tuple[bytes, bool]:
-    """The beginning of the keys of a priority in a queue, and whether its sequence is inverted."""
     own = is_start and start is not None
     direction = start if own else normal
     return encode_int(-priority) + bytes((_START if own else _NORMAL,)), direction == "lifo"

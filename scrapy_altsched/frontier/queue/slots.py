@@ -17,9 +17,8 @@ from ..contract import Gate
 
 #: How many names to look ahead in the round: a search for each would take longer than all else.
 _AHEAD = 32
-#: How many idle names to keep in the round, beside one for four others: more would cost memory, of
-#: which a slot that has requests pending may take 300 bytes, and time to pass them; rebuilding the
-#: round for fewer cost a tenth of a pop with a hundred thousand slots.
+#: How many idle names to keep in the round, besides one for four others: more would cost memory,
+#: and time to pass them; fewer, a tenth of a pop with a hundred thousand slots.
 _MOST_IDLE = 32
 
 
@@ -32,8 +31,7 @@ class Slot:
     :ivar first: key (prefix and order key) of the first of those in memory; ``None``: none is.
     :ivar rest: keys of the others in memory, a :mod:`heapq`; ``None``: there are none.
     :ivar bound: everything stored below this key is in memory or leased, everything from it on is
-        only in the store; empty: everything is; ``None``: nothing is only in the store.  These
-        three: by :class:`~.window.Window`.
+        only in the store; ``None``: nothing is.  These three: by :class:`~.window.Window`.
     :ivar stored: requests in the store, as of the last commit: pending or leased ones.
     :ivar removed: requests that were deleted from the store under this id.  These two: by commits.
     """
@@ -81,9 +79,8 @@ class Slots:
     def get(self, name: str) -> Slot:
         slot = self._by_name.get(name)
         if slot is None:
-            slot = Slot(self.next_id.to_bytes(8, "big"), name)
+            slot = self._by_name[name] = Slot(self.next_id.to_bytes(8, "big"), name)
             self.next_id += 1
-            self._by_name[name] = slot
         return slot
 
     def load(self, slot: Slot, count: int) -> None:
@@ -108,10 +105,8 @@ class Slots:
                 idle.clear()
 
     def drop_if_empty(self, slot: Slot) -> bool:
-        """Forget *slot* if nothing of it is pending, leased or stored; whether that was so.
-
-        Another one may have its name by now: the last rows of a forgotten slot are deleted later.
-        """
+        """Forget *slot* if nothing of it is pending, leased or stored; whether that was so."""
+        # Another one may have its name by now: the last rows of a forgotten one go later.
         if slot.count or slot.leased or slot.stored or self._by_name.get(slot.name) is not slot:
             return False
         del self._by_name[slot.name]
@@ -120,23 +115,20 @@ class Slots:
     def choose(self, gate: Gate) -> Slot | None:
         """The slot whose turn it is, if anything is pending.
 
-        Walks names from the last one taken, past busy and idle ones: O(log slots + busy slots),
-        and once in a round what is idle in one place, at most a fifth of all.
+        O(log slots + busy slots), and once in a round what is idle in one place, at most a fifth.
         """
         if not self._pending:
             return None
         slot = self._peek()
-        if self._pending == 1 or not gate.active(slot.name):
+        if self._pending == 1 or not (fewest := gate.active(slot.name)):
             return slot
-        best: str | None = None
-        fewest = 0
+        best = slot.name
         for name in self._rotation():
             active = gate.active(name)
             if not active:
                 return self._by_name[name]
-            if best is None or active < fewest:
+            if active < fewest:
                 best, fewest = name, active
-        assert best is not None
         return self._by_name[best]
 
     def lease(self, slot: Slot) -> None:

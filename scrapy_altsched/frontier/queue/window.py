@@ -6,9 +6,9 @@ so never walks over what was deleted before it.  What is not written yet stays i
 belongs; it becomes droppable with the commit.  The cap is on all requests together: a hundred
 thousand slots must fit.  (Flink's RocksDBCachingPriorityQueueSet works in a like way.)
 
-What was read from the store stays as it is stored, in two strings of bytes, and what was pushed
-becomes so once it is written and no longer new: a garbage collection does not look into a dict that
-has never held anything else (https://docs.python.org/3/library/gc.html#gc.is_tracked).
+What was read from the store stays bytes, and what was pushed becomes so once it is written and no
+longer new: a garbage collection does not look into a dict that has never held anything else
+(https://docs.python.org/3/library/gc.html#gc.is_tracked).
 """
 
 from __future__ import annotations
@@ -31,9 +31,8 @@ _DROP = 5_000
 #: Most requests of a slot to sort when it is cut; of more, as many tell where about to cut.
 _SAMPLE = 1_000
 #: How many of the newest requests keep the object they were added with, which may be handed out as
-#: it is.  A few rounds over a thousand slots take what was added in them.  An object takes 2 KB
-#: and ten things to look at in each garbage collection, a stored form 0.4 KB and none.  More than
-#: a commit comes after, or most would not be written yet when they are no longer new.
+#: it is: 2 KB, and ten things to look at in each garbage collection; a stored form takes 0.4 KB and
+#: none.  More than a commit comes after, or most would not be written yet when they are old.
 _LIVE = 3_000
 #: Payloads past this size are not kept twice: as bytes and as an object.
 _LIVE_BYTES = 8_192
@@ -42,7 +41,7 @@ _LIVE_BYTES = 8_192
 class Window:
     """The part of every slot's queue that is in memory.
 
-    :param read: reads the rest: see :meth:`~..store.rows.Rows.read_pending`.
+    :param read: reads the rest: see :meth:`~..store.database.Database.read`.
     :param cap: how many requests of stored queues to keep in memory, in all.
     :param unwritten: keys of requests that are not stored, for good or yet.
     :param out: containers of keys that may be stored but are in no queue: leased, held, withheld,
@@ -176,7 +175,7 @@ class Window:
             self._replace(slot, keys)
 
     def _drop_stored(self, key: bytes) -> bool:
-        """Drop a request, unless it is in memory only, for good or until the next commit."""
+        """Drop a request, unless it is in memory only; whether that was done."""
         value = self._values.pop(key, None)
         if value is not None:
             self.size -= len(value)
@@ -194,12 +193,10 @@ class Window:
         (self._warm.discard if slot.first is None else self._warm.add)(slot)
 
     def _shrink(self, wanted: Slot | None = None) -> None:
-        """Drop far ends of the longer queues, as far as they can be read again.
+        """Drop far ends of the longer queues, but never what is *wanted* first, now.
 
         A quarter of what fits goes, or :data:`_DROP` requests if that is less.  If too many bytes
         are left then, as far ends are smaller than others, it goes on to half of that, and so on.
-
-        :param wanted: a slot whose first request is asked for right now.
         """
         fitting = self._cap
         if self.size > _MOST_BYTES:
@@ -248,10 +245,7 @@ class Window:
 
 
 def _split(keys: list[bytes], position: int) -> tuple[list[bytes], list[bytes]]:
-    """About *position* of *keys* that come first, as a heap, and the others.
-
-    The first of all, which is the first of *keys*, is among those, unless *position* is 0.
-    """
+    """About *position* of *keys* that come first, as a heap, with the first of all; and others."""
     if not position:
         return [], keys
     if len(keys) <= _SAMPLE:

@@ -15,7 +15,7 @@ from ...inflection import counted
 from .. import events
 from ..contract import Pressure
 from ..options import Options, SharedOptions
-from ..store.records import Level, decode_suspicion, encode_suspicion
+from ..store.records import Suspicion
 from ..suspects import Suspects, judge
 from .additions import Additions
 from .batches import Reply, Status
@@ -143,17 +143,13 @@ class Conversation:
         suspects, stored = self.suspects, dict(self.suspects.suspicions)
         for fingerprint, suspicion in judge(stored, self.record.evidence).items():
             if suspicion != stored.get(fingerprint):
-                self.stream.judged[fingerprint] = encode_suspicion(suspicion)
+                self.stream.judged[fingerprint] = suspicion.encode()
                 suspects.hold_against(fingerprint, suspicion)
         leased = {lease.entry.fingerprint for lease in self.leases.fetched}
         for fingerprint in suspects.suspicions.keys() - leased:
             suspects.clear(fingerprint)
-        self.job = replace(
-            self.job,
-            resumed=self.job.resumed or self.stream.reply.accepted > 0,
-            suspects=suspects.count(Level.SUSPECT),
-            blamed=suspects.count(Level.BLAMED),
-        )
+        resumed = self.job.resumed or self.stream.reply.accepted > 0
+        self.job = suspects.count_in(replace(self.job, resumed=resumed))
 
     def leave(self, timeout: float) -> None:
         """Say all that is left, give back what is leased, and leave the crawl.
@@ -363,7 +359,7 @@ class Conversation:
             sorted(reply.leases, key=lambda pair: pair[0][8:]) if is_joining else reply.leases
         )
         for fingerprint, suspicion in reply.suspicions:
-            self.suspects.hold_against(fingerprint, decode_suspicion(suspicion))
+            self.suspects.hold_against(fingerprint, Suspicion.parse(suspicion))
         # No worker has leased anything any more: this one's leases have expired long ago.
         for key in list(leases.by_key) if reply.finished else ():
             leases.lose(key)

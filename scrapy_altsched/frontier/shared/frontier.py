@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..changes import Kind
 from ..contract import Frontier, Gate, JobInfo, Verdict, Waiting
-from ..dead_letter import DeadLetter
-from ..entry import Counts, Entry, Lease
+from ..entry import Counts, DeadLetter, Entry, Lease
 from ..store.job_run import FrontierOfRun
 from .conversation import Conversation
 
@@ -44,7 +43,6 @@ class SharedFrontier(FrontierOfRun):
         )
         self._here = server.additions.here
         self.pressure = server.pressure
-        self._is_closed = False
         # What others do for it.
         self.take_replies, self.note_start_end = server.take_replies, server.note_start_end
 
@@ -198,25 +196,13 @@ class SharedFrontier(FrontierOfRun):
     def is_durable(self, position: int) -> bool:
         return self._stream.last_answered >= position
 
-    def close(self, *, finished: bool = False, hold: bool = False) -> None:
-        self.check_owner()
-        if self._is_closed:
-            return
-        try:
-            self._server.leave(_WAIT_WITHIN)
-            self._run.finish(finished=finished)
-        finally:
-            self.abandon()
-            if not hold:
-                self.end()
+    def _finish(self, *, finished: bool) -> None:
+        self._server.leave(_WAIT_WITHIN)
+        self._run.finish(finished=finished)
 
-    def abandon(self) -> None:
-        self.check_owner()
-        if not self._is_closed:
-            self._is_closed = True
-            self._suspects.close()
-            self._server.close()
-            self._run.abandon()
+    def _free(self) -> None:
+        self._suspects.close()
+        self._server.close()
 
 
 if TYPE_CHECKING:

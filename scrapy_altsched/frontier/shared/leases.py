@@ -6,8 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ..changes import Kind
-from ..dead_letter import DeadLetter
-from ..entry import Lease
+from ..entry import DeadLetter, Lease
 from ..events import LeaseLost, OnEvent
 from ..store.states import decode_value
 from ..suspects import Suspects

@@ -18,8 +18,7 @@ import redis
 from ...errors import ConfigError, SharedError
 from ...redis_client import read_script
 from ...redis_client.connection import address_of, explain_errors
-from ..dead_letter import DeadLetter
-from ..entry import Counts
+from ..entry import Counts, DeadLetter
 from .batches import PROTOCOL, Status, pack
 from .exchange import script_of
 from .keys import Keys

@@ -62,7 +62,7 @@ class Record:
         self.evidence = run.evidence
         # What is said of a run that has died finished is true only of jobs that one process does.
         self.job: JobInfo = replace(
-            run.describe(),
+            run.job,
             died_finished=False,
             durable=True,
             exclusive=False,

@@ -12,7 +12,7 @@
 --   deadlines  zset    token -> when its leases expire, in ms of this server's clock
 --   feeding    zset    token -> until when it counts as feeding, of workers with requests to come
 --   dead       hash    key -> reason and row of a dead letter
---   suspects   hash    fingerprint -> what is held against a request (see encode_suspicion in
+--   suspects   hash    fingerprint -> what is held against a request (see Suspicion.encode in
 --                      store/records.py); "was:" + token -> the same as it was before the leases
 --                      of a worker expired
 --   heard      zset    token -> when its last batch came, in ms; it is forgotten after a week

@@ -7,7 +7,6 @@ else.
 from __future__ import annotations
 
 import ctypes
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +14,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from ...errors import StoreDamagedError, StoreError, StoreStalledError
-from ..forks import call_in_child
+from ..forks import close_in_child
 from .rocksdb import READ_WRITE, Access, Recovery, options_for, options_of_families, require
 from .states import FAMILIES
 
@@ -26,12 +25,12 @@ if TYPE_CHECKING:
 class translated:  # noqa: N801  (reads as a verb; a class, as generators cost 1 us on hot paths)
     """Every error of rocksdict as a :class:`StoreError` that says what was tried, and where.
 
-    :param place: where RocksDB believes the store at *path* to be, if that is elsewhere.
+    :param place: where RocksDB believes the store at *path* to be.
     """
 
     __slots__ = ("_path", "_place", "_what")
 
-    def __init__(self, what: str, path: Path, place: Path | None = None) -> None:
+    def __init__(self, what: str, path: Path, place: Path) -> None:
         self._what = what
         self._path = path
         self._place = place
@@ -46,9 +45,7 @@ class translated:  # noqa: N801  (reads as a verb; a class, as generators cost 1
         if not isinstance(error, Exception) or isinstance(error, StoreError):
             return
         text = "it is closed, and could not be opened again" if kind is KeyError else str(error)
-        text = " ".join(text.split()).rstrip(".")
-        if self._place is not None:
-            text = text.replace(str(self._place), str(self._path))
+        text = " ".join(text.split()).rstrip(".").replace(str(self._place), str(self._path))
         message = f"{self._what} the store {self._path} failed: {text}."
         if "Corruption" in text or "No such file" in text:
             raise StoreDamagedError(message, remedy(self._path)) from error
@@ -81,38 +78,20 @@ def remedy(store: Path) -> str:
     )
 
 
-#: Databases of this process.
-_databases: weakref.WeakSet[Database] = weakref.WeakSet()
-
-
-def _leave_alone_in_child() -> None:
-    """Never let a forked child free what RocksDB gave us, not even when its interpreter ends.
-
-    Each object of rocksdict flushes the store when it is freed.  A child has none of RocksDB's
-    threads: it would write to its parent's files, and then wait for those threads for ever.
-    """
-    for database in _databases:
-        _never_free(database)
-
-
 def _never_free(value: object) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
-
-
-call_in_child(_leave_alone_in_child)
 
 
 class Database:
     """A database of RocksDB, with families of rows: keys and values are bytes.
 
-    Each method raises StoreError if it fails.
+    Each method raises StoreError if it fails; ConfigError: rocksdict is missing.
 
     :param path: its directory, as messages name it.
-    :raises ConfigError: rocksdict is missing.
     :ivar families: name -> family, to ask for single keys; empty while it is closed.
     :ivar handles: name -> what a ``WriteBatch`` calls the family.
-    :ivar absent: families that were asked for and are not there: it is open to be read only, and
-        was last written before there were such rows.
+    :ivar absent: families that are not there: it is read only, and was last written before there
+        were such rows.
     :ivar reading: turns the errors of a read into ours: for those who read *families* themselves.
     """
 
@@ -130,11 +109,11 @@ class Database:
         self._rdict: Rdict | None = None
         #: What :meth:`read` reads with.
         self._cursors: dict[str, RdictIter] = {}
-        self._name(None)
-        _databases.add(self)
+        self._name(path)
+        close_in_child(self._leave_alone)
 
-    def _name(self, place: Path | None) -> None:
-        self._shown = place
+    def _name(self, place: Path) -> None:
+        self._place = place
         self.reading = translated("Reading", self.path, place)
         self._writing = translated("Writing to", self.path, place)
 
@@ -149,15 +128,14 @@ class Database:
     ) -> None:
         """Open the database, whose files, or links to them, are at *place*.
 
-        :param families: those that are asked for.  To be written, it has to be all; what is
-            missing is made then.
+        :param families: those that are asked for; to be written, all, and what is missing is made.
         """
         from rocksdict import AccessType, Rdict
 
-        self._name(place if place != self.path else None)
+        self._name(place)
         options = options_for(recovery)
         options.create_if_missing(create)
-        with translated("Opening", self.path, self._shown):
+        with translated("Opening", self.path, place):
             if access != READ_WRITE:  # which could not make those that are not there
                 self.absent = frozenset(families).difference(Rdict.list_cf(str(place), options))
                 families = [name for name in families if name not in self.absent]
@@ -179,14 +157,13 @@ class Database:
         rdict, self._rdict = self._rdict, None
         # Each of these keeps the database's own lock until it is gone.
         self._forget()
-        with translated("Closing", self.path, self._shown):
+        with translated("Closing", self.path, self._place):
             rdict.close()
 
     def abandon(self) -> None:
         """Leave everything as if the process had died now; it counts as closed.
 
-        A close flushes, and deletes every file in the place that the database does not know.  So
-        what RocksDB gave us is not freed before the process ends.
+        A close, which freeing is, flushes, and deletes files there that are unknown to it.
         """
         if self._rdict is None:
             return
@@ -195,6 +172,13 @@ class Database:
         _never_free((self._rdict, {**self.families}, {**self.handles}, {**self._cursors}))
         self._rdict = None
         self._forget()
+
+    def _leave_alone(self) -> None:
+        """Have nothing freed in a forked child, not even when its interpreter ends.
+
+        That flushes the store: to its parent's files, by RocksDB's threads, of which it has none.
+        """
+        _never_free(self)
 
     def _forget(self) -> None:
         self._cursors.clear()
@@ -212,11 +196,11 @@ class Database:
         """At most *limit* rows whose keys start with *prefix*, from key *start* on.
 
         It stops at the one with which the values come to *most_bytes*, too.
-        One iterator serves all reads between two writes: creating one costs more than a seek.
         """
         found: list[tuple[bytes, bytes]] = []
         size = 0
         with self.reading:
+            # One serves all reads between two writes: creating one costs more than a seek.
             if family not in self._cursors:
                 self._cursors[family] = self.families[family].iter()
             for key, value in _walk(self._cursors[family], start):
@@ -239,8 +223,7 @@ class Database:
             return
         with self.reading:
             read_options = ReadOptions()
-            end = after(prefix)
-            if end is not None:
+            if (end := after(prefix)) is not None:
                 read_options.set_iterate_upper_bound(end)
             yield from _walk(self.families[family].iter(read_options), start or prefix)
 
@@ -264,10 +247,9 @@ class Database:
     def sync(self) -> None:
         """Make the operating system write everything to the disk; blocks.
 
-        It has failed, too, if RocksDB met an error in the background: where that one could not
-        force a directory to the disk, this sync succeeds, though the names in it are forgotten.
+        It has failed, too, if RocksDB could not force a directory to the disk in the background.
         """
-        with translated("Syncing", self.path, self._shown):
+        with translated("Syncing", self.path, self._place):
             rdict = self._opened
             rdict.flush_wal(True)
             failed = rdict.property_int_value("rocksdb.background-errors")

@@ -1,7 +1,7 @@
 """A directory that is held open: another one in its place is not mistaken for it.
 
-RocksDB names a file by its path each time it opens, renames or deletes one, flushes and compactions
-in the background included.  Once another job's directory has the path, that writes into it.
+RocksDB names a file by its path each time it opens, renames or deletes one, also in the background:
+once another job's directory has the path, that writes into it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ class Directory:
     """A directory that this process holds open, until :meth:`close`; OSError: it cannot be opened.
 
     :param path: where it is now, absolute; *through*: another path to it, by which it is opened.
-    :ivar place: a path to it.  On Linux it still leads there when the directory was moved, or was
-        replaced by another one; elsewhere it is *path*.
+    :ivar place: a path that, on Linux, still leads to it when it was moved or replaced.
     """
 
     def __init__(self, path: Path, through: Path | None = None) -> None:
@@ -50,7 +49,7 @@ class Directory:
         return None
 
     def keep(self) -> None:
-        """Hold it until the process ends, whatever is closed: what cannot be closed needs it."""
+        """Hold it until the process ends: what cannot be closed needs it."""
         self._descriptor = None
 
     def close(self) -> None:
@@ -65,7 +64,7 @@ class Directory:
 
 
 def find(path: Path) -> os.stat_result | None:
-    """The status of *path*; ``None``: nothing is there; StoreError: it may be there."""
+    """The status of what is there, if anything is; StoreError: that cannot be told."""
     try:
         return path.stat()
     except (FileNotFoundError, NotADirectoryError):

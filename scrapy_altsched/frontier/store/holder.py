@@ -15,11 +15,7 @@ _UNKNOWN = "-"
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A process.
-
-    :ivar place: a text that is the same for processes that can see each other; *pid* counts there.
-    :ivar born: when it began; with *pid*, which is used again, it tells one process from others.
-    """
+    """A process: its *pid* counts in one *place*, and is used again, for one *born* later."""
 
     pid: int
     host: str = ""
@@ -33,11 +29,10 @@ class Holder:
     @classmethod
     def parse(cls, text: str) -> Holder | None:
         """The process in a line; ``None``: there is none.  It may be the number alone."""
-        words = text.split()
-        try:
+        with suppress(IndexError, ValueError):
+            words = text.split()
             return cls(int(words[0]), *words[1:4])
-        except (IndexError, ValueError):
-            return None
+        return None
 
     def encode(self) -> bytes:
         return f"{self.pid} {self.host} {self.place} {self.born}\n".encode()
@@ -52,11 +47,10 @@ class Holder:
 def is_alive(pid: int) -> bool:
     """Whether there is a process of this number, as far as this one can see."""
     try:
-        os.kill(pid, 0)
+        with suppress(PermissionError):  # another user's
+            os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # another user's
-        pass
     return True
 
 
@@ -81,6 +75,6 @@ def _born(pid: int) -> str:
     with suppress(OSError, IndexError):
         # The name, in parentheses, may hold anything.
         fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
-        is_zombie = fields[0] in "ZX"
-        return _UNKNOWN if is_zombie else fields[19]
+        if fields[0] not in "ZX":  # a zombie
+            return fields[19]
     return _UNKNOWN

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from ...errors import StoreError
+from ...errors import ForkedError, StoreError
 from ..contract import JobInfo
 from ..entry import Lease
-from ..forks import Owner
+from ..forks import close_in_child
 from .journal import Journal
 from .lease_log import RECEIVED, Evidence, LeaseLog, NullLeaseLog
 from .records import Batch
@@ -19,9 +20,8 @@ _FINISHED_IN = "finished in run"
 
 
 class JobRun:
-    """A run of the job in a job directory; each method that writes raises StoreError.
+    """A run of the job in a job directory; the first batch written begins it.
 
-    :param journal: an open one, that can be read; the first batch written begins the run.
     :ivar last: counters as the last run left them.
     :ivar evidence: how the process of the last run died.
     :ivar counters: counters as of the last commit.
@@ -29,25 +29,19 @@ class JobRun:
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
-        self.note = journal.note
-        self.recover = journal.reopen
+        self.note, self.recover = journal.note, journal.reopen
         self.leases: LeaseLog | NullLeaseLog = journal.leases
         self.last = last = journal.counters()
         self.counters = replace(last, run=last.run + 1, finished=False, memory_only=0)
         # The log can be read only once.
         self.evidence = journal.leases.read(last.run)
         # Earlier versions did not note which run it was, nor that its process ended.
-        self._died_finished = (
+        died_finished = (
             last.finished
             and journal.note(_FINISHED_IN) == str(last.run).encode()
             and not journal.jobdir.has_ended(last.run)
         )
-        self._written: dict[str, bytes] = {}
-        self._is_held = False
-
-    def describe(self) -> JobInfo:
-        journal, last, died_finished = self.journal, self.last, self._died_finished
-        return JobInfo(
+        self.job = JobInfo(
             run=self.counters.run,
             resumed=last.run > 0 and (died_finished or not last.finished),
             died_finished=died_finished,
@@ -56,6 +50,8 @@ class JobRun:
             place=journal.jobdir.place,
             rolled_back=journal.rolled_back,
         )
+        self._written: dict[str, bytes] = {}
+        self._is_held = False
 
     @property
     def commit_number(self) -> int:
@@ -88,11 +84,7 @@ class JobRun:
         notes: Iterable[tuple[str, bytes]] = (),
         cleared: Iterable[bytes] = (),
     ) -> None:
-        """Write that the run has ended; hold the directory until :meth:`end`.
-
-        :param finished: whether the job is.
-        :param cleared: fingerprints of which nothing is held against their requests any more.
-        """
+        """Write that the run has ended, with suspects *cleared*; hold the directory until end()."""
         batch = Batch(replace(self.counters, finished=finished))
         batch.notes.update(notes)
         batch.suspects += [(fingerprint, None) for fingerprint in cleared]
@@ -120,13 +112,9 @@ class MemoryRun:
     """A run without a job directory, which keeps nothing: see :class:`JobRun`."""
 
     commit_number = 0
-
-    def __init__(self) -> None:
-        self.evidence = Evidence()
-        self.leases: LeaseLog | NullLeaseLog = NullLeaseLog()
-
-    def describe(self) -> JobInfo:
-        return JobInfo()
+    job = JobInfo()
+    evidence = Evidence()
+    leases: LeaseLog | NullLeaseLog = NullLeaseLog()
 
     def changed(self, _: Mapping[str, bytes]) -> dict[str, bytes]:
         return {}
@@ -138,15 +126,27 @@ class MemoryRun:
 
 
 class FrontierOfRun:
-    """The part of a frontier that is the same wherever its requests are.
-
-    What its methods do is told in :class:`~..contract.Frontier`.
-    """
+    """The part of a :class:`~..contract.Frontier` that is the same wherever its requests are."""
 
     def __init__(self, run: JobRun | MemoryRun) -> None:
-        self._owner = Owner()
-        self.check_owner = self._owner.check
         self._run = run
+        self.note, self.sync, self.end = run.note, run.sync, run.end
+        self._is_closed = False
+        self._pid = os.getpid()
+        #: Looked at in the path of every request, before :meth:`check_owner` is called.
+        self._is_forked = False
+        close_in_child(self._note_fork)
+
+    def _note_fork(self) -> None:
+        self._is_forked = True
+
+    def check_owner(self) -> None:
+        if self._is_forked:
+            raise ForkedError(
+                f"The frontier of process {self._pid} was used in process {os.getpid()}, forked"
+                " from it. Schedule requests in the crawl's own process only; in the child, end"
+                " with os._exit()."
+            )
 
     def note_response(self, lease: Lease) -> None:
         lease.in_hand = True
@@ -157,15 +157,30 @@ class FrontierOfRun:
         with suppress(OSError):
             self._run.leases.note_closing()
 
-    def note(self, name: str) -> bytes | None:
-        return self._run.note(name)
-
-    def sync(self) -> None:
-        self._run.sync()
-
     def recover(self) -> None:
         self.check_owner()
         self._run.recover()
 
-    def end(self) -> None:
-        self._run.end()
+    def close(self, *, finished: bool = False, hold: bool = False) -> None:
+        self.check_owner()
+        if self._is_closed:
+            return
+        try:
+            self._finish(finished=finished)
+        finally:
+            self.abandon()
+            if not hold:
+                self.end()
+
+    def abandon(self) -> None:
+        self.check_owner()
+        if not self._is_closed:
+            self._is_closed = True
+            self._free()
+            self._run.abandon()
+
+    def _finish(self, *, finished: bool) -> None:
+        """Commit all, and write that the run has ended."""
+
+    def _free(self) -> None:
+        """Free what is not the run's."""

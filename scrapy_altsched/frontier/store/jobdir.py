@@ -1,7 +1,6 @@
 """Whose a job directory is: one crawl at a time, one spider, one format.
 
-All of this is decided before RocksDB is opened, because even an open that is refused rewrites
-files of the store.
+All of this is decided before RocksDB is opened: an open that is refused rewrites files, too.
 """
 
 from __future__ import annotations
@@ -67,22 +66,16 @@ class Identity:
     @classmethod
     def parse(cls, text: str | bytes) -> Identity:
         """The identity in *text*, JSON, or ValueError; a newer format may say more in it."""
-        values = json.loads(text)
-        try:
-            identity = cls(*(values[name] for name in ("format", "owner", "store_id")))
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"the identity of the job is incomplete: {error}") from error
-        if not isinstance(identity.format, int):
-            raise ValueError(f"the format {identity.format!r} is not a number")
-        return identity
+        match json.loads(text):
+            case {"format": int(number), "owner": owner, "store_id": store_id}:
+                return cls(number, owner, store_id)
+            case other:
+                raise ValueError(f"it needs a number as format, owner, and store_id: {other!r}")
 
 
 @dataclass(frozen=True, slots=True)
 class LastCommit:
-    """What ``altsched.commit`` says: how far the job had come, whatever its store says.
-
-    :ivar number: of the last commit; *accepted* and *done*: requests by then.
-    """
+    """What ``altsched.commit`` says: how far the job had come, whatever its store says."""
 
     store_id: str
     number: int
@@ -97,26 +90,23 @@ class LastCommit:
     @classmethod
     def read(cls, jobdir: Path) -> LastCommit | None:
         """The one noted in *jobdir*; ``None``: there is none, or it cannot be read."""
-        try:
+        with suppress(OSError, ValueError):
             store_id, *numbers = (jobdir / _LAST_COMMIT).read_text(encoding="ascii").split()
             number, accepted, done = map(int, numbers)
-        except (OSError, ValueError):
-            return None
-        return cls(store_id, number, accepted, done)
+            return cls(store_id, number, accepted, done)
+        return None
 
 
 class Jobdir:
     """A job directory that this process holds alone, until :meth:`release`.
 
-    :param path: the directory (setting ``JOBDIR``); made if it is not there.
+    :param path: made if it is not there.
     :param owner: the spider's name.
     :ivar place: a path to it that stays right if it is moved: see :class:`~.directory.Directory`.
     :ivar last_commit: of earlier runs; ``None``: it is not known.
     :raises UnsupportedSystemError: this operating system cannot lock it.
-    :raises JobdirLockedError: a running crawl holds it.
-    :raises JobdirMismatchError: another spider's, or written by a newer version.
-    :raises JobdirError: it cannot be written to, or what is in it cannot be read.
-    :raises StoreError: whether there is a store in it cannot be told.
+    :raises JobdirError: a running crawl holds it, it is another spider's, it was written by a newer
+        version, or it cannot be read or written; StoreError: whether it has a store is not known.
     """
 
     def __init__(self, path: str | os.PathLike[str], owner: str) -> None:
@@ -153,15 +143,14 @@ class Jobdir:
             raise
 
     def _take_lock(self) -> int:
-        path = self._lock_path
-        with using(path):
+        with using(self._lock_path):
             # Not truncated: until the lock is ours, the file is another process's.
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
             descriptor = os.open(self.place / _LOCK, flags, 0o644)
             try:
                 if not lock(descriptor):
                     holder = Holder.parse(os.read(descriptor, 1024).decode(errors="replace"))
-                    raise JobdirLockedError(_describe_lock(path, holder))
+                    raise JobdirLockedError(_describe_lock(self._lock_path, holder))
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, self._holder, 0)
             except BaseException:  # nothing else would let go of the lock
@@ -177,7 +166,7 @@ class Jobdir:
         return identity
 
     def check(self, identity: Identity) -> None:
-        """Raise JobdirMismatchError if *identity*, as found, is none that we can resume."""
+        """Raise JobdirMismatchError if a job of this *identity* cannot be resumed."""
         refuse_newer(self.path, identity)
         if identity.format < OLDEST:
             raise JobdirMismatchError(
@@ -192,10 +181,7 @@ class Jobdir:
             )
 
     def is_held(self) -> bool:
-        """Whether what is in the directory is still the job that this process has locked.
-
-        A copy that is put into it brings a lock file of its own.  StoreError: it cannot be told.
-        """
+        """Whether the directory has the job that was locked, and no copy; StoreError: unknown."""
         assert self._lock is not None
         found = find(self._lock_path)
         if found is None:  # deleted by hand: whether the rest is there shows elsewhere
@@ -207,7 +193,6 @@ class Jobdir:
             raise not_reached(self._lock_path, error) from error
 
     def write_identity(self, identity: Identity) -> None:
-        """Put ``altsched.json`` in place, whole or not at all."""
         with using(self.path / _IDENTITY):
             write_whole(self.place / _IDENTITY, identity.encode())
         self.identity = identity
@@ -215,42 +200,34 @@ class Jobdir:
     def note_commit(self, commit: LastCommit) -> None:
         """Note how far the job has come; an older note is harmless: an error here is none.
 
-        It is compared when the job is opened: RocksDB silently opens at an older commit if the end
-        of its log is gone.
+        RocksDB silently opens at an older commit if the end of its log is gone.
         """
         with suppress(OSError):
             if self._note is None:
-                self._note = self._begin_note(commit)
+                # A file of this run: that of earlier ones may be in a backup, too, by a hard link.
+                path = self.place / _LAST_COMMIT
+                partial = path.with_name(path.name + ".partial")
+                partial.write_bytes(commit.encode())
+                partial.replace(path)
+                self._note = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
             os.pwrite(self._note, commit.encode(), 0)
-
-    def _begin_note(self, commit: LastCommit) -> int:
-        """A file of this run: that of earlier ones may be in a backup, too, by a hard link."""
-        path = self.place / _LAST_COMMIT
-        partial = path.with_name(path.name + ".partial")
-        note = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        try:
-            os.pwrite(note, commit.encode(), 0)
-            partial.replace(path)
-        except BaseException:
-            os.close(note)
-            raise
-        return note
 
     def note_end(self, run: int) -> None:
         """Note that the process of *run*, which finished the job, has ended as it should."""
         with suppress(OSError, StoreError):  # as if it had died: the safe side
             if self.is_held():
-                write_whole(self.place / _ENDED, self._describe_end(run).encode())
+                write_whole(self.place / _ENDED, f"{self.store_id} {run}\n".encode())
 
     def has_ended(self, run: int) -> bool:
-        """Whether :meth:`note_end` was called for *run* of this job."""
         with suppress(OSError, ValueError):
-            return (self.path / _ENDED).read_text(encoding="ascii") == self._describe_end(run)
+            return (self.path / _ENDED).read_text(encoding="ascii") == f"{self.store_id} {run}\n"
         return False
 
-    def _describe_end(self, run: int) -> str:
+    @property
+    def store_id(self) -> str:
+        """Of the store that is there."""
         assert self.identity is not None
-        return f"{self.identity.store_id} {run}\n"
+        return self.identity.store_id
 
     def check_writable(self) -> None:
         """Raise StoreError if there is no room to open a store."""
@@ -270,30 +247,27 @@ class Jobdir:
                 path.unlink()
 
     def release(self) -> None:
-        note, self._note = self._note, None
-        lock, self._lock = self._lock, None
-        for descriptor in (note, lock):
+        descriptors = self._note, self._lock
+        self._note = self._lock = None
+        for descriptor in descriptors:
             if descriptor is not None:
                 os.close(descriptor)
         self._directory.close()
 
 
 def _describe_lock(path: Path, holder: Holder | None) -> str:
-    jobdir = path.parent
-    name = f"process {holder.pid}" if holder is not None else "an unknown process"
-    lives = holder.lives() if holder is not None else None
+    jobdir, lives, host, name = path.parent, None, "", "an unknown process"
+    then = "Wait for it to end, or give this crawl a JOBDIR of its own."
+    if holder is not None:
+        lives, name = holder.lives(), f"process {holder.pid}"
+        host = f" on host {holder.host}" if holder.host else ""
     if lives:
-        return (
-            f"JOBDIR {jobdir} is in use by a running crawl ({name}). Wait for it to end, or give"
-            " this crawl a JOBDIR of its own."
-        )
+        return f"JOBDIR {jobdir} is in use by a running crawl ({name}). {then}"
     if lives is None:
-        host = f" on host {holder.host}" if holder is not None and holder.host else ""
         return (
             f"JOBDIR {jobdir} is in use by a crawl ({name}{host}); whether that process is still"
-            " running cannot be determined from here. Wait for it to end, or give this crawl a"
-            " JOBDIR of its own."
-            f" If it has ended, a process that it started still has {path} open: end that one."
+            f" running cannot be determined from here. {then} If it has ended, a process that it"
+            f" started still has {path} open: end that one."
         )
     return (
         f"JOBDIR {jobdir} is locked, although the crawl that used it ({name}) has ended: a process"
@@ -303,7 +277,7 @@ def _describe_lock(path: Path, holder: Holder | None) -> str:
 
 
 def refuse_newer(jobdir: Path, identity: Identity) -> None:
-    """Raise JobdirMismatchError if the job in *jobdir* is of a format that is not known yet."""
+    """Raise JobdirMismatchError if the job is of a format that is not known yet."""
     if identity.format > FORMAT:
         raise JobdirMismatchError(
             f"JOBDIR {jobdir} was written by a newer scrapy_altsched (format {identity.format};"
@@ -313,10 +287,7 @@ def refuse_newer(jobdir: Path, identity: Identity) -> None:
 
 
 def read_identity(jobdir: Path) -> Identity | None:
-    """What ``altsched.json`` in *jobdir* says; ``None``: it is not there.
-
-    :raises JobdirError: it cannot be read.
-    """
+    """What ``altsched.json`` says; ``None``: it is not there; JobdirError: it cannot be read."""
     path = jobdir / _IDENTITY
     try:
         return Identity.parse(path.read_text(encoding="utf-8"))
@@ -333,11 +304,7 @@ def read_identity(jobdir: Path) -> Identity | None:
 
 
 def find_store(jobdir: Path) -> Path:
-    """The store of the job in *jobdir*; where a repair was cut short, the repaired one.
-
-    :raises JobdirLostError: it is not there.
-    :raises StoreError: that cannot be told.
-    """
+    """The job's store, or the repaired one; JobdirLostError: there is none; StoreError: unknown."""
     for name in (_STORE, REPAIRED):
         if find(jobdir / name) is not None:
             return jobdir / name

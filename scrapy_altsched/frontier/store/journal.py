@@ -10,7 +10,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from shlex import quote
 
 from ...disk import force_name
@@ -30,14 +30,12 @@ logger = logging.getLogger(__name__)
 class Journal(Store):
     """An open store, and the job directory around it.
 
-    :param fill: called with a store that is new, before it gets its name: the store is then there
-        with all that this wrote, or it is not there.
-    :ivar rolled_back: by how many commits the job was rolled back when it was opened; what is known
-        of them is logged as a warning.
+    :param fill: called with a store that is new, before it gets its name: it is there with all that
+        this wrote, or not at all.
+    :ivar rolled_back: by how many commits the job was rolled back when it was opened.
     :ivar leases: of the run that is open, or of the last one, until it is restarted.
     :raises ConfigError: rocksdict is missing.
-    :raises JobdirError: the directory cannot be used; nothing in it was changed.
-    :raises StoreError: RocksDB does not open.
+    :raises JobdirError: as by :class:`Jobdir`; StoreError: RocksDB does not open.
     """
 
     def __init__(
@@ -52,11 +50,10 @@ class Journal(Store):
         super().__init__(self.jobdir.store)
         self.rolled_back = 0
         try:
-            place = self.jobdir.place / self.path.name
             if find(self.path) is None:
                 self._create(fill)
             with using(self.path):
-                self._directory = Directory(self.path, place)
+                self._directory = Directory(self.path, self.jobdir.place / self.path.name)
         except BaseException:
             self.jobdir.release()
             raise
@@ -64,17 +61,12 @@ class Journal(Store):
             damage = self._open()
             self.check_directory()
             self._look_back(damage)
-            self.leases = LeaseLog(self.jobdir.place, self._store_id)
+            self.leases = LeaseLog(self.jobdir.place, self.jobdir.store_id)
         except BaseException:
             with suppress(StoreError):  # what came first is what the user must hear of
                 self._close_store()
             self.jobdir.release()
             raise
-
-    @property
-    def _store_id(self) -> str:
-        assert self.jobdir.identity is not None
-        return self.jobdir.identity.store_id
 
     def _create(self, fill: Callable[[Store], None]) -> None:
         """Make the store beside its place and move it there: it is whole or absent."""
@@ -85,7 +77,7 @@ class Journal(Store):
             shutil.rmtree(partial, ignore_errors=True)
             store.create(Identity.new(self.jobdir.owner), partial)
             fill(store)
-            store.flush()
+            store.database.flush()
             store.close()
             partial.rename(place)
             force_name(self.path)
@@ -120,20 +112,14 @@ class Journal(Store):
         return damage
 
     def _identify(self) -> tuple[Identity, StoreDamagedError | None]:
-        """Whose the store is, and the damage of its log up to which it can be read.
-
-        It is not changed, as an open that is refused would.
-        """
+        """Whose the store is, and what its log can be read up to; nothing of it is changed."""
         value: bytes | None = None
 
         def read(recovery: Recovery) -> None:
             nonlocal value
-            try:
-                place = self._directory.place
-                self.database.open(place, READ_ONLY, recovery, families=("meta",))
+            with closing(self.database) as database:
+                database.open(self._directory.place, READ_ONLY, recovery, families=("meta",))
                 value = self.identity()
-            finally:
-                self.database.close()
 
         if find(self.path / "CURRENT") is None:
             raise StoreDamagedError(
@@ -150,38 +136,34 @@ class Journal(Store):
     def _look_back(self, damage: StoreDamagedError | None) -> None:
         """Warn if the store does not hold all that was once committed to it."""
         known = self.jobdir.last_commit
-        if known is not None and known.store_id == self._store_id:
+        if known is not None and known.store_id == self.jobdir.store_id:
             self.rolled_back = max(0, known.number - self.commit_number)
         if damage is not None:
             logger.warning(
-                "%(damage)s It was opened as it was before that: the job continues from commit"
-                " %(commit)d.",
-                {"damage": damage, "commit": self.commit_number},
+                "%s It was opened as it was before that: the job continues from commit %d.",
+                damage,
+                self.commit_number,
             )
         if known is None or not self.rolled_back:
             return
         counters = self.counters()
         logger.warning(
-            "The store %(path)s has lost the end of its log: the job is rolled back from commit"
-            " %(last)d to %(commit)d (requests accepted then: %(accepted)d, done: %(done)d). Pages"
-            " found since then are found and crawled again; requests that were fed to the crawl"
-            " from outside since then are lost.",
-            {
-                "path": self.path,
-                "last": known.number,
-                "commit": self.commit_number,
-                "accepted": max(0, known.accepted - counters.accepted),
-                "done": max(0, known.done - counters.done),
-            },
+            "The store %s has lost the end of its log: the job is rolled back from commit %d to %d"
+            " (requests accepted then: %d, done: %d). Pages found since then are found and crawled"
+            " again; requests that were fed to the crawl from outside since then are lost.",
+            self.path,
+            known.number,
+            self.commit_number,
+            max(0, known.accepted - counters.accepted),
+            max(0, known.done - counters.done),
         )
 
     def reopen(self) -> None:
         """Close the store and open it again, which is what ends RocksDB's refusal to write.
 
         The last write may have been applied though it failed, and is then one commit more.
-
-        :raises StoreError: nothing can be written there, and the store stays open to be read; or it
-            does not open; or it is not as the last commit left it.
+        StoreError: nothing can be written, and the store can be read; or it does not open; or it is
+        not as the last commit left it.
         """
         self.check_directory()
         self.jobdir.check_writable()
@@ -217,17 +199,11 @@ class Journal(Store):
             self.database.abandon()
             self._directory.keep()
         else:
-            try:
+            with closing(self._directory):
                 super().close()
-            finally:
-                self._directory.close()
 
     def check_directory(self) -> None:
-        """Check that the store, and the job around it, are still those that were opened.
-
-        :raises JobdirLostError: they are not: writes would go nowhere.
-        :raises StoreError: that cannot be told.
-        """
+        """JobdirLostError: the store, or its job, is not the one that was opened; or StoreError."""
         if self._directory.is_in_place() and self.jobdir.is_held():
             return
         then = (
@@ -248,7 +224,5 @@ class Journal(Store):
     def write(self, batch: Batch, *, wait: bool = False) -> None:
         self.check_directory()
         super().write(batch, wait=wait)
-        counters, number = batch.counters, self.commit_number
-        self.jobdir.note_commit(
-            LastCommit(self._store_id, number, counters.accepted, counters.done)
-        )
+        numbers = self.commit_number, batch.counters.accepted, batch.counters.done
+        self.jobdir.note_commit(LastCommit(self.jobdir.store_id, *numbers))

@@ -1,8 +1,8 @@
 """What was in flight when a process died, and how far it had come: a log of leases.
 
 A lease has to be known the moment it is given, or a page that kills the process within a commit's
-interval is never identified.  What was handed to the operating system survives the process, and one
-write to a plain file costs a fifth of one to RocksDB, and cannot wait for a flush.
+interval is never identified.  One write to a plain file, which survives the process, costs a fifth
+of one to RocksDB, and cannot wait for a flush.
 
 There are two files, and the one begun last counts.  When all that has ended is committed, the log
 restarts in the other file, with the leases that are out: a death in between leaves the old one.
@@ -29,10 +29,8 @@ _NAMES = ("altsched.leases.0", "altsched.leases.1")
 #: the boot of the machine.
 _HEAD = struct.Struct(">8sQII32s64s")
 _MAGIC = b"ALTSCHL2"
-_CHECK = struct.Struct(">I")
-#: After head and checksum: a byte that tells whether the crawl began to close.  It is overwritten
-#: in place, which a full disk permits.
-_CLOSING_AT = _HEAD.size + _CHECK.size
+#: A byte that tells whether the crawl began to close: a full disk permits to overwrite it in place.
+_CLOSING_AT = _HEAD.size + 4  # bytes of a checksum
 _RECORDS_AT = _CLOSING_AT + 1
 #: Checksum, flags, length of the fingerprint that follows.
 _RECORD = struct.Struct(">IBB")
@@ -45,8 +43,8 @@ OVER = 2
 RECEIVED = 4
 #: One that was leased before the log was restarted, and whose response had been received.
 _IN_HAND = 8
-#: Two records in one: a request is over, and another one, whose fingerprint follows and is as long,
-#: was leased.  As most of them are so, that halves what a record costs.
+#: Two records in one, as most are: a request is over, and another one was leased, whose fingerprint
+#: follows and is as long.
 _AND_LEASED = 16
 
 
@@ -55,8 +53,7 @@ class Evidence:
     """What is known of the death of a process.
 
     :ivar in_flight: fingerprints of the requests that were leased and not over.
-    :ivar in_hand: of these, the ones whose response had been received: callbacks or pipelines were
-        at work on them, or about to be.
+    :ivar in_hand: of these, the ones whose response had been received.
     :ivar alone: the one that was leased alone, if it was in flight.
     :ivar inconclusive: whether the machine was rebooted, or the crawl was being closed.
     """
@@ -68,30 +65,23 @@ class Evidence:
 
 
 class LeaseLog:
-    """The log of one job directory; what writes raises OSError.
+    """The log of one job directory; what writes raises OSError."""
 
-    That a request is over is written with the next record, or by :meth:`flush`.
-
-    :param store_id: of the store that the leases are of.
-    :param boot: what tells this boot of the machine from all others; empty: it is not known.
-    """
-
-    def __init__(self, directory: Path, store_id: str, boot: str | None = None) -> None:
+    def __init__(self, directory: Path, store_id: str) -> None:
         self._paths = [directory / name for name in _NAMES]
         self._store_id = store_id.encode("ascii").ljust(32)[:32]
-        self._boot = (boot_id() if boot is None else boot).encode()[:64]
+        self._boot = boot_id().encode()[:64]
         self._files: dict[int, int] = {}
         self._generation = 0
         self._file = -1
         self._end = 0
         self._is_closing = False
-        #: Fingerprints of requests that are over, to be told with the next record: a write costs
-        #: more than all the rest.
+        #: Requests that are over, to be told with the next record: a write costs the most.
         self._over: list[bytes] = []
         close_in_child(self.close)
 
     def read(self, run: int) -> Evidence:
-        """What run number *run*, or a later one, has left; what is damaged is as if it were not."""
+        """What *run*, or a later one, has left; what is damaged is as if it were not there."""
         newest = Evidence()
         for path in self._paths:
             with suppress(OSError):
@@ -105,9 +95,8 @@ class LeaseLog:
             return None
         head = content[: _HEAD.size]
         magic, generation, its_run, count, store_id, boot = _HEAD.unpack(head)
-        if (magic, store_id) != (_MAGIC, self._store_id) or its_run < run:
-            return None
-        if content[_HEAD.size : _CLOSING_AT] != _CHECK.pack(crc32(head)):
+        known = content[_HEAD.size : _CLOSING_AT] == crc32(head).to_bytes(4, "big")
+        if not known or (magic, store_id) != (_MAGIC, self._store_id) or its_run < run:
             return None
         records = list(_records(content, _RECORDS_AT, generation))
         if len(records) < count:
@@ -121,7 +110,7 @@ class LeaseLog:
     def restart(self, run: int, held: Iterable[tuple[bytes, bool, bool]] = ()) -> None:
         """Start a new log; after an OSError, it continues as it was.
 
-        :param held: what is leased, oldest first: fingerprint, whether alone, and whether received.
+        :param held: what is leased, oldest first: fingerprint, whether alone, whether received.
         """
         generation = self._generation + 1
         records = [
@@ -130,18 +119,18 @@ class LeaseLog:
         ]
         head = _HEAD.pack(_MAGIC, generation, run, len(records), self._store_id, self._boot)
         closing = bytes((self._is_closing,))
-        content = b"".join((head, _CHECK.pack(crc32(head)), closing, *records))
+        content = b"".join((head, crc32(head).to_bytes(4, "big"), closing, *records))
         number = generation % len(_NAMES)
-        file = self._files.get(number)
-        if file is None:
+        if number not in self._files:
             flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
-            file = self._files[number] = os.open(self._paths[number], flags, 0o644)
+            self._files[number] = os.open(self._paths[number], flags, 0o644)
+        file = self._files[number]
         _write(file, content, 0)
         self._generation, self._file, self._end = generation, file, len(content)
         self._over.clear()
 
     def note(self, fingerprint: bytes, what: int) -> None:
-        """Note of a request that it was LEASED or leased ALONE, or its response RECEIVED."""
+        """Note that a request was LEASED or leased ALONE, or its response RECEIVED."""
         over = self._over
         if not over:
             record = _encode(fingerprint, what, self._generation)
@@ -164,8 +153,7 @@ class LeaseLog:
             self._append(self._encode_over())
 
     def _encode_over(self) -> bytes:
-        generation = self._generation
-        over = b"".join([_encode(name, OVER, generation) for name in self._over])
+        over = b"".join([_encode(name, OVER, self._generation) for name in self._over])
         # If this cannot be written, they count as in flight at a death; memory comes first.
         self._over.clear()
         return over
@@ -184,16 +172,13 @@ class LeaseLog:
 class NullLeaseLog:
     """For a frontier whose leases nothing will ask for: see :class:`LeaseLog`."""
 
-    def note(self, _: bytes, __: int) -> None:
-        pass
-
-    def note_over(self, _: bytes) -> None:
+    def note(self, _: bytes, __: int = 0) -> None:
         pass
 
     def flush(self) -> None:
         pass
 
-    note_closing = flush
+    note_over, note_closing = note, flush
 
 
 def _weigh(records: Iterable[tuple[bytes, int]]) -> Evidence:
@@ -220,8 +205,7 @@ def _weigh(records: Iterable[tuple[bytes, int]]) -> Evidence:
 
 
 def _encode(fingerprint: bytes, flags: int, generation: int) -> bytes:
-    # With the generation, what an earlier log left further on in the file cannot be mistaken for
-    # this one's.
+    # With the generation, which tells this log's from what an earlier one left in the file.
     check = crc32(fingerprint, flags << 24 | generation & 0xFFFFFF)
     length = len(fingerprint) // 2 if flags & _AND_LEASED else len(fingerprint)
     return _RECORD.pack(check, flags, length) + fingerprint

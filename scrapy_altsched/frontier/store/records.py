@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import json
-import struct
 from dataclasses import astuple, dataclass, field
 from typing import Any
 
@@ -26,10 +25,7 @@ def add_damage(noted: bytes | None, sentence: str) -> bytes:
 
 
 def describe_orphans(counters: Counters, noted: bytes | None) -> str | None:
-    """What is lost with the process that lived in memory only, as a sentence, if anything is.
-
-    :param noted: the note :data:`ORPHANS`.
-    """
+    """What is lost with the process that lived in memory only, as a sentence, if anything is."""
     lost = counters.memory_only if noted is None else int(noted)
     if not lost:
         return None
@@ -43,19 +39,15 @@ def describe_orphans(counters: Counters, noted: bytes | None) -> str | None:
 #: How many commits are noted one by one: far more than there are in the moment in which there are
 #: two logs that the disk may not have.
 NOTED = 256
-#: The note of a commit: its number, and that of the first one from which on all are noted so.
-NOTE_OF_COMMIT = struct.Struct(">QQ")
-_COUNT = struct.Struct(">Q")
 
 
 @dataclass(slots=True)
 class Counters:
     """Absolute numbers that every batch carries.
 
-    :ivar memory_only: requests that live in memory only: gone if the process dies.
+    :ivar memory_only: requests that are gone if the process dies.
     :ivar run: how often the job was opened.
-    :ivar forgotten: fingerprints removed from the seen ones: as many pending requests may not be
-        among them.
+    :ivar forgotten: fingerprints removed from the seen ones, of pending requests perhaps.
     """
 
     accepted: int = 0
@@ -73,13 +65,9 @@ class Counters:
         return number
 
     def as_counts(self, pending: int, **others: int) -> Counts:
-        """The numbers of requests in all states, by the table of states.
-
-        :param pending: what the slots say; *others*: what is in no store.
-        """
-        unqueued = {state.counter or "": self.count(state) for state in UNQUEUED}
-        known = {"accepted": self.accepted, "done": self.done, "memory_only": self.memory_only}
-        return Counts(pending=pending, **known, **unqueued, **others)
+        """The numbers in all states; *pending*: by the slots; *others*: what is in no store."""
+        names = ("accepted", "done", "memory_only", *(state.counter or "" for state in UNQUEUED))
+        return Counts(pending=pending, **{name: getattr(self, name) for name in names}, **others)
 
     def encode(self) -> bytes:
         # asdict() would copy each value, with each commit.
@@ -110,8 +98,8 @@ class Level(enum.IntEnum):
 class Suspicion:
     """What is held against a request that was in flight when the process died.
 
-    :ivar in_hand: deaths while it was leased alone and its response had been received.
-    :ivar downloading: deaths while it was leased alone and its response had not been received.
+    :ivar in_hand: deaths while it was leased alone and its response had been received;
+        *downloading*: had not.
     :ivar age: quarters of a death, of those while it was in flight among others.
     :ivar narrowed: 1 if the process died while it was a suspect and among those in hand, else 0.
     """
@@ -121,6 +109,23 @@ class Suspicion:
     downloading: int = 0
     age: int = 0
     narrowed: int = 0
+
+    def encode(self) -> bytes:
+        """A row: a byte for each number."""
+        return bytes(min(number, 255) for number in astuple(self))
+
+    @classmethod
+    def parse(cls, row: bytes) -> Suspicion:
+        """The inverse of :meth:`encode`; raises ValueError if *row* is damaged.
+
+        Format 1 had one number, of deaths while the request was leased alone, in four bytes.
+        """
+        if len(row) == 4:
+            deaths = int.from_bytes(row, "big")
+            return cls(Level.BLAMED if deaths else Level.SUSPECT, downloading=min(deaths, 255))
+        if len(row) != 5 or row[0] > Level.BLAMED:
+            raise ValueError(f"{row.hex()} does not say what is held against a request")
+        return cls(Level(row[0]), *row[1:])
 
 
 def _lists() -> dict[State, list[Any]]:
@@ -132,7 +137,6 @@ class Batch:
     """What one commit changes.  Absolute values only: it can be written again.
 
     :ivar identity: what the store says of itself, if that changes.
-    :ivar seen_value: the value of the rows of *seen*.
     :ivar stored: rows of requests, by state; *removed*: keys of those that leave it.
     :ivar suspects: fingerprint and what is held against it, if anything still is.
     """
@@ -154,7 +158,7 @@ class Batch:
 
 
 def encode_claim(fingerprint: bytes, occurrence: int) -> bytes:
-    """The key of the claim to one occurrence, from 0 on, of a start request."""
+    """The key of the claim to one occurrence of a start request; they are counted from 0."""
     return fingerprint + occurrence.to_bytes(4, "big")
 
 
@@ -172,32 +176,16 @@ def decode_seen(value: bytes) -> int:
 
 def encode_slot(count: int, name: str) -> bytes:
     """The row of a slot: how many requests it holds, and its name."""
-    return _COUNT.pack(count) + name.encode("utf-8", "surrogatepass")
+    return count.to_bytes(8, "big") + name.encode("utf-8", "surrogatepass")
 
 
 def decode_slot(row: bytes) -> tuple[int, str]:
-    """The inverse of :func:`encode_slot`."""
-    return _COUNT.unpack_from(row)[0], row[_COUNT.size :].decode("utf-8", "surrogatepass")
+    """The inverse of :func:`encode_slot`; raises ValueError if *row* is damaged."""
+    if len(row) < 8:
+        raise ValueError(f"{row.hex()} does not say what a slot holds")
+    return int.from_bytes(row[:8], "big"), row[8:].decode("utf-8", "surrogatepass")
 
 
 def noted_key(number: int) -> bytes:
-    """The key, in ``meta``, of the note of one commit; the one 256 later takes its place."""
+    """The key, in ``meta``, of the note of a commit: its number, and the first that has a note."""
     return b"commit:%d" % (number % NOTED)
-
-
-def encode_suspicion(suspicion: Suspicion) -> bytes:
-    """The row of what is held against a request: a byte for each number."""
-    return bytes(min(number, 255) for number in astuple(suspicion))
-
-
-def decode_suspicion(row: bytes) -> Suspicion:
-    """The inverse of :func:`encode_suspicion`; raises ValueError if *row* is damaged.
-
-    Format 1 had one number, of deaths while the request was leased alone, in four bytes.
-    """
-    if len(row) == 4:
-        deaths = int.from_bytes(row, "big")
-        return Suspicion(Level.BLAMED if deaths else Level.SUSPECT, downloading=min(deaths, 255))
-    if len(row) != 5 or row[0] > Level.BLAMED:
-        raise ValueError(f"{row.hex()} does not say what is held against a request")
-    return Suspicion(Level(row[0]), *row[1:])

@@ -1,12 +1,9 @@
 """How a store is opened: RocksDB's options and modes, and the package that brings it.
 
-``rocksdict`` is imported when a store is opened, and only then: it has no release for some Pythons,
-and crawls that keep nothing on disk need none.
+``rocksdict`` is imported when a store is opened: some Pythons have no release of it, and crawls
+that keep nothing on disk need none.
 
-What RocksDB does by itself in the failures that these options answer:
-https://github.com/facebook/rocksdb/wiki/WAL-Recovery-Modes and
-https://github.com/facebook/rocksdb/wiki/Atomic-flush.  On the kinds of memtables:
-https://github.com/facebook/rocksdb/wiki/MemTable.
+See https://github.com/facebook/rocksdb/wiki: WAL-Recovery-Modes, Atomic-flush, and MemTable.
 """
 
 from __future__ import annotations
@@ -20,13 +17,13 @@ from typing import TYPE_CHECKING
 from ...errors import ConfigError
 
 if TYPE_CHECKING:
-    from rocksdict import Cache, Options
+    from rocksdict import Options
 
 _MIB = 1024 * 1024
 
 
 def require() -> None:
-    """Raise ConfigError if ``rocksdict``, which everything else here imports, is not there."""
+    """Raise ConfigError if ``rocksdict`` is not there."""
     try:
         import rocksdict  # noqa: F401
     except ImportError as error:
@@ -54,19 +51,8 @@ READ_ONLY: Access = ("read_only",)
 
 
 def secondary(directory: object) -> Access:
-    """To be read while another process may write it, also if tables are missing.
-
-    *directory* is for files of this one's own.
-    """
+    """To be read while others may write it, or without some tables; *directory*: for its files."""
     return "secondary", str(directory)
-
-
-def options_of_families(names: Iterable[str], recovery: Recovery) -> dict[str, Options]:
-    """RocksDB's options for each family; they share one cache."""
-    from rocksdict import Cache
-
-    cache = Cache(8 * _MIB)
-    return {name: _family_options(name, cache, recovery) for name in names}
 
 
 def options_for(recovery: Recovery) -> Options:
@@ -92,28 +78,30 @@ def options_for(recovery: Recovery) -> Options:
     return options
 
 
-def _family_options(name: str, cache: Cache, recovery: Recovery) -> Options:
-    from rocksdict import BlockBasedOptions, DBCompressionType, MemtableFactory
+def options_of_families(names: Iterable[str], recovery: Recovery) -> dict[str, Options]:
+    """RocksDB's options for each family; they share one cache."""
+    from rocksdict import BlockBasedOptions, Cache, DBCompressionType, MemtableFactory
 
-    options = options_for(recovery)
-    options.set_write_buffer_size(16 * _MIB)
-    # While a table is written, 8 bytes for each of its keys are in memory.
-    options.set_target_file_size_base(16 * _MIB)
-    table = BlockBasedOptions()
-    table.set_block_cache(cache)
-    table.set_format_version(5)
-    if name == "seen":
-        table.set_bloom_filter(10, False)
-        # Memtables have no filter of their own, and most look-ups are for absent keys.
-        options.set_memtable_whole_key_filtering(True)
-        options.set_memtable_prefix_bloom_ratio(0.1)
-    if name == "slots":
-        # Read when the store is opened, and written in each commit: it is put in order when it is
-        # flushed.  To find a place for each row among a hundred thousand took a third of a commit.
-        options.set_memtable_factory(MemtableFactory.vector())
-    if name == "pending":
-        # A request is read once, from anywhere: a block that has to be unpacked for it costs more
-        # than the disk that it saves.
-        options.set_compression_type(DBCompressionType.none())
-    options.set_block_based_table_factory(table)
-    return options
+    by_name, cache = {}, Cache(8 * _MIB)
+    for name in names:
+        options = by_name[name] = options_for(recovery)
+        options.set_write_buffer_size(16 * _MIB)
+        # While a table is written, 8 bytes for each of its keys are in memory.
+        options.set_target_file_size_base(16 * _MIB)
+        table = BlockBasedOptions()
+        table.set_block_cache(cache)
+        table.set_format_version(5)
+        if name == "seen":
+            table.set_bloom_filter(10, False)
+            # Memtables have no filter of their own, and most look-ups are for absent keys.
+            options.set_memtable_whole_key_filtering(True)
+            options.set_memtable_prefix_bloom_ratio(0.1)
+        if name == "slots":
+            # Read when the store is opened, and written in each commit: put in order when flushed.
+            # To find a place for each row among a hundred thousand took a third of a commit.
+            options.set_memtable_factory(MemtableFactory.vector())
+        if name == "pending":
+            # A request is read once, from anywhere: to unpack a block for it costs more than disk.
+            options.set_compression_type(DBCompressionType.none())
+        options.set_block_based_table_factory(table)
+    return by_name

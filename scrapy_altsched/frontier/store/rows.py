@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..dead_letter import DeadLetter
-from ..entry import Counts
+from ..entry import Counts, DeadLetter
 from .database import Database
-from .records import (
-    NOTE_OF_COMMIT,
-    NOTED,
-    Counters,
-    Suspicion,
-    decode_slot,
-    decode_suspicion,
-    encode_claim,
-    noted_key,
-)
+from .records import NOTED, Counters, Suspicion, decode_slot, encode_claim, noted_key
 from .states import DEAD, PENDING, State
 
 _NOTE = b"note:"
@@ -26,7 +17,6 @@ _NOTE = b"note:"
 class Rows:
     """What a store says as of its last commit; StoreError: it cannot be read.
 
-    :param path: its directory, as messages name it.
     :ivar database: where the rows are; the maker of an object of this class opens it.
     """
 
@@ -45,21 +35,19 @@ class Rows:
     def first_noted(self, number: int) -> int | None:
         """The first commit from which on each is noted; ``None``: commit *number* is not."""
         row = self.database.get("meta", noted_key(number))
-        noted, first = NOTE_OF_COMMIT.unpack(row) if row is not None else (0, 0)
+        noted, first = struct.unpack(">QQ", row) if row is not None else (0, 0)
         return first if noted == number else None
 
     def describe_lost_commits(self) -> str | None:
         """What is missing before the last commit; ``None``: nothing that is known.
 
         RocksDB begins a new log while it still writes a table of what is in the one before.  If the
-        machine dies then, the disk may have the new one and not all of the old one, and RocksDB
-        does not notice if that ends with a whole record.
+        machine dies then, the disk may have the new one, and the old one up to some whole record.
         """
         last = self.stored_commit()
         first = self.first_noted(last)
-        if first is None:  # an earlier version wrote it
-            return None
-        earlier = range(max(first, last - NOTED + 1), last)
+        # An earlier version wrote none.
+        earlier = range(max(first, last - NOTED + 1), last) if first is not None else ()
         lost = [number for number in earlier if self.first_noted(number) is None]
         if not lost:
             return None
@@ -75,10 +63,7 @@ class Rows:
         return self.counters().as_counts(sum(count for _, count, _ in self.slots()))
 
     def notes(self, prefix: str = "") -> dict[str, bytes]:
-        """All notes, or those whose names begin with *prefix*, by name.
-
-        All: StoreDamagedError if anything else of their family cannot be read.
-        """
+        """All notes, of a family that must be whole; or those whose names begin with *prefix*."""
         rows = self.database.iterate("meta", _NOTE + prefix.encode() if prefix else b"")
         return {key[len(_NOTE) :].decode(): value for key, value in rows if key.startswith(_NOTE)}
 
@@ -97,29 +82,22 @@ class Rows:
         value = self.database.get("started", encode_claim(fingerprint, occurrence))
         return None if value is None else int.from_bytes(value, "big")
 
-    def seen(self) -> Iterator[bytes]:
-        return (key for key, _ in self.seen_rows())
-
-    def seen_rows(self) -> Iterator[tuple[bytes, bytes]]:
+    def seen(self) -> Iterator[tuple[bytes, bytes]]:
         """Fingerprint and value of everything that was seen."""
         return self.database.iterate("seen")
 
     def started(self) -> Iterator[tuple[bytes, bytes]]:
-        """Claim and stored run of every start request."""
         return self.database.iterate("started")
 
     def slots(self) -> Iterator[tuple[int, int, str]]:
-        """Id, count and name of every slot."""
         for key, value in self.database.iterate("slots"):
             yield int.from_bytes(key, "big"), *decode_slot(value)
 
     def suspects(self) -> Iterator[tuple[bytes, Suspicion]]:
-        """Fingerprint of every suspect of earlier runs, and what is held against it."""
         for key, value in self.database.iterate("suspects"):
-            yield key, decode_suspicion(value)
+            yield key, Suspicion.parse(value)
 
     def requests(self, state: State) -> Iterator[tuple[bytes, bytes]]:
-        """Key and row of every request that is stored in a state."""
         return self.database.iterate(state.family)
 
     def pending(self) -> Iterator[tuple[bytes, bytes]]:
@@ -128,8 +106,3 @@ class Rows:
     def dead(self) -> Iterator[tuple[bytes, DeadLetter, bytes]]:
         for key, row in self.requests(DEAD):
             yield key, *DEAD.split(row)
-
-    def read_pending(
-        self, prefix: bytes, start: bytes, limit: int, most_bytes: int
-    ) -> list[tuple[bytes, bytes]]:
-        return self.database.read("pending", prefix, start, limit, most_bytes)

@@ -3,10 +3,9 @@
 What was seen can be believed after a death only where the queue and the seen set are stored in one
 step.  Where either is another package's, a fingerprint may have been stored of a lost request.
 
-- A seen set of ours under another *scheduler*: each of its rows has the number of its run: the
-  marks of such runs can be taken back when that scheduler's requests are imported.
-- A queue of ours beside another *filter*: what that filter has a record of cannot be taken back:
-  the job may lack requests.
+- A seen set of ours under another *scheduler*: each of its rows, a mark, has the number of its run,
+  and can be taken back when that scheduler's requests are imported.
+- A queue of ours beside another *filter*: what that has a record of cannot be taken back.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-from .records import DAMAGE, add_damage, decode_seen, encode_seen
+from .records import DAMAGE, ORPHANS, add_damage, decode_seen, describe_orphans, encode_seen
 from .rows import Rows
 
 _RUN = "run:"
@@ -54,8 +53,7 @@ class Run:
 class Runs:
     """The runs of a job of which it is not settled what to believe.
 
-    :ivar by_filter: those in which our filter was under another scheduler.
-    :ivar beside_filter: those in which our scheduler was beside another filter.
+    :ivar by_filter: of our filter under another scheduler; *beside_filter*: the reverse.
     """
 
     def __init__(self, rows: Rows) -> None:
@@ -67,12 +65,10 @@ class Runs:
             content = json.loads(note)
             components = Components(content["scheduler"], content["dupefilter"])
             known.append(Run(int(name[len(_RUN) :]), components, content["ended"]))
-        self.by_filter: list[Run] = []
-        self.beside_filter: list[Run] = []
-        for run in known:
-            if run.number > self._settled and run.components != SCRAPY_ALTSCHED:
-                is_ours = run.components.scheduler is None
-                (self.beside_filter if is_ours else self.by_filter).append(run)
+        others = [run for run in known if run.components != SCRAPY_ALTSCHED]
+        unsettled = [run for run in others if run.number > self._settled]
+        self.by_filter = [run for run in unsettled if run.components.scheduler is not None]
+        self.beside_filter = [run for run in unsettled if run.components.scheduler is None]
         #: Whether only an earlier version's filter has opened this store.
         self._is_unknown = (
             not self._settled
@@ -87,29 +83,31 @@ class Runs:
         return bool(self.by_filter) or self._is_unknown
 
     def marks(self) -> Iterator[bytes]:
-        for fingerprint, value in self._rows.seen_rows():
+        for fingerprint, value in self._rows.seen():
             if self._is_unknown or decode_seen(value) > self._settled:
                 yield fingerprint
 
     def settle(self) -> dict[str, bytes]:
-        """What is to be noted when it is decided what to believe of all runs until now."""
+        """To be noted when it is decided what to believe of all runs until now."""
         return {_SETTLED: str(self._counters.run).encode()}
 
 
 def begin(run: Run, rows: Rows) -> dict[str, bytes]:
     """What is to be noted when *run* begins.
 
-    The job lacks requests if an earlier one beside another filter died, and such a filter goes on:
-    what that had a record of when it died is refused when it is found again.
+    The job lacks requests if an earlier one beside another filter died, and that filter goes on: it
+    refuses what it had a record of.
     """
-    notes = run.note()
-    runs = Runs(rows)
+    notes, runs = {**run.note(), ORPHANS: b"0"}, Runs(rows)
+    damage = rows.note(DAMAGE) or b""
     died = [earlier for earlier in runs.beside_filter if not earlier.ended]
     if died and run.components.dupefilter is not None:
-        notes[DAMAGE] = add_damage(
-            rows.note(DAMAGE),
+        damage = add_damage(
+            damage,
             f"run {died[-1].number} died, and {died[-1].components.dupefilter}, its"
             " DUPEFILTER_CLASS, may have a record of requests that were lost.",
         )
         notes.update(runs.settle())
-    return notes
+    if orphans := describe_orphans(rows.counters(), rows.note(ORPHANS)):
+        damage = add_damage(damage, orphans)
+    return {**notes, DAMAGE: damage}

@@ -1,9 +1,7 @@
 """The states that requests are stored in: one table for all who read, write, check or repair rows.
 
 A request that is leased is stored as pending until it is over; of one that is done only its
-fingerprint is stored, among the seen ones.  To add a state, add a row to :data:`STATES`, its number
-to :class:`~.records.Counters` and :class:`~..entry.Counts`, and whatever leads into the state and
-out of it: audits, repairs, new fingerprints and all batches follow.
+fingerprint is stored, among the seen ones.  CONTRIBUTING.rst says how to add a state.
 """
 
 from __future__ import annotations
@@ -12,8 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..dead_letter import Cause, DeadLetter
-from ..entry import Entry
+from ..entry import Cause, DeadLetter, Entry
 
 _UNIQUE = 1
 #: Flags and length of a fingerprint, as every stored request begins; by both.
@@ -49,7 +46,6 @@ def _split_letter(row: bytes) -> tuple[DeadLetter, bytes]:
 class State:
     """A state that requests are stored in; their keys are those that they are pending under.
 
-    :ivar family: where the rows are.
     :ivar noun: what messages call such a request.
     :ivar counter: the field of the counters that has their number; ``None``: the slots have it.
     :ivar join: detail, and request as :func:`encode_value` makes it -> row.
@@ -68,7 +64,7 @@ class State:
 
 
 PENDING = State("pending", "pending request")
-#: The detail is a :class:`~..dead_letter.DeadLetter`.
+#: The detail is a :class:`~..entry.DeadLetter`.
 DEAD = State("dead", "dead letter", "dead", _join_letter, _split_letter)
 
 STATES = (PENDING, DEAD)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import StoreError
 from .database import after
 from .jobdir import Identity
-from .records import NOTE_OF_COMMIT, Batch, encode_slot, encode_suspicion, noted_key
+from .records import Batch, encode_slot, noted_key
 from .rows import Rows
 from .states import PENDING, STATES
 
@@ -24,10 +25,7 @@ _PAST_SLOTS = b"\xff" * 9
 
 
 class Store(Rows):
-    """A store that is open to be written; what writes raises StoreError if it fails.
-
-    :ivar commit_number: number of the last commit that was written.
-    """
+    """A store that is open to be written; what writes raises StoreError if it fails."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -48,24 +46,15 @@ class Store(Rows):
             raise
 
     def close(self) -> None:
-        """Sync to the disk, and close."""
-        try:
-            if self.database.is_open:
+        with closing(self.database) as database:
+            if database.is_open:
                 self.sync()
-        finally:
-            self.database.close()
 
     def sync(self) -> None:
         self.database.sync()
 
-    def flush(self) -> None:
-        self.database.flush()
-
     def write(self, batch: Batch, *, wait: bool = False) -> None:
-        """Apply *batch*, wholly or not at all.
-
-        :raises StoreStalledError: RocksDB is behind with its own work, and *wait* is false.
-        """
+        """Apply *batch*, wholly or not at all: see :meth:`Database.write`."""
         number = self.commit_number + 1
         if self._first_noted is None:
             self._first_noted = self.first_noted(self.commit_number) or number
@@ -111,7 +100,7 @@ class Store(Rows):
             if suspicion is None:
                 delete(fingerprint, handle)
             else:
-                put(fingerprint, encode_suspicion(suspicion), handle)
+                put(fingerprint, suspicion.encode(), handle)
         handle = handles["meta"]
         if batch.identity is not None:
             put(b"identity", batch.identity, handle)
@@ -119,7 +108,7 @@ class Store(Rows):
             put(b"note:" + name.encode(), note, handle)
         put(b"counters", batch.counters.encode(), handle)
         put(b"commit", number.to_bytes(8, "big"), handle)
-        put(noted_key(number), NOTE_OF_COMMIT.pack(number, first_noted), handle)
+        put(noted_key(number), struct.pack(">QQ", number, first_noted), handle)
         return rows
 
     def remove_orphans(self, next_slot: int) -> None:

@@ -1,9 +1,8 @@
 """Rows of a damaged block, read in a process of its own, which may die of it.
 
-RocksDB looks at the checksum of a block once, and then believes what the block says of lengths.  If
-it is told to read a block whose checksum is wrong, a wrong length can lead it out of the block and
-out of the memory of its process (``DecodeEntry`` in RocksDB's table/block_based/block.cc adds two
-lengths in 32 bits before it compares them with what is left).
+RocksDB believes what a block with a right checksum says of lengths.  In one whose checksum is wrong
+they can lead it out of the memory of its process (``DecodeEntry`` in table/block_based/block.cc
+adds two lengths in 32 bits before it compares them with what is left).
 """
 
 from __future__ import annotations
@@ -23,10 +22,9 @@ from .rocksdb import Recovery, secondary
 def unverified(
     store: Path, family: str, low: bytes, high: bytes | None
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Rows between two keys, as far as they can be read, be they as they were written or not.
+    """Rows between two keys, or after *low*, be they as they were written or not.
 
-    :param store: where it is; may be open.  A directory beside it is written to.
-    :param high: ``None``: all after *low*.
+    The *store* may be open; a directory next to it is written to.
     """
     path = os.pathsep.join(folder or os.curdir for folder in sys.path)
     with subprocess.Popen(

@@ -1,14 +1,14 @@
 """A store looked into from outside, also while a crawl is using it.
 
-RocksDB writes files of its own even into a store that it only reads.  So it is given a temporary
-directory full of links to the store's files, and nothing in the job directory is touched.
+RocksDB writes files of its own even into a store that it only reads: it is given a temporary
+directory of links to the store's files.
 """
 
 from __future__ import annotations
 
 import tempfile
 import time
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -21,8 +21,8 @@ from .rows import Rows
 _PATIENCE = 10.0
 
 
-class View(Rows):
-    """A store as it is now, to be read only; used in a ``with`` statement, which cleans up.
+class View(Rows, AbstractContextManager["View"]):
+    """A store as it is now, to be read only; the end of a ``with`` statement closes it.
 
     :ivar damage: what is wrong with the store's log, if it can be read up to that only.
     :raises StoreError: it cannot be opened.
@@ -50,26 +50,21 @@ class View(Rows):
         self.damage = open_up_to_damage(partial(self.database.open, links, READ_ONLY))
 
     def close(self) -> None:
-        try:
+        with self._links:
             self.database.close()
-        finally:
-            self._links.cleanup()
-
-    def __enter__(self) -> View:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
 
 def link_files(store: Path, directory: Path) -> None:
-    """Make *directory* look as *store* does, by links to its files."""
+    """Make *directory* look as *store* does."""
     for name in files_of(store):
         (directory / name).symlink_to(store.absolute() / name)
 
 
 def _sizes_of(store: Path) -> dict[str, int]:
-    """Bytes of each file: the list of tables may name one that has come and gone meanwhile."""
+    """Bytes of each file; one may come and go meanwhile."""
     sizes = {}
     for name in files_of(store):
         with suppress(OSError):

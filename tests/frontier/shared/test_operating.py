@@ -7,8 +7,7 @@ import redis
 
 from scrapy_altsched.errors import SharedError
 from scrapy_altsched.frontier import Waiting
-from scrapy_altsched.frontier.dead_letter import DeadLetter
-from scrapy_altsched.frontier.entry import Counts
+from scrapy_altsched.frontier.entry import Counts, DeadLetter
 from scrapy_altsched.frontier.events import AlreadyFinished, FrontierLost
 from scrapy_altsched.frontier.shared.keys import Keys, slot_id_of
 from scrapy_altsched.frontier.shared.operating import SharedCrawl

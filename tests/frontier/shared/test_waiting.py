@@ -9,12 +9,7 @@ from scrapy_altsched.frontier import Lease, Options
 from scrapy_altsched.frontier.contract import Waiting
 from scrapy_altsched.frontier.events import LeasesReady
 from scrapy_altsched.frontier.shared.keys import Keys
-from scrapy_altsched.frontier.store.records import (
-    Level,
-    Suspicion,
-    decode_suspicion,
-    encode_suspicion,
-)
+from scrapy_altsched.frontier.store.records import Level, Suspicion
 
 from ...frontiers import page
 from ...servers import RedisServer
@@ -25,7 +20,7 @@ DEADLINES, SUSPECTS = Keys("test").fixed[5], Keys("test").fixed[8]
 
 
 def hold_against(client: redis.Redis, fingerprint: bytes, level: Level) -> None:
-    client.hset(SUSPECTS, fingerprint, encode_suspicion(Suspicion(level)))
+    client.hset(SUSPECTS, fingerprint, Suspicion(level).encode())
 
 
 def test_the_end_of_the_crawl(client: redis.Redis) -> None:
@@ -62,11 +57,7 @@ def test_a_suspect_that_the_server_knows_of_now(client: redis.Redis) -> None:
     [
         ({}, "a", {"a": Suspicion(Level.BLAMED)}),
         ({}, "ab", dict.fromkeys("ab", Suspicion(Level.SUSPECT, narrowed=1))),
-        (
-            {"a": 1, "b": 1},
-            "ab",
-            dict.fromkeys("ab", Suspicion(Level.BLAMED, narrowed=1)),
-        ),
+        ({"a": 1, "b": 1}, "ab", dict.fromkeys("ab", Suspicion(Level.BLAMED, narrowed=1))),
     ],
     ids=["one", "two", "two again"],
 )
@@ -75,7 +66,7 @@ def test_suspects_that_a_worker_had_in_work_when_it_was_lost(
 ) -> None:
     for name in names:
         suspicion = Suspicion(Level.SUSPECT, narrowed=before.get(name, 0))
-        client.hset(SUSPECTS, page(name).fingerprint, encode_suspicion(suspicion))
+        client.hset(SUSPECTS, page(name).fingerprint, suspicion.encode())
     worker = SettledShared(Options(), client)
     for name in names:
         worker.add(page(name))
@@ -87,7 +78,7 @@ def test_suspects_that_a_worker_had_in_work_when_it_was_lost(
     for _ in range(3):
         other.send()
     found = client.hgetall(SUSPECTS)
-    rows = {name: decode_suspicion(found[page(name).fingerprint]) for name in names}
+    rows = {name: Suspicion.parse(found[page(name).fingerprint]) for name in names}
     assert rows == after
     worker.abandon()
     other.abandon()
