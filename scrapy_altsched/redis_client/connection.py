@@ -42,8 +42,6 @@ _URL_EXAMPLE = "redis://[[user]:password@]host[:port][/db], rediss://... or unix
 def connect(settings: Mapping[str, Any]) -> redis.Redis:
     """Connect to the server that scrapy-redis's settings name; nothing on it is changed.
 
-    The client decodes no responses and never sends a command twice by itself.
-
     :param settings: those of :data:`.redis_client.SETTINGS` that are set.
     :raises ConfigError: a setting cannot be used, or the server refuses what it says.
     :raises SharedError: the server cannot be reached, or is not ready.
@@ -55,10 +53,7 @@ def connect(settings: Mapping[str, Any]) -> redis.Redis:
 
 
 def make_client(settings: Mapping[str, Any]) -> redis.Redis:
-    """Make the client that :func:`connect` returns, without connecting it.
-
-    :raises ConfigError: a setting cannot be used.
-    """
+    """Make the client that :func:`connect` returns, without connecting it."""
     parameters = {**_DEFAULTS, **(settings.get("REDIS_PARAMS") or {})}
     parameters |= {to: settings[name] for name, to in ABOVE_PARAMS.items() if settings.get(name)}
     url = parameters.pop("url", None)
@@ -159,8 +154,6 @@ def explain_errors(
     """Turn errors of redis-py, raised inside, into ours.
 
     :param kinds: which errors; the default suffices for a client that has connected before.
-    :raises ConfigError: what failed fails until a setting is changed, here or on the server.
-    :raises SharedError: it may pass by itself.
     """
     try:
         yield

@@ -24,9 +24,8 @@ MOST_BYTES = 16 * 1024 * 1024
 class Known:
     """Seen keys that the server is known to have: most duplicates need not be asked for.
 
-    It forgets those that were asked for longest ago first.
-
-    :param limit: how many are kept at least; at most twice as many.  Half a million take 38 MB.
+    Those that were asked for longest ago are forgotten first: at least *limit* are kept, at most
+    twice as many.  Half a million take 38 MB.
     """
 
     def __init__(self, limit: int = 250_000) -> None:

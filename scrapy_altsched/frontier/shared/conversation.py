@@ -51,8 +51,6 @@ class Phase(enum.IntEnum):
 class Conversation:
     """What this worker and the server know of each other.
 
-    :param stream: what this worker sends, over *link*.
-    :param record: what this worker keeps on its own disk.
     :ivar is_waiting: whether the crawl waits for something to lease.
     """
 
@@ -79,7 +77,7 @@ class Conversation:
         self.job = record.job
         self.pressure = Pressure(limit=_MOST_UNANSWERED)
         self._phase = Phase.JOINING
-        #: Of the last answer; if it is not OK, the server has refused a batch for good.
+        #: Of the last answer, if it was a final one.
         self._status: Status | None = None
         #: Why there is no answer any more, if the thread that waits for them has died.
         self._failure: FrontierFailedError | None = None
@@ -118,8 +116,7 @@ class Conversation:
         What was in flight when this worker died is evaluated, and the server told, before anything
         is leased.
 
-        :param timeout: seconds to wait.
-        :return: the status of the last answer; ``None``: none came.
+        :return: the status of the last answer; ``None``: none came within *timeout* seconds.
         :raises StoreError: the record cannot be written, or the server has answered only once.
         :raises FrontierFailedError: there will be no answer.
         """
@@ -204,7 +201,6 @@ class Conversation:
         self._sender.close()
 
     def note_change(self) -> None:
-        """Something is to be sent, soon or, if there is enough of it, now."""
         self.pressure.unacknowledged = self.stream.unacknowledged
         if self.stream.is_full and not self.stream.waiting:
             return  # it is sent with what is tried again
@@ -215,7 +211,6 @@ class Conversation:
         self._sender.plan(0.0)
 
     def request_leases(self) -> None:
-        """Ask for something to lease, at first often."""
         self.is_waiting = True
         if self.pressure.changes:
             # They may be all that the crawl's end waits for.
@@ -286,7 +281,6 @@ class Conversation:
             raise self._failure
 
     def _look(self) -> tuple[object, str]:
-        """What any progress changes, and why there may be none."""
         return (self.stream.reply.version, self._commits, self.leases.given), self._why_stalled()
 
     def _why_stalled(self) -> str:
@@ -336,7 +330,7 @@ class Conversation:
         return True
 
     def _cut_off(self, event: events.Event) -> None:
-        """There will be no answer any more; if it has not joined yet, joining tells why."""
+        """There will be no answer any more; before it has joined, :meth:`join` tells why."""
         has_joined = self._phase is not Phase.JOINING
         self._sender.is_over = True
         self._enter(Phase.CLOSED)
@@ -441,8 +435,8 @@ class Conversation:
     def _start_again(self) -> None:
         """Begin a new stream, since the server has lost what was sent last.
 
-        What a page has led to may be lost with it.  So every page goes back that anything may have
-        been added by, or found to be known by, and is worked on again.
+        What pages have led to may be lost with it: all go back that may have added anything, or
+        found that it is known.
         """
         stream = self.stream
         self.additions.reset()

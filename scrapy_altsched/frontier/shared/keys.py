@@ -38,10 +38,7 @@ def claim_key_of(fingerprint: bytes, occurrence: int) -> bytes:
 
 
 def slot_id_of(name: str) -> bytes:
-    """The download slot *name* on the server.
-
-    A digest needs no table of names.  Two slots that have the same one share a queue, no more.
-    """
+    """The slot *name* on the server.  Two that have the same digest share a queue, no more."""
     return blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
 
 
@@ -51,26 +48,22 @@ def field_of(seen_key: bytes) -> bytes:
 
 
 class Keys:
-    """The keys of the crawl with this name, of which there is one partition so far.
-
-    :ivar seen_key_of: what all workers of the crawl keep of a fingerprint.
-    """
+    """The keys of a crawl, of which there is one partition so far."""
 
     def __init__(self, crawl: str) -> None:
         self._prefix = prefix = f"altsched:{{{crawl}:0}}:".encode("utf-8", "surrogatepass")
         self.fixed = [prefix + name for name in FIXED]
         self.meta, self.pending, _, _, self.workers, self.deadlines = self.fixed[:6]
         self.dead, self.heard = self.fixed[7], self.fixed[9]
+        #: What all workers of the crawl keep of a fingerprint.
         self.seen_key_of: Callable[[bytes], bytes] = seen_key_of
 
     def leases(self, token: bytes) -> bytes:
-        """Where the requests are that a worker has leased."""
         return self._prefix + b"leases:" + token
 
     def bucket(self, crawl: bytes, seen_key: bytes) -> bytes:
-        """Where a seen key is, in the crawl with this id.
+        """Where a seen key is, in the crawl with this id: one that is restarted has other buckets.
 
-        A crawl that starts again from nothing has another id, and so other buckets, at once.
         65,536 buckets serve 20 million URLs.
         """
         names = crawl[:3].hex().encode(), seen_key[:2].hex().encode()

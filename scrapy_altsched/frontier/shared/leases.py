@@ -16,7 +16,6 @@ class MemoryOnly:
     """Requests that cannot be encoded: they stay on this worker.
 
     :ivar pending: beginning of the order key, place, and the request, the next one first.
-    :ivar ended: how many have ended in which way.
     """
 
     def __init__(self) -> None:
@@ -51,10 +50,9 @@ class MemoryOnly:
 class Leases:
     """The leases of one worker, in the order in which they are handed out.
 
-    A suspect is handed out when the server knows of it, so that the server can tell which request
-    to blame if this worker cannot.
+    A suspect is handed out when the server knows of it, and can tell which request to blame if this
+    worker cannot.
 
-    :param here: requests that no server has.
     :ivar by_key: all that the server has leased to this worker.
     :ivar fetched: those of them that were not asked for yet.
     :ivar given: how many are handed out and not over, those of *here* included.

@@ -46,8 +46,7 @@ return workers"""
 class CrawlState:
     """What is known of a crawl at one moment.
 
-    :ivar large_buckets: of the buckets of seen URLs that were looked at, how many take four times
-        the memory.
+    :ivar large_buckets: how many of the buckets that were looked at take four times the memory.
     """
 
     spider: str
@@ -58,9 +57,7 @@ class CrawlState:
 
 
 class SharedCrawl:
-    """A crawl on a server.
-
-    :ivar name: what messages call it.
+    """A crawl on a server; *name*: what messages call it.
 
     Every method raises :exc:`ConfigError` if a setting has to be changed, here or on the server,
     and :exc:`SharedError` if the server cannot be reached, or all but :meth:`find` and
@@ -68,9 +65,7 @@ class SharedCrawl:
     """
 
     def __init__(self, client: redis.Redis, key: str) -> None:
-        self._client = client
-        self._key = key
-        self.keys = Keys(key)
+        self._client, self._key, self.keys = client, key, Keys(key)
         self.name = f"{key!r} on the Redis server at {address_of(client)}"
 
     def find(self, *fields: str, of_any_version: bool = False) -> list[Any] | None:
@@ -117,11 +112,10 @@ class SharedCrawl:
         )
 
     def restart(self, are_sha1: Callable[[str], bool]) -> None:
-        """Have it start again from nothing, with the next worker that comes.
+        """Have it, if it is finished, start again from nothing, with the next worker that comes.
 
         :param are_sha1: whether fingerprints are SHA-1 hashes, by the note about them; of others an
             older version may have kept too little, which ends here.
-        :raises SharedError: it is not finished.
         """
         crawl, state, about = self._look_up("state", "about")
         reply = None
@@ -145,10 +139,7 @@ class SharedCrawl:
             self.unlink_seen(crawl)
 
     def drop(self) -> int:
-        """Delete it, with all that it knows; how many requests it had accepted.
-
-        Workers of it close with ``frontier_lost``.
-        """
+        """Delete it, with all that it knows; how many requests it had accepted."""
         keys = self.keys
         crawl, accepted = self._look_up("accepted", of_any_version=True)
         with explain_errors(self._client):
@@ -159,10 +150,7 @@ class SharedCrawl:
         return int(accepted or 0)
 
     def unlink_seen(self, crawl: bytes) -> None:
-        """Delete what was seen in the crawl with this id.
-
-        :raises redis.RedisError: some of it is left.
-        """
+        """Delete what was seen in the crawl with this id; a RedisError: some of it is left."""
         self._unlink(self.keys.buckets(crawl))
 
     def _unlink(self, keys: Iterable[bytes]) -> None:
@@ -189,9 +177,7 @@ class SharedCrawl:
     def requeue(self, chosen: Sequence[bytes]) -> int:
         """Make dead letters pending again, by their keys; how many of them were dead letters still.
 
-        A crawl that had finished is open again: a worker that is started goes on with it.
-
-        :raises SharedError: as above; those of earlier portions are pending then.
+        A crawl that had finished is open again.  After a SharedError, some may be pending.
         """
         count = 0
         keys = [*self.keys.fixed[:4], self.keys.dead]

@@ -60,8 +60,7 @@ class Record:
         places = range(0, len(joined), _TOKEN_BYTES)
         self.tokens: Sequence[bytes] = [joined[at : at + _TOKEN_BYTES] for at in places]
         self.evidence = run.evidence
-        # That a run has died finished counts as a run that was not finished, and no more: what is
-        # said of it elsewhere is true of jobs that are finished by this process alone.
+        # What is said of a run that has died finished is true only of jobs that one process does.
         self.job: JobInfo = replace(
             run.describe(),
             died_finished=False,

@@ -10,15 +10,14 @@ from ..events import MemoryFull, OnEvent, Stalled
 from .batches import Reply
 from .stream import EncodedBatch, Stream
 
-#: Seconds between two questions of a worker that has nothing to do, at first and at most.
+#: Seconds between two questions of a worker that has nothing to do, and after which what the server
+#: had no memory for is sent again: at first and at most.
 _POLL_FIRST, _POLL_MOST = 0.01, 0.25
-#: Seconds after which what the server had no memory for is sent again, at first and at most.
 _AGAIN_FIRST, _AGAIN_MOST = 0.1, 5.0
 #: Seconds for which a server must have had memory before it is said once more that it has none.
 _SAID_EVERY = 60.0
 #: Seconds without progress after which it is said, and between two looks.
-_STALLED_AFTER = 60.0
-_LOOK_EVERY = 10.0
+_STALLED_AFTER, _LOOK_EVERY = 60.0, 10.0
 
 
 class Link(Protocol):
@@ -27,7 +26,7 @@ class Link(Protocol):
     def send(self, batch: EncodedBatch) -> None:
         """Send *batch*, again and again until it is answered; returns at once.
 
-        Then :meth:`SharedFrontier.take_replies` is called, on the crawl's thread.
+        Then :meth:`.conversation.Conversation.take_replies` is called, on the crawl's thread.
         """
 
     def take(self, timeout: float = 0.0) -> Reply | None:
@@ -41,11 +40,10 @@ class Link(Protocol):
 
 
 class Sender:
-    """Sends a stream's batches, one at a time, each as late as it may be.
+    """Sends a stream's batches, which *build* makes, one at a time, each as late as it may be.
 
     A full server is asked again with pauses that grow, and it is reported once that it is full.
 
-    :param build: makes the next batch.
     :ivar is_over: whether nothing is to be sent any more.
     """
 
@@ -146,10 +144,9 @@ class Stall:
         now, (progress, why) = self._clock.monotonic(), self._look_at()
         seconds = now - self._since
         if progress != self._last or not why:
-            self._last, self._since = progress, now
             if self._is_stalled:
-                self._is_stalled = False
                 self._on_event(Stalled(seconds, ""))
+            self._last, self._since, self._is_stalled = progress, now, False
         elif seconds >= _STALLED_AFTER and not self._is_stalled:
             self._is_stalled = True
             self._on_event(Stalled(seconds, why))

@@ -47,7 +47,6 @@ class Stream:
         stream; it takes their leases.
     :param suspected: fingerprints of which the first answer says what is held against them.
     :param restarts: whether a crawl that is finished starts again from nothing.
-    :ivar last_addition: number of the last addition.
     :ivar held: endings that are not sent before :meth:`release_endings`.
     :ivar judged: fingerprint -> what is held against it from now on.
     :ivar reply: what the server answered last.
@@ -220,8 +219,7 @@ class Stream:
     def acknowledge(self, reply: Reply) -> tuple[list[Addition], list[Ending]]:
         """Take the answer to the batch in flight; what was not applied is sent again.
 
-        :return: additions that are decided on; endings that are stored now, if they were still this
-            worker's to tell, and those that will not be sent, as the server lacks their leases.
+        :return: additions that are decided on; endings that are over: stored, or void.
         """
         assert self._sent is not None
         (additions, endings, _), self._sent = self._sent, None
@@ -238,10 +236,7 @@ class Stream:
         return [addition for addition in additions if addition.number not in full], over
 
     def _drop(self, void: set[bytes]) -> list[Ending]:
-        """Take out the endings of leases that the server does not have.
-
-        After it has lost its latest changes, their keys may soon be those of other requests.
-        """
+        """Take out endings whose leases the server has lost: others may have their keys soon."""
         dropped = []
         for queue in (self._free, self.held, self._resting):
             endings = list(queue)
@@ -254,9 +249,7 @@ class Stream:
         """Begin a new stream, after the server has lost the end of this one.
 
         Additions without an answer are sent again.  Endings are dropped, and so must be the leases
-        they end: what they rest on may be lost.
-
-        :param kept: keys of the leases that this worker keeps.
+        they end: what they rest on may be lost.  Those with keys in *kept* stay this worker's.
         """
         if self._sent is not None:
             self._additions[:0] = self._sent[0]
