@@ -54,7 +54,6 @@ class Answer(NamedTuple):
 class RedisQueue:
     """A queue, as one of its takers sees it; each call waits for the server.
 
-    :param key: of a list, a set or a sorted set.
     :param taker: tells this taker from all others, now and later.
     :param timeout: seconds after which its entries go back if it is not heard of.
     """

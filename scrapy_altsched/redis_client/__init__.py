@@ -7,17 +7,10 @@ package that is optional.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from importlib.resources import files
 
-#: Settings that scrapy-redis puts above REDIS_PARAMS, and the parameters that they are.
-ABOVE_PARAMS: Mapping[str, str] = {
-    "REDIS_URL": "url",
-    "REDIS_HOST": "host",
-    "REDIS_PORT": "port",
-    "REDIS_DB": "db",
-    "REDIS_ENCODING": "encoding",
-}
+#: Settings that scrapy-redis puts above REDIS_PARAMS: ``REDIS_`` and a parameter in capitals.
+ABOVE_PARAMS = ("REDIS_URL", "REDIS_HOST", "REDIS_PORT", "REDIS_DB", "REDIS_ENCODING")
 #: All settings that :func:`.connection.connect` reads.
 SETTINGS = (*ABOVE_PARAMS, "REDIS_PARAMS")
 #: How scripts know the time, in ms: from the server's clock.

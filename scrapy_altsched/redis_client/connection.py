@@ -55,7 +55,8 @@ def connect(settings: Mapping[str, Any]) -> redis.Redis:
 def make_client(settings: Mapping[str, Any]) -> redis.Redis:
     """Make the client that :func:`connect` returns, without connecting it."""
     parameters = {**_DEFAULTS, **(settings.get("REDIS_PARAMS") or {})}
-    parameters |= {to: settings[name] for name, to in ABOVE_PARAMS.items() if settings.get(name)}
+    given = (name for name in ABOVE_PARAMS if settings.get(name))
+    parameters |= {name.removeprefix("REDIS_").lower(): settings[name] for name in given}
     url = parameters.pop("url", None)
     # Parsed here, since redis-py lets options in a URL override all others, ours as well.
     parameters |= _parse(url) if url else {}

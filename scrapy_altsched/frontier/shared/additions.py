@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import deque
+from bisect import bisect_right, insort
+from collections import Counter, deque
 
 from ..changes import Kind
 from ..contract import Verdict
-from ..entry import Entry
+from ..entry import Entry, Lease
 from ..events import OnEvent, Refused
 from ..options import Options
 from ..store.states import encode_value
 from .batches import Addition
 from .keys import claim_key_of, slot_id_of
-from .leases import MemoryOnly
 from .stream import Stream
 
 #: Bytes of a request above which it stays on its worker: the server serves no other client while it
@@ -56,21 +55,55 @@ class Known:
         self._older.clear()
 
 
+class MemoryOnly:
+    """Requests that cannot be encoded: they stay on this worker.
+
+    :ivar pending: beginning of the order key, place, and the request, the next one first.
+    """
+
+    def __init__(self) -> None:
+        self.pending: list[tuple[bytes, int, Entry]] = []
+        self.accepted = self.leased = 0
+        self.ended: Counter[Kind] = Counter()
+
+    def add(self, level: bytes, inverted: bool, entry: Entry) -> None:
+        self.accepted += 1
+        place = -self.accepted if inverted else self.accepted
+        insort(self.pending, (level, place, entry))
+
+    def lease(self) -> Lease:
+        """Take out the first one; there is one."""
+        self.leased += 1
+        *place, entry = self.pending.pop(0)
+        return Lease(b"", entry, place)
+
+    def end(self, lease: Lease, kind: Kind) -> None:
+        self.leased -= 1
+        if kind is Kind.RELEASED:
+            insort(self.pending, (*lease.origin, lease.entry))
+        else:
+            self.ended[kind] += 1
+
+    @property
+    def left(self) -> int:
+        """How many are not over."""
+        return len(self.pending) + self.leased
+
+
 class Additions:
     """Requests and seen keys on their way into the frontier.
 
-    :param here: where requests go that cannot be sent.
+    :ivar here: requests that cannot be sent.
     :ivar undecided: how many requests the server has not decided on.
     :ivar ended: seen keys of requests in memory only that have ended since the last commit.
     :ivar revision: how often anything was added, or found to be known: what a leased request rests
         on.
     """
 
-    def __init__(
-        self, options: Options, stream: Stream, here: MemoryOnly, on_event: OnEvent
-    ) -> None:
+    def __init__(self, options: Options, stream: Stream, on_event: OnEvent) -> None:
         self._order, self._skips_started = options.order, options.skip_started
-        self._stream, self._here, self._on_event = stream, here, on_event
+        self.stream, self._on_event = stream, on_event
+        self.here = MemoryOnly()
         self._seen_key_of = stream.keys.seen_key_of
         self.known = Known()
         #: Seen key -> number of the addition that is to store it and has no answer yet.
@@ -109,7 +142,7 @@ class Additions:
         if entry.payload is not None:
             row = encode_value(entry)
         elif kind is Kind.ADDED:
-            self._here.add(level, inverted, entry)
+            self.here.add(level, inverted, entry)
             return Verdict.ADDED
         else:
             kind = Kind.CHECKED
@@ -117,7 +150,7 @@ class Additions:
         self.revision += 1
         self.undecided += 1
         addition = Addition(kind, seen_key, slot, level, inverted, row, entry)
-        self._stream.add(addition)
+        self.stream.add(addition)
         if entry.unique:
             # Whatever the server says of this one, an equal one is seen: the page that brings it
             # does not end before this one is stored.
@@ -131,6 +164,11 @@ class Additions:
             relied_on.pop()
         relied_on.append((self.revision, number))
 
+    @property
+    def origin(self) -> tuple[int, int]:
+        """What the end of a request rests on that is leased now: see :meth:`rests_after`."""
+        return self.revision, self.stream.last_addition
+
     def rests_after(self, origin: tuple[int, int]) -> int:
         """After which addition those begin that the end of a leased request rests on.
 
@@ -141,7 +179,7 @@ class Additions:
         relied_on = self._relied_on
         if not relied_on:
             return origin[1]
-        last_answered = self._stream.last_answered
+        last_answered = self.stream.last_answered
         while relied_on and relied_on[0][1] <= last_answered:
             relied_on.popleft()
         first = bisect_right(relied_on, origin[0], key=lambda found: found[0])
@@ -155,7 +193,7 @@ class Additions:
     def free_ended(self) -> None:
         """Let the seen keys be sent of what has ended: a commit has saved what it led to."""
         for seen_key in self.ended:
-            self._stream.add(Addition(Kind.MARKED, seen_key))
+            self.stream.add(Addition(Kind.MARKED, seen_key))
         self.ended.clear()
 
     def mark_seen(self, fingerprint: bytes) -> bool:
@@ -163,7 +201,7 @@ class Additions:
         if seen_key in self.known:
             return True
         self.known.add(seen_key)
-        self._stream.add(Addition(Kind.MARKED, seen_key))
+        self.stream.add(Addition(Kind.MARKED, seen_key))
         return False
 
     def forget(self, fingerprint: bytes) -> bool:
@@ -172,7 +210,7 @@ class Additions:
         self.known.discard(seen_key)
         self._unmarked = {entry: key for entry, key in self._unmarked.items() if key != seen_key}
         self.ended = [key for key in self.ended if key != seen_key]
-        self._stream.add(Addition(Kind.FORGOTTEN, seen_key))
+        self.stream.add(Addition(Kind.FORGOTTEN, seen_key))
         return was_known
 
     def settle(self, addition: Addition, *, is_accepted: bool) -> None:
@@ -189,7 +227,7 @@ class Additions:
             self._unmarked.pop(entry, None)
             self._on_event(Refused(entry, Verdict.SEEN if entry.unique else Verdict.STARTED))
         elif entry.payload is None:
-            self._here.add(addition.level, addition.inverted, entry)
+            self.here.add(addition.level, addition.inverted, entry)
 
     def reset(self) -> None:
         """Forget what is known, and which start requests were added: the server may have, too."""

@@ -13,16 +13,13 @@ from dataclasses import replace
 from ...errors import FrontierFailedError, StoreError
 from ...inflection import counted
 from .. import events
-from ..changes import Kind
 from ..contract import Pressure
-from ..entry import Lease
 from ..options import Options, SharedOptions
 from ..store.records import Level, decode_suspicion, encode_suspicion
-from ..store.states import decode_value
 from ..suspects import Suspects, judge
 from .additions import Additions
-from .batches import Ending, Reply, Status
-from .leases import Leases, MemoryOnly
+from .batches import Reply, Status
+from .leases import Leases
 from .record import Record
 from .sending import Link, Sender, Stall
 from .stream import EncodedBatch, Stream
@@ -70,10 +67,9 @@ class Conversation:
         self.prefetch = shared.prefetch
         self._renew_every = shared.lease_timeout / _RENEWALS
         self._waits = shared.idle == "wait"
-        self.here = MemoryOnly()
         self.suspects = Suspects({}, options, record.run.leases, on_event)
-        self.leases = Leases(self.here, self.suspects)
-        self.additions = Additions(options, stream, self.here, on_event)
+        self.additions = Additions(options, stream, on_event)
+        self.leases = Leases(self.additions, self.suspects, on_event)
         self.job = record.job
         self.pressure = Pressure(limit=_MOST_UNANSWERED)
         self._phase = Phase.JOINING
@@ -89,7 +85,7 @@ class Conversation:
         #: Whether an answer was waited for in vain, and none has come since.
         self._is_given_up = False
         self._heard_at = clock.monotonic()
-        self._stall = Stall(clock, self._look, on_event)
+        self._stall = Stall(clock, self._why_stalled, on_event)
 
     @property
     def is_over(self) -> bool:
@@ -103,7 +99,7 @@ class Conversation:
     @property
     def is_feeding(self) -> bool:
         """Whether this worker may bring requests that no lease accounts for."""
-        is_bringing = self.additions.undecided > 0 or self.here.left > 0
+        is_bringing = self.additions.undecided > 0 or self.additions.here.left > 0
         return self._waits or not self._is_start_over or is_bringing
 
     def _enter(self, phase: Phase) -> None:
@@ -217,26 +213,6 @@ class Conversation:
             self.pressure.urgent = True
         self._sender.plan_poll()
 
-    def end(self, lease: Lease, kind: Kind, reason: bytes = b"") -> None:
-        """Tell how a lease has ended, with the next commit; if it is still this worker's."""
-        if self.leases.by_key.get(lease.key) is not lease:
-            return
-        self.leases.lose(lease.key)
-        if kind is not Kind.RELEASED and self.suspects.suspicions:
-            self.suspects.clear(lease.entry.fingerprint)
-        rests_on = self.additions.rests_after(lease.origin), self.stream.last_addition
-        self.stream.held.append(Ending(lease.key, kind, *rests_on, reason, lease.entry))
-        self.pressure.changes += 1
-
-    def give_back_fetched(self) -> None:
-        """Let others have what was fetched ahead."""
-        for lease in self.leases.fetched:
-            # It rests on nothing.
-            lease.origin = self.additions.revision, self.stream.last_addition
-            self.end(lease, Kind.RELEASED)
-            self.pressure.urgent = True
-        self.leases.fetched.clear()
-
     def commit(self) -> None:
         """Let what has ended be told."""
         self.additions.free_ended()
@@ -280,26 +256,24 @@ class Conversation:
         if self._failure is not None:
             raise self._failure
 
-    def _look(self) -> tuple[object, str]:
-        return (self.stream.reply.version, self._commits, self.leases.given), self._why_stalled()
-
-    def _why_stalled(self) -> str:
-        stream, reply = self.stream, self.stream.reply
+    def _why_stalled(self) -> tuple[object, str]:
+        """What any progress changes, and why there may be none."""
+        stream, reply, why = self.stream, self.stream.reply, ""
         if self.is_over or self.leases.given:
-            return ""
-        if stream.is_in_flight and self._clock.monotonic() - self._heard_at > _SILENCE:
-            return "the server does not answer"
-        if stream.is_full:
+            pass
+        elif stream.is_in_flight and self._clock.monotonic() - self._heard_at > _SILENCE:
+            why = "the server does not answer"
+        elif stream.is_full:
             one, many = "change of this worker waits", "changes of this worker wait"
             waiting = counted(stream.unacknowledged, one, many)
-            return f"the server's memory is full, and {waiting} for it"
-        if self.is_waiting and reply.pending:
+            why = f"the server's memory is full, and {waiting} for it"
+        elif self.is_waiting and reply.pending:
             requests = counted(reply.pending, "pending request")
-            return f"of {requests} the server leases none to this worker"
-        if self.is_waiting and reply.leased:
+            why = f"of {requests} the server leases none to this worker"
+        elif self.is_waiting and reply.leased:
             left = counted(reply.leased, "request")
-            return f"all that is left ({left}) is leased by other workers"
-        return ""
+            why = f"all that is left ({left}) is leased by other workers"
+        return (reply.version, self._commits, self.leases.given), why
 
     def _build(self) -> EncodedBatch:
         fetched, alone = len(self.leases.fetched), self.suspects.alone
@@ -365,7 +339,7 @@ class Conversation:
             self._sender.plan(self._renew_every)
 
     def _take(self, reply: Reply) -> None:
-        leases, here = self.leases, self.here
+        leases, here = self.leases, self.additions.here
         if reply.epoch != self.stream.reply.epoch:
             self.additions.known.clear()
             self._on_event(events.SeenInvalidated())
@@ -382,12 +356,17 @@ class Conversation:
             if ending.key in void:
                 self._on_event(events.LeaseLost(ending.entry))
         for key in reply.void:
-            self._lose(key)
-        self._take_leases(reply)
-        if reply.finished:
-            # No worker has leased anything any more: this one's leases have expired long ago.
-            for key in list(leases.by_key):
-                self._lose(key)
+            leases.lose(key)
+        # What it had before it was started again comes in no order.
+        is_joining = self._phase is Phase.JOINING
+        leases.take(
+            sorted(reply.leases, key=lambda pair: pair[0][8:]) if is_joining else reply.leases
+        )
+        for fingerprint, suspicion in reply.suspicions:
+            self.suspects.hold_against(fingerprint, decode_suspicion(suspicion))
+        # No worker has leased anything any more: this one's leases have expired long ago.
+        for key in list(leases.by_key) if reply.finished else ():
+            leases.lose(key)
         # It may have more to bring, and so opens the crawl again.
         has_more = self.is_feeding or self.stream.unacknowledged
         self._sender.is_over = reply.finished and not has_more
@@ -404,24 +383,6 @@ class Conversation:
         # What was added meanwhile is not stored yet, and must not be taken to be.
         if self._is_unreported and self.stream.unacknowledged == len(self.stream.held):
             self._note_committed()
-
-    def _take_leases(self, reply: Reply) -> None:
-        origin = self.additions.revision, self.stream.last_addition
-        # What it had before it was started again comes in no order.
-        is_joining = self._phase is Phase.JOINING
-        rows = sorted(reply.leases, key=lambda pair: pair[0][8:]) if is_joining else reply.leases
-        for key, row in rows:
-            if row:
-                # It may have expired unnoticed, and been leased to this worker once more.
-                self._lose(key)
-                self.leases.by_key[key] = lease = Lease(key, decode_value(row), origin)
-                self.leases.fetched.append(lease)
-        for fingerprint, suspicion in reply.suspicions:
-            self.suspects.hold_against(fingerprint, decode_suspicion(suspicion))
-
-    def _lose(self, key: bytes) -> None:
-        if (lost := self.leases.lose(key)) is not None:
-            self._on_event(events.LeaseLost(lost.entry))
 
     def _note_committed(self) -> None:
         self._commits += 1
@@ -440,15 +401,10 @@ class Conversation:
         """
         stream = self.stream
         self.additions.reset()
-        self._release_doubtful_leases()
+        self.leases.lose_doubtful()
         stream.restart(self.leases.by_key)
         with suppress(StoreError):  # its leases go back by timeout then, if it dies
             self.record.note_tokens([*stream.earlier, stream.token], stream.crawl)
         self._is_start_over = False
         self._on_event(events.SeenInvalidated())
         self._on_event(events.ServerRolledBack())
-
-    def _release_doubtful_leases(self) -> None:
-        for lease in list(self.leases.given_out()):
-            if lease.origin[0] != self.additions.revision:
-                self._lose(lease.key)

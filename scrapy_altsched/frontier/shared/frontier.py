@@ -37,8 +37,12 @@ class SharedFrontier(FrontierOfRun):
         self._server = server
         self._stream, self._prefetch = server.stream, server.prefetch
         self._read_dead = read_dead
-        self._here, self._leases = server.here, server.leases
-        self._suspects, self._additions = server.suspects, server.additions
+        self._leases, self._suspects, self._additions = (
+            server.leases,
+            server.suspects,
+            server.additions,
+        )
+        self._here = server.additions.here
         self.pressure = server.pressure
         self._is_closed = False
         # What others do for it.
@@ -81,7 +85,9 @@ class SharedFrontier(FrontierOfRun):
             lease = leases.next_with_suspects(self._give_up, others=others)
             if suspects.alone is not alone:
                 # One request is to be alone here: others may have what was fetched ahead.
-                server.give_back_fetched()
+                given_back = leases.give_back_fetched()
+                self.pressure.changes += given_back
+                self.pressure.urgent |= given_back > 0
             if leases.is_announcing:
                 server.request_leases()
                 server.flush_soon()
@@ -94,7 +100,7 @@ class SharedFrontier(FrontierOfRun):
             server.request_leases()
             return self._why_none()
         if lease.key:
-            lease.origin = self._additions.revision, self._stream.last_addition
+            lease.origin = self._additions.origin
         if len(leases.fetched) < self._prefetch // 2:
             server.flush_soon()
         return lease
@@ -124,7 +130,7 @@ class SharedFrontier(FrontierOfRun):
 
     def _give_up(self, lease: Lease, why: DeadLetter) -> None:
         self._leases.given += 1
-        lease.origin = self._additions.revision, self._stream.last_addition
+        lease.origin = self._additions.origin
         self.dead_letter(lease, why)
 
     def _end(self, lease: Lease, kind: Kind, reason: bytes = b"") -> None:
@@ -132,7 +138,7 @@ class SharedFrontier(FrontierOfRun):
         if not lease.held:
             self._end_work(lease)
         if lease.key:
-            self._server.end(lease, kind, reason)
+            self.pressure.changes += self._leases.end(lease, kind, reason)
             return
         self._here.end(lease, kind)
         if kind is not Kind.RELEASED:

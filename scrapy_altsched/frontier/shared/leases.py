@@ -2,49 +2,17 @@
 
 from __future__ import annotations
 
-from bisect import insort
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ..changes import Kind
 from ..dead_letter import DeadLetter
-from ..entry import Entry, Lease
+from ..entry import Lease
+from ..events import LeaseLost, OnEvent
+from ..store.states import decode_value
 from ..suspects import Suspects
-
-
-class MemoryOnly:
-    """Requests that cannot be encoded: they stay on this worker.
-
-    :ivar pending: beginning of the order key, place, and the request, the next one first.
-    """
-
-    def __init__(self) -> None:
-        self.pending: list[tuple[bytes, int, Entry]] = []
-        self.accepted = self.leased = 0
-        self.ended: Counter[Kind] = Counter()
-
-    def add(self, level: bytes, inverted: bool, entry: Entry) -> None:
-        self.accepted += 1
-        place = -self.accepted if inverted else self.accepted
-        insort(self.pending, (level, place, entry))
-
-    def lease(self) -> Lease:
-        """Take out the first one; there is one."""
-        self.leased += 1
-        *place, entry = self.pending.pop(0)
-        return Lease(b"", entry, place)
-
-    def end(self, lease: Lease, kind: Kind) -> None:
-        self.leased -= 1
-        if kind is Kind.RELEASED:
-            insort(self.pending, (*lease.origin, lease.entry))
-        else:
-            self.ended[kind] += 1
-
-    @property
-    def left(self) -> int:
-        """How many are not over."""
-        return len(self.pending) + self.leased
+from .additions import Additions
+from .batches import Ending
 
 
 class Leases:
@@ -55,18 +23,27 @@ class Leases:
 
     :ivar by_key: all that the server has leased to this worker.
     :ivar fetched: those of them that were not asked for yet.
-    :ivar given: how many are handed out and not over, those of *here* included.
+    :ivar given: how many are handed out and not over, those in memory only included.
     """
 
-    def __init__(self, here: MemoryOnly, suspects: Suspects) -> None:
+    def __init__(self, additions: Additions, suspects: Suspects, on_event: OnEvent) -> None:
         self.by_key: dict[bytes, Lease] = {}
         self.fetched: deque[Lease] = deque()
         self.given = 0
-        self._here = here
-        self._suspects = suspects
+        self._additions, self._here = additions, additions.here
+        self._suspects, self._on_event = suspects, on_event
         #: A suspect that is handed out next, and whether the server knows.
         self._announced: Lease | None = None
         self._is_known = False
+
+    def take(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
+        """Take keys and rows of what was leased; an empty row has expired since."""
+        for key, row in rows:
+            if row:
+                # It may have expired unnoticed, and been leased to this worker once more.
+                self.lose(key)
+                self.by_key[key] = lease = Lease(key, decode_value(row), self._additions.origin)
+                self.fetched.append(lease)
 
     def next(self) -> Lease | None:
         """Take out the next one, if there is one."""
@@ -85,8 +62,39 @@ class Leases:
         self._suspects.note_lease(lease)
         return lease
 
-    def lose(self, key: bytes) -> Lease | None:
-        """Drop one that is this worker's no longer, if it was."""
+    def end(self, lease: Lease, kind: Kind, reason: bytes = b"") -> bool:
+        """Tell how one has ended, with the next commit; whether it was this worker's still."""
+        if self.by_key.get(lease.key) is not lease:
+            return False
+        self._drop(lease.key)
+        if kind is not Kind.RELEASED and self._suspects.suspicions:
+            self._suspects.clear(lease.entry.fingerprint)
+        stream = self._additions.stream
+        rests_on = self._additions.rests_after(lease.origin), stream.last_addition
+        stream.held.append(Ending(lease.key, kind, *rests_on, reason, lease.entry))
+        return True
+
+    def give_back_fetched(self) -> int:
+        """Let others have what was fetched ahead; how many these are."""
+        count = 0
+        for lease in self.fetched:
+            lease.origin = self._additions.origin  # it rests on nothing
+            count += self.end(lease, Kind.RELEASED)
+        self.fetched.clear()
+        return count
+
+    def lose(self, key: bytes) -> None:
+        """One is another worker's now, if it was this one's."""
+        if (lost := self._drop(key)) is not None:
+            self._on_event(LeaseLost(lost.entry))
+
+    def lose_doubtful(self) -> None:
+        """Lose those that anything may have been added by, or found to be known by."""
+        for lease in list(self.given_out()):
+            if lease.origin[0] != self._additions.revision:
+                self.lose(lease.key)
+
+    def _drop(self, key: bytes) -> Lease | None:
         if self._suspects.matters:
             self._suspects.discard(key)
         return self.by_key.pop(key, None)

@@ -36,9 +36,8 @@ _OPEN_WITHIN = 30.0
 class Worker:
     """What joins a crawl.
 
-    :ivar fingerprints: what makes its fingerprints, as a note about them says.
+    :ivar fingerprints: the note about what makes its fingerprints.
     :ivar are_sha1: whether all of them are SHA-1 hashes, of which the beginning tells pages apart.
-    :ivar jobdir: its absolute path; ``None``: nothing is kept on this machine.
     :ivar check: called when the job directory is this process's, before it joins.
     :ivar wake: has something called on the crawl's thread, from another one.
     :ivar fail: called there with the first of failures in a row.
@@ -112,14 +111,13 @@ class _Opening:
     restarts: bool = False
 
     def __post_init__(self) -> None:
-        self.crawl = SharedCrawl(self.client, self.shared.key)
-        if self.worker.are_sha1:
+        self.crawl, worker = SharedCrawl(self.client, self.shared.key), self.worker
+        if worker.are_sha1:
             self.crawl.keys.seen_key_of = seen_key_of_sha1
-        fingerprints = self.worker.fingerprints.decode()
         self.about = {
-            "spider": self.worker.spider,
+            "spider": worker.spider,
             "order": str(self.options.order),
-            "fingerprints": fingerprints + ("" if self.worker.are_sha1 else HASHED),
+            "fingerprints": worker.fingerprints.decode() + ("" if worker.are_sha1 else HASHED),
         }
 
     def look(self) -> None:

@@ -14,6 +14,7 @@ from scrapy_altsched.frontier import Entry, Lease, Verdict
 from scrapy_altsched.frontier.shared import stream
 from scrapy_altsched.frontier.shared.additions import Additions
 from scrapy_altsched.frontier.shared.conversation import Conversation
+from scrapy_altsched.frontier.shared.leases import Leases
 from scrapy_altsched.frontier.shared.stream import Stream
 
 from ...servers import RedisServer
@@ -148,7 +149,7 @@ def fails(server: Server, mix: str, setting: Setting = USUAL) -> bool:
 def test_what_a_page_rests_on_is_done_again_after_a_rollback(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Conversation, "_release_doubtful_leases", lambda _: None)
+    monkeypatch.setattr(Leases, "lose_doubtful", lambda _: None)
     assert fails(Server(connect), "rollback")
 
 
