@@ -327,12 +327,11 @@ class Conversation:
         self._measure()
         if self.stream.is_full:
             self._sender.plan_again()
-        if self.leases.is_announcing:
+        may_get = self.is_waiting and not self.stream.has_asked and self.stream.reply.pending
+        if self.leases.is_announcing or (may_get and not self.stream.waiting):
             self.flush_soon()
         elif self.stream.waiting:
             self.note_change()
-        elif self.is_waiting and not self.stream.has_asked and self.stream.reply.pending:
-            self.flush_soon()
         elif self.is_waiting:
             self._sender.plan_poll()
         else:
