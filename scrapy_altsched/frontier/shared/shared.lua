@@ -283,7 +283,6 @@ end
 
 -- A worker that lost its history says which leases it keeps; one that was started again keeps all.
 local keys, rows = {}, {}
-
 if adopt then
     local old, wanted, asked = adopt[1], adopt[2], adopt[3]
     local kept = {}
