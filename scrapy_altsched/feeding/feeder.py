@@ -81,8 +81,8 @@ class Feeder:
         #: Whether nothing is taken any more; and whether nothing is asked either.
         self._is_closing = self._is_over = False
         self._left: Deferred[None] | None = None
+        #: The next look; and when the end of the crawl waits no longer.
         self._call: Call | None = None
-        #: When the end of the crawl waits no longer.
         self._limit: Call | None = None
 
     def _number(self, name: str, setting: str, default: int, *, least: int) -> int:

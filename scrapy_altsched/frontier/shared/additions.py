@@ -93,7 +93,6 @@ class MemoryOnly:
 class Additions:
     """Requests and seen keys on their way into the frontier.
 
-    :ivar here: requests that cannot be sent.
     :ivar undecided: how many requests the server has not decided on.
     :ivar ended: seen keys of requests in memory only that have ended since the last commit.
     :ivar revision: how often anything was added, or found to be known: what a leased request rests

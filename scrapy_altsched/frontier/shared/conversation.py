@@ -40,9 +40,7 @@ class Phase(enum.IntEnum):
     JOINING = 0  # Its first batch has no answer yet, or suspects are being evaluated.
     TAKING_PART = 1  # It leases, and its leases are renewed.
     LEAVING = 2  # Its last batch, which gives back what it has leased, is sent.
-    #: Nothing can be said any more: the crawl had finished before this worker came, is gone, or
-    #: cannot be talked of; or the worker has left.
-    CLOSED = 3
+    CLOSED = 3  # It has left, or the server takes, or answers, nothing from it any more.
 
 
 class Conversation:
@@ -75,7 +73,7 @@ class Conversation:
         self._phase = Phase.JOINING
         #: Of the last answer, if it was a final one.
         self._status: Status | None = None
-        #: Why there is no answer any more, if the thread that waits for them has died.
+        #: Why the thread that waits for answers has died, if it has.
         self._failure: FrontierFailedError | None = None
         self._commits = 0
         #: Whether anything was stored since the last commit was told of, and whether any lease has
@@ -323,12 +321,11 @@ class Conversation:
         self._measure()
         if self.stream.is_full:
             self._sender.plan_again()
-        if self.leases.is_announcing:
+        may_get = self.is_waiting and not self.stream.has_asked and self.stream.reply.pending
+        if self.leases.is_announcing or (may_get and not self.stream.waiting):
             self.flush_soon()
         elif self.stream.waiting:
             self.note_change()
-        elif self.is_waiting and not self.stream.has_asked and self.stream.reply.pending:
-            self.flush_soon()
         elif self.is_waiting:
             self._sender.plan_poll()
         else:

@@ -36,12 +36,8 @@ class SharedFrontier(FrontierOfRun):
         self._server = server
         self._stream, self._prefetch = server.stream, server.prefetch
         self._read_dead = read_dead
-        self._leases, self._suspects, self._additions = (
-            server.leases,
-            server.suspects,
-            server.additions,
-        )
-        self._here = server.additions.here
+        self._leases, self._suspects = server.leases, server.suspects
+        self._additions, self._here = server.additions, server.additions.here
         self.pressure = server.pressure
         # What others do for it.
         self.take_replies, self.note_start_end = server.take_replies, server.note_start_end

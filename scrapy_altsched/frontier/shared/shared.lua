@@ -181,10 +181,8 @@ local function put_back_all(from, limit, kept)
             put_back(key, row)
             put[#put + 1] = fingerprint_of(row)
         else
-            if from ~= LEASES then
-                redis.call('HDEL', from, key)
-                redis.call('HSET', LEASES, key, row)
-            end
+            redis.call('HDEL', from, key)
+            redis.call('HSET', LEASES, key, row)
             kept[key] = 'found'
         end
     end
@@ -285,7 +283,6 @@ end
 
 -- A worker that lost its history says which leases it keeps; one that was started again keeps all.
 local keys, rows = {}, {}
-
 if adopt then
     local old, wanted, asked = adopt[1], adopt[2], adopt[3]
     local kept = {}

@@ -39,7 +39,6 @@ class EncodedBatch(NamedTuple):
 class Stream:
     """What a worker has to send, and what of it was acknowledged.
 
-    :param new_token: makes tokens; each is used once.
     :param about: what the crawl is to be created with, if it does not exist yet.
     :param timeout: ms for which leases last after a batch.
     :param crawl: the crawl's id, if it is known.
@@ -105,10 +104,8 @@ class Stream:
     @property
     def last_answered(self) -> int:
         """Number of an addition; it and all before it are answered."""
-        for additions in (self._sent[0] if self._sent else (), self._additions):
-            if additions:
-                return additions[0].number - 1
-        return self.last_addition
+        first = (self._sent[0] if self._sent else None) or self._additions
+        return first[0].number - 1 if first else self.last_addition
 
     def add(self, addition: Addition) -> None:
         self.last_addition += 1
@@ -140,8 +137,8 @@ class Stream:
         :param feeding: whether this worker has more to bring; ``b"waits"``: it will have as long as
             it lives, and a finished crawl is reopened.
         :param leaving: whether this worker ends: what it has leased goes back.
-        :param alone: fingerprint of a request that is worked on alone, from the answer on.
-        :param watched: fingerprints of suspects next to others, likewise, joined.
+        :param alone: fingerprint of a request that is worked on alone, from the answer on;
+            *watched*: of suspects next to others, likewise, joined.
         """
         assert self._sent is None
         self.has_asked = want > 0
