@@ -64,10 +64,8 @@ class CommandLine:
 
     @classmethod
     def current(cls) -> CommandLine | None:
-        """That of this process; ``None``: it could not be run again.
-
-        From ``sys.orig_argv``: Scrapy takes its command's name out of ``sys.argv``.
-        """
+        """That of this process; ``None``: it could not be run again."""
+        # Scrapy takes its command's name out of sys.argv.
         return None if hasattr(sys, "ps1") else cls.parse(sys.orig_argv)
 
     @classmethod

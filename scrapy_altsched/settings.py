@@ -202,10 +202,7 @@ class Config:
 
 
 def read_redis(settings: BaseSettings, user: str = f"{PREFIX}SHARED") -> dict[str, Any]:
-    """scrapy-redis's settings that are set, by name; *user*: what needs the server, for messages.
-
-    :raises ConfigError: one cannot be used, or a package is missing.
-    """
+    """scrapy-redis's settings that are set, by name; ConfigError: *user* cannot use a server."""
     missing = [name for name in ("redis", "msgpack") if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(

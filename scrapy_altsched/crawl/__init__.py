@@ -1,4 +1,1 @@
-"""START HERE.  One running crawl: what it hands out, when it commits, what it reports.
-
-:mod:`.session` puts the parts together.
-"""
+"""START HERE, with :mod:`.session`.  One running crawl: its requests, commits and reports."""

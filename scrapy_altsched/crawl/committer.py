@@ -53,16 +53,11 @@ class Committer:
     """
 
     def __init__(
-        self,
-        setup: Setup,
-        frontier: Frontier,
-        settle: Callable[[], None],
-        states: ResumeStates,
+        self, setup: Setup, frontier: Frontier, settle: Callable[[], None], states: ResumeStates
     ) -> None:
         self._crawler, self._spider, self._engine = setup.crawler, setup.spider, setup.engine
         self._reports, self._config = setup.reports, setup.config
-        self._frontier, self._settle = frontier, settle
-        self._states = states
+        self._frontier, self._settle, self._states = frontier, settle, states
         config, self._clock, self._now = setup.config, setup.clock, setup.clock.monotonic
         self._pace = Pace(config.commit_interval, fixed=config.keeps_interval)
         #: The next call of the timer, as a full or paused engine may not call for a long time.

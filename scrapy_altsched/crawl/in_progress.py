@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 from ..engine.engine import Engine
 from ..frontier import Entry, Frontier, Lease
+from ..frontier.store.records import ORPHANS
 
 if TYPE_CHECKING:
     from scrapy import Request
 
 
 class InProgress:
-    """The requests that were handed out and are not known to be done, and their leases.
+    """The leases of these requests.
 
     A request in memory only comes back after a death only if its parent is crawled again: that is
     held, unfinished, until all such children are done, each after its own ones.
@@ -83,6 +84,9 @@ class InProgress:
                 # Requests that are done by now must not be recorded as in hand.
                 self.reap()
             self._frontier.note_response(lease)
+
+    def notes(self) -> dict[str, bytes]:
+        return {ORPHANS: str(len(self.orphans)).encode()}
 
     def is_any_left(self) -> bool:
         return not self._leases.keys().isdisjoint(self._engine.in_progress)

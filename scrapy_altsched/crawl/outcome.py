@@ -78,7 +78,6 @@ class DeadLetters:
     """The dead letters of a job that matter for how it ends, with examples.
 
     :param stored: those of earlier runs.
-    :param url_of: the URL of a stored request, if it can be read.
     :ivar unrestorable: how many could not be restored; *failed_here*: of these, in this run.
     """
 

@@ -12,7 +12,6 @@ from ..engine.engine import keep_spider_state, place_spider_state
 from ..errors import AltschedError, CodecError, JobdirLostError
 from ..feeds import JobFeeds
 from ..frontier import Entry, Event, Frontier, events
-from ..frontier.store.records import ORPHANS
 from ..inflection import inflect
 from ..maintenance.requeue import dead_requests
 from ..resume.spider_state import SpiderStateCheckpoint
@@ -92,12 +91,7 @@ class Session:
         if jobdir is not None:
             for part in self._every_run, self._given_up:
                 self._states.add(ResumeState(capture=part.capture, restore=part.restore))
-            orphans = self._in_progress.orphans
-            for capture in (
-                self._identity.notes,
-                lambda: {ORPHANS: str(len(orphans)).encode()},
-                self.feeds.notes,
-            ):
+            for capture in self._identity.notes, self._in_progress.notes, self.feeds.notes:
                 self._states.add(ResumeState(capture=capture))
         self._committer.start()
         if self._config.exit_code:

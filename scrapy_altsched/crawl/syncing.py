@@ -44,11 +44,7 @@ class Syncer:
             self._thread.give(None)
 
     def collect(self, timeout: float = 0.0) -> int | None:
-        """The number of a commit that has reached the disk since the last call, if any.
-
-        :raises StoreError: forcing it failed.
-        :raises FrontierFailedError: the thread has died.
-        """
+        """The number of a commit that has reached the disk since; StoreError: that has failed."""
         if self._running is None or (found := self._thread.take(timeout)) is None:
             return None
         number, self._running = self._running, None

@@ -29,10 +29,7 @@ async def sleep(seconds: float) -> None:
 
 
 def call_later(delay: float, call: Callable[[], object]) -> Any:
-    """Schedule *call* on Scrapy's event loop or reactor, if there is one, in *delay* seconds.
-
-    :return: its ``cancel()`` may be called at any time.
-    """
+    """Schedule *call* on Scrapy's event loop or reactor, if any; ``cancel()`` it at any time."""
     if _scrapy_asyncio is not None:
         try:
             _uses_asyncio()

@@ -17,8 +17,7 @@ class StartWatch:
 
     :param on_end: called when nothing more will come.
     :param is_held: whether the next one has to wait, for want of memory.
-    :param turns: after how many all else gets a turn, which Scrapy's engine does not give; it gets
-        one before the next if *needs_turn* is set.
+    :param turns: after how many, or when *needs_turn* is set, all else gets a turn.
     :ivar is_waiting: whether ``start()`` was asked for the next one and has not yielded it.
     :ivar last: what it yielded last; the scheduler sets it to ``None`` when it gets that.
     :ivar exhausted: whether ``start()`` ran to its end, without an exception.

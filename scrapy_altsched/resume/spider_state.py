@@ -62,7 +62,6 @@ class SpiderStateCheckpoint:
         self._handed_out_at: float | None = None
         #: The file's checksum, and its time when that was computed.
         self._checksum = self._time = _NO_FILE
-
         self.state = ResumeState(
             capture=self.notes,
             restore=lambda note: self.restore(note(STATE), note(FILE)),

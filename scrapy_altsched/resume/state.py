@@ -31,12 +31,10 @@ class ResumeStates:
     """The states of one run; *resumed*: earlier ones ended before the job was finished."""
 
     def __init__(self, read: ReadNote, *, resumed: bool) -> None:
-        self._read = read
-        self._resumed = resumed
+        self._read, self._resumed = read, resumed
         self._states: list[ResumeState] = []
 
     def add(self, state: ResumeState) -> None:
-        """Restore *state*, and let the commits from now on store it."""
         if self._resumed or state.outlives_job:
             state.restore(self._read)
         self._states.append(state)
