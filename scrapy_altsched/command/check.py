@@ -66,7 +66,13 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     report = _check(target)
     if isinstance(target, Job):
         if arguments.repair and _helps(report, Remedy.REPAIR, Remedy.RESUME):
-            _repair(target)
+            result = repair(target.jobdir, target.owner, is_whole, locate)
+            rows = [
+                ("kept", ", ".join(f"{count:,} {family}" for family, count in result.kept.items())),
+                ("damaged store", str(result.damaged)),
+                ("not kept", result.damage or "nothing known"),
+            ]
+            print_rows(rows, result.losses)
             target = Job(project, target.jobdir, arguments.spider)
             if not arguments.accept_loss:
                 report = _check(target)
@@ -92,22 +98,11 @@ def _check(target: Target) -> Report:
     return report
 
 
-def _repair(job: Job) -> None:
-    result = repair(job.jobdir, job.owner, is_whole, locate)
-    rows = [
-        ("kept", ", ".join(f"{count:,} {family}" for family, count in result.kept.items())),
-        ("damaged store", str(result.damaged)),
-        ("not kept", result.damage or "nothing known"),
-    ]
-    print_rows(rows, result.losses)
-
-
 def _helps(report: Report, *remedies: Remedy) -> bool:
     return any(problem.remedy in remedies for problem in report.problems)
 
 
 def _advise(report: Report, words: str, spider: str | None) -> None:
-    """Print what to do next, with the command."""
     check = f"scrapy altsched check {words}" + (f" --spider {quote(spider)}" if spider else "")
     requeue = f"scrapy altsched requeue {words} --all"
     advice = [text for remedy, text in _NEXT.items() if _helps(report, remedy)][:1]

@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
 
 
 def _choose(dead: list[DeadRequest], names: list[str], target: Target) -> list[DeadRequest]:
-    """Those that are called by one of *names*; without names, all that can be crawled again."""
+    """Those of these *names*; without names, all that can be crawled again."""
     if not names:
         return [request for request in dead if is_whole(request.payload)]
     chosen: dict[bytes, DeadRequest] = {}

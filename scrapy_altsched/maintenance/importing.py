@@ -90,7 +90,6 @@ def import_job(
 
     What *store* itself has seen of a queue of *source* is believed only if *source* is.
 
-    :param components: those of the run that begins.
     :param is_new: whether *store* is discarded unless this succeeds.
     :raises JobdirError: *source* cannot be read, or not be mixed with what *store* holds.
     """

@@ -9,10 +9,10 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import date
 from itertools import count, islice
 from pathlib import Path
 
@@ -159,9 +159,10 @@ class _Rebuild(Rewriter):
         self.flush()
         self._copy_seen()  # after theirs, which are seen in no run
         self._copy_others()
-        self._settle(is_newest=0 <= self._last.number <= number)
         counters.next_slot = max(counters.next_slot, max(self._names, default=0) + 1)
-        self.final.notes = {**notes, DAMAGE: self._note_damage(notes.get(DAMAGE, b""))}
+        is_newest = 0 <= self._last.number <= number
+        damage = self._settle(notes.get(DAMAGE, b""), is_newest=is_newest)
+        self.final.notes = {**notes, DAMAGE: damage}
         self.finish()
         return self._result
 
@@ -233,10 +234,7 @@ class _Rebuild(Rewriter):
         setattr(self.final.counters, state.counter or "", copied)
 
     def _keep(self, state: State, key: bytes, row: bytes) -> bytes:
-        """Write the row of a request again; its payload.
-
-        :raises ValueError: the row is damaged; IndexError: it is cut short.
-        """
+        """Write the row of a request again; its payload.  ValueError, IndexError: it is damaged."""
         entry = state.decode(row)
         self.rows.stored[state].append((key, row))
         if entry.unique:
@@ -245,27 +243,20 @@ class _Rebuild(Rewriter):
         return entry.payload or b""
 
     def _copy_seen(self) -> None:
-        rows = self._seen()
+        rows, incomplete = self._source.rows("seen"), self._source.incomplete
         while portion := list(islice(rows, CHUNK)):
             by_run = defaultdict(list)
-            for fingerprint, run in portion:
-                by_run[run].append(fingerprint)
+            for fingerprint, value in portion:
+                try:
+                    by_run[records.decode_seen(value)].append(fingerprint)
+                except ValueError:
+                    incomplete.add("seen")
             for run, seen in by_run.items():
-                batch = Batch(Counters(), seen=seen, seen_value=records.encode_seen(run))
-                self._store.write(batch, wait=True)
-            self._result.kept["seen"] += len(portion)
-
-    def _seen(self) -> Iterator[tuple[bytes, int]]:
-        """Each fingerprint, and the run that saw it."""
-        for key, value in self._source.rows("seen"):
-            try:
-                run = records.decode_seen(value)
-            except ValueError:
-                self._source.incomplete.add("seen")
-                continue
-            # Without the notes it is not known whether those of a run can be believed.
-            if not run or "meta" not in self._source.incomplete:
-                yield key, run
+                # Without the notes it is not known whether those of a run can be believed.
+                if not run or "meta" not in incomplete:
+                    batch = Batch(Counters(), seen=seen, seen_value=records.encode_seen(run))
+                    self._store.write(batch, wait=True)
+                    self._result.kept["seen"] += len(seen)
 
     def _copy_others(self) -> None:
         kept, counters = self._result.kept, self.final.counters
@@ -281,30 +272,29 @@ class _Rebuild(Rewriter):
                 self.rows.suspects.append((key, records.decode_suspicion(value)))
                 kept["suspects"] += 1
 
-    def _settle(self, *, is_newest: bool) -> None:
-        """Make the counters agree with what was kept; what is missing stays accepted.
+    def _settle(self, earlier: bytes, *, is_newest: bool) -> bytes:
+        """Make the counters agree with what was kept; the note of what is missing.
 
-        :param is_newest: whether they are those of the last commit.
+        That stays accepted.
+
+        :param earlier: the note of earlier damage.
+        :param is_newest: whether the counters are those of the last commit.
         """
-        counters, pending = self.final.counters, self._added.total()
+        counters, pending, result = self.final.counters, self._added.total(), self._result
         missing = counters.as_counts(pending).unaccounted
         if missing < 0:
             counters.done = max(0, counters.done + missing)
         counters.accepted -= min(0, counters.as_counts(pending).unaccounted)
         counters.finished = counters.finished and not pending
-        if missing > 0:
-            self._result.damage = f"{missing} {inflect(missing, 'request')} could not be read"
-        elif missing < 0 or (self._source.incomplete and not is_newest):
-            self._result.damage = "how many requests could not be read is not known"
-
-    def _note_damage(self, earlier: bytes) -> bytes:
-        result = self._result
         if "seen" in self._source.incomplete:
             result.losses.append(
                 "Some fingerprints of done requests may be lost: those may be crawled again."
             )
-        if not result.damage:
+        if missing > 0:
+            damage = f"{missing} {inflect(missing, 'request')} could not be read"
+        elif missing < 0 or (self._source.incomplete and not is_newest):
+            damage = "how many requests could not be read is not known"
+        else:
             return earlier
-        day = datetime.now().astimezone().date().isoformat()
-        result.damage = f"in the repair of {day}, {result.damage}."
+        result.damage = f"in the repair of {date.today().isoformat()}, {damage}."
         return records.add_damage(earlier, result.damage)
