@@ -1,7 +1,6 @@
 """Verify that what a job has stored is complete and consistent; repair it.
 
-Without ``--repair`` nothing in the job directory is changed, and a crawl may be running.
-With ``--shared KEY`` the crawl on the server is looked at, which is never changed.
+Without a repair, nothing in the job directory is changed, and a crawl may be running.
 """
 
 from __future__ import annotations

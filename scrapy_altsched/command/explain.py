@@ -1,7 +1,6 @@
 """Show what the rules make of URLs, and which URLs would be treated as the same.
 
-The dry run before a crawl.  Fingerprints decide: those of the project's fingerprinter,
-with the rules around it, as in a crawl of the spider.
+Fingerprints decide: those of the project's fingerprinter, with the rules around it.
 """
 
 from __future__ import annotations
@@ -11,8 +10,9 @@ import gzip
 import json
 import sys
 import zlib
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urljoin, urlsplit
@@ -174,8 +174,6 @@ def _merge(judge: _Judge, path: Path) -> tuple[dict[str, Any], str]:
     seen: set[str] = set()
     # By fingerprint with the rules: canonical form, and a URL for each fingerprint without them.
     groups: dict[bytes, tuple[str, dict[bytes, str]]] = {}
-    # Fingerprint without the rules -> those with them.
-    kept_apart: defaultdict[bytes, set[bytes]] = defaultdict(set)
     for link in follow("Reading links", read_links(path)):
         links += 1
         if link in seen:
@@ -192,10 +190,10 @@ def _merge(judge: _Judge, path: Path) -> tuple[dict[str, Any], str]:
             first_refused = first_refused or f"for example {link!r} ({error})"
             continue
         groups.setdefault(with_rules, (canonical.url, {}))[1].setdefault(without, link)
-        kept_apart[without].add(with_rules)
     if not groups:
         because = f", {first_refused}" if refused else ""
         raise InputError(f"{path} has no URL that can be crawled{because}.")
+    groups_of = Counter(chain.from_iterable(urls for _, urls in groups.values()))
     merged = [(canonical, list(urls.values())) for canonical, urls in groups.values()]
     merged.sort(key=lambda group: (-len(group[1]), group[0]))
     answer = {
@@ -203,9 +201,9 @@ def _merge(judge: _Judge, path: Path) -> tuple[dict[str, Any], str]:
         "links": links,
         "urls": len(seen),
         "refused": refused,
-        "requests_without_rules": len(kept_apart),
+        "requests_without_rules": len(groups_of),
         "requests_with_rules": len(groups),
-        "kept_apart": sum(len(found) > 1 for found in kept_apart.values()),
+        "kept_apart": sum(number > 1 for number in groups_of.values()),
         "groups": [
             {"canonical": canonical, "urls": urls} for canonical, urls in merged if len(urls) > 1
         ],
@@ -244,10 +242,8 @@ def read_links(path: Path) -> Iterator[str]:
 
     :raises InputError: the file cannot be read, or a line is not what it should be.
     """
-    is_compressed, has_pages = (
-        path.suffix == ".gz",
-        path.name.removesuffix(".gz").endswith(".jsonl"),
-    )
+    is_compressed = path.suffix == ".gz"
+    has_pages = path.name.removesuffix(".gz").endswith(".jsonl")
     number = 0
     try:
         with gzip.open(path) if is_compressed else path.open("rb") as file:

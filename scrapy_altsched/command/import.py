@@ -2,16 +2,18 @@
 """Import a crawl of scrapy-redis: its queue and its dupefilter.
 
 They go into the job in JOBDIR or, with ALTSCHED_SHARED, into the shared crawl. Nothing is changed
-on the server that they are read from. Stop all workers of that crawl before.
+on the server that they are read from.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from scrapy import Spider
 from scrapy.utils.misc import load_object
@@ -19,10 +21,11 @@ from scrapy.utils.misc import load_object
 from ..crawl.setup import CrawlClock
 from ..dupefilter import DupeFilter
 from ..errors import ConfigError, InputError, JobdirError, SharedError
+from ..frontier.contract import Verdict
 from ..frontier.events import Event, MemoryFull, Refused
 from ..frontier.options import SharedOptions
 from ..inflection import counted
-from ..maintenance.importing import Imported, add_all
+from ..maintenance.importing import Imported
 from ..maintenance.opening import open_frontier
 from ..requests.entries import codec_of
 from ..requests.identity import PageIdentity
@@ -33,6 +36,10 @@ from .target import slot_of
 
 if TYPE_CHECKING:
     from ..stock.redis_job import RedisJob
+
+#: What is added to a shared crawl before it is waited for.
+_PORTION = 2_000
+_Item = TypeVar("_Item")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -120,20 +127,30 @@ def _into_jobdir(job: RedisJob, jobdir: Path, spider: Spider, config: Config) ->
 def _into_shared(
     job: RedisJob, spider: Spider, config: Config, shared: SharedOptions, identity: PageIdentity
 ) -> Imported:
-    """Import into a shared crawl, which may be running."""
+    """Import into a shared crawl, which may be running; requests that are dead are only counted.
+
+    If it is interrupted it may be done again: what is filtered is not added twice.
+    """
     from ..frontier.shared.opening import Worker, open_shared
 
-    refused = 0
+    imported = Imported()
 
     def hear(event: Event) -> None:
-        nonlocal refused
-        refused += isinstance(event, Refused)
-        if isinstance(event, MemoryFull):
+        if isinstance(event, Refused):
+            imported.pending -= 1
+            imported.duplicates += 1
+        elif isinstance(event, MemoryFull):
             raise SharedError(
                 "The server has no memory for all that is imported into the shared crawl"
                 f" {shared.key!r}: raise its maxmemory (redis-cli CONFIG SET maxmemory ...), then"
                 " run this command again; what is filtered is not imported twice."
             )
+
+    def in_portions(items: Iterator[_Item]) -> Iterator[_Item]:
+        while portion := list(islice(items, _PORTION)):
+            yield from portion
+            while not frontier.commit(wait=True):
+                pass
 
     worker = Worker(
         spider=spider.name,
@@ -154,7 +171,16 @@ def _into_shared(
                 f"The shared crawl {shared.key!r} is finished. To import into it, restart it from"
                 f" nothing: scrapy altsched restart {quote(shared.key)}"
             )
-        imported = add_all(frontier, job, lambda: refused)
+        for entry, why in in_portions(job.requests()):
+            if why is not None:
+                imported.dead += 1
+            elif frontier.add(entry) in (Verdict.ADDED, Verdict.UNDECIDED):
+                imported.pending += 1
+            else:
+                imported.duplicates += 1
+        for fingerprint in in_portions(job.fingerprints()):
+            imported.done += not frontier.mark_seen(fingerprint)
+        job.parts()  # it must not have changed while it was read
         frontier.close()
     finally:
         frontier.abandon()

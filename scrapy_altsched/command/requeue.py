@@ -1,7 +1,6 @@
 """List the requests that are dead letters, or make them pending again.
 
-Without URLs, fingerprints or ``--all`` they are listed. To make those of a job directory pending,
-no crawl may be running: it holds the directory. Workers of a shared crawl may run.
+To make those of a job directory pending, no crawl may be running: it holds the directory.
 """
 
 from __future__ import annotations
@@ -57,11 +56,11 @@ def _choose(dead: list[DeadRequest], names: list[str], target: Target) -> list[D
         return [request for request in dead if is_whole(request.payload)]
     chosen: dict[bytes, DeadRequest] = {}
     for name in names:
-        digits = name.lower() if len(name) >= _FEWEST_DIGITS else "none"
+        is_long = len(name) >= _FEWEST_DIGITS
         found = [
             request
             for request in dead
-            if request.fingerprint.hex().startswith(digits)
+            if (is_long and request.fingerprint.hex().startswith(name.lower()))
             or target.url_of(request.payload) == name
         ]
         if not found:

@@ -146,7 +146,9 @@ class _Rebuild(Rewriter):
     def run(self, meta: dict[bytes, bytes]) -> Repair:
         """Copy everything, given the rows of the family ``meta``."""
         found = {key.decode(): value for key, value in meta.items()}
-        notes = {name[5:]: value for name, value in found.items() if name.startswith("note:")}
+        notes = {
+            name[len("note:") :]: value for name, value in found.items() if name.startswith("note:")
+        }
         if "order" in notes:
             self._order = Order.parse(notes["order"].decode())
         self.final.counters = counters = self._read_counters(meta.get(b"counters", b""))
