@@ -81,7 +81,15 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
             print(f"{requests} given up. The job can be finished without.")
             report = _check(target)
     if report.problems:
-        _advise(report, target.words, arguments.spider)
+        words = target.words
+        check = f"scrapy altsched check {words}"
+        if arguments.spider:
+            check += f" --spider {quote(arguments.spider)}"
+        advice = [text for remedy, text in _NEXT.items() if _helps(report, remedy)][:1]
+        if _helps(report, Remedy.RESTORE_CODE):
+            advice.append(_BY_CODE_ONLY)
+        for text in advice:
+            print(text.format(check=check, requeue=f"scrapy altsched requeue {words} --all"))
         return 1
     if changes:
         print("Next: run the crawl again; it continues from there.")
@@ -99,13 +107,3 @@ def _check(target: Target) -> Report:
 
 def _helps(report: Report, *remedies: Remedy) -> bool:
     return any(problem.remedy in remedies for problem in report.problems)
-
-
-def _advise(report: Report, words: str, spider: str | None) -> None:
-    check = f"scrapy altsched check {words}" + (f" --spider {quote(spider)}" if spider else "")
-    requeue = f"scrapy altsched requeue {words} --all"
-    advice = [text for remedy, text in _NEXT.items() if _helps(report, remedy)][:1]
-    if _helps(report, Remedy.RESTORE_CODE):
-        advice.append(_BY_CODE_ONLY)
-    for text in advice:
-        print(text.format(check=check, requeue=requeue))

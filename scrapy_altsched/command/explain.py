@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urljoin, urlsplit
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from scrapy import Request
@@ -29,6 +28,7 @@ from ..maintenance.progress import follow
 from ..requests.fingerprint import apply_rules
 from ..settings import Config
 from .project import Project, misuse
+from .target import print_formatted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,11 +68,6 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     else:
         _show_links(answer, refused, limit)
     return 0
-
-
-def _print(text: Text | Table) -> None:
-    """Print what is formatted; neither are URLs broken nor is anything coloured."""
-    Console(soft_wrap=True, highlight=False, markup=False, emoji=False).print(text)
 
 
 class _Judge:
@@ -141,7 +136,7 @@ def _differences(one: str, other: str) -> list[str]:
 def _show_urls(found: list[dict[str, Any]]) -> None:
     for url in found:
         labels = {rule["index"]: rule["label"] for rule in url["rules"]}
-        _print(Text(url["url"], "bold"))
+        print_formatted(Text(url["url"], "bold"))
         for step in url["steps"]:
             print(f"  {step['key']}, by {labels[step['rule']]}")
             print(f"    → {step['after']}")
@@ -221,7 +216,7 @@ def _show_links(answer: dict[str, Any], first_refused: str, limit: int | None) -
         for group in shown:
             urls = group["urls"]
             table.add_row(f"{len(urls):,}", Text(group["canonical"]), Text("\n".join(urls[:3])))
-        _print(table)
+        print_formatted(table, folds=True)
     if more := len(answer["groups"]) - len(shown):
         print(f"And {counted(more, 'more group')}; --limit 0 shows all.")
     print(f"{counted(answer['links'], 'link')}, {counted(answer['urls'], 'different URL')}.")

@@ -8,12 +8,10 @@ on the server that they are read from.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from scrapy import Spider
 from scrapy.utils.misc import load_object
@@ -21,7 +19,7 @@ from scrapy.utils.misc import load_object
 from ..crawl.setup import CrawlClock
 from ..dupefilter import DupeFilter
 from ..errors import ConfigError, InputError, JobdirError, SharedError
-from ..frontier.contract import Verdict
+from ..frontier.contract import Frontier, Verdict
 from ..frontier.events import Event, MemoryFull, Refused
 from ..frontier.options import SharedOptions
 from ..inflection import counted
@@ -39,7 +37,6 @@ if TYPE_CHECKING:
 
 #: What is added to a shared crawl before it is waited for.
 _PORTION = 2_000
-_Item = TypeVar("_Item")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -146,12 +143,6 @@ def _into_shared(
                 " run this command again; what is filtered is not imported twice."
             )
 
-    def in_portions(items: Iterator[_Item]) -> Iterator[_Item]:
-        while portion := list(islice(items, _PORTION)):
-            yield from portion
-            while not frontier.commit(wait=True):
-                pass
-
     worker = Worker(
         spider=spider.name,
         fingerprints=identity.note,
@@ -171,20 +162,30 @@ def _into_shared(
                 f"The shared crawl {shared.key!r} is finished. To import into it, restart it from"
                 f" nothing: scrapy altsched restart {quote(shared.key)}"
             )
-        for entry, why in in_portions(job.requests()):
+        for number, (entry, why) in enumerate(job.requests(), 1):
             if why is not None:
                 imported.dead += 1
             elif frontier.add(entry) in (Verdict.ADDED, Verdict.UNDECIDED):
                 imported.pending += 1
             else:
                 imported.duplicates += 1
-        for fingerprint in in_portions(job.fingerprints()):
+            _wait(frontier, number)
+        for number, fingerprint in enumerate(job.fingerprints(), 1):
             imported.done += not frontier.mark_seen(fingerprint)
+            _wait(frontier, number)
+        _wait(frontier)
         job.parts()  # it must not have changed while it was read
         frontier.close()
     finally:
         frontier.abandon()
     return imported
+
+
+def _wait(frontier: Frontier, number: int = 0) -> None:
+    """Wait for what was added, if it is a whole portion by now."""
+    if not number % _PORTION:
+        while not frontier.commit(wait=True):
+            pass
 
 
 def _show(job: RedisJob, imported: Imported, place: str) -> None:

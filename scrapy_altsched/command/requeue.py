@@ -13,7 +13,7 @@ from ..inflection import counted
 from ..maintenance.requeue import DeadRequest
 from ..requests.codec import is_whole
 from .project import Project, misuse
-from .target import Target, add_target, open_target, print_table
+from .target import Target, add_target, open_target, print_formatted
 
 #: Fewest digits that name a fingerprint.
 _FEWEST_DIGITS = 6
@@ -83,6 +83,6 @@ def _show(dead: list[DeadRequest], target: Target) -> None:
     for request in dead:
         url = target.url_of(request.payload) or "(lived in memory only, or is damaged)"
         table.add_row(request.fingerprint.hex(), url, str(request.why))
-    print_table(table)
+    print_formatted(table)
     command = f"scrapy altsched requeue {target.words}"
     print(f"Make them pending again with: {command} --all (or name some: {command} URL ...)")
