@@ -161,10 +161,11 @@ class Job:
             with View(find_store(self.jobdir)) as view:
                 if view.damage is not None:
                     report.problems.append(Problem(view.damage.problem, Remedy.RESUME))
-                with suppress(StoreDamagedError, ValueError):  # the audit says so
+                # Of what is damaged, the audit says so.
+                with suppress(StoreDamagedError, ValueError):
                     report.problems += self._look_back(view, last)
                 report.problems += audit(view, inspect)
-                with suppress(StoreDamagedError):
+                with suppress(StoreDamagedError, IndexError, ValueError):
                     _describe(view, report)
         except StoreDamagedError as error:
             report.problems = [Problem(error.problem)]

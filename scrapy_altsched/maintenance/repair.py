@@ -175,7 +175,7 @@ class Repair(Rewriter):
             try:
                 _, name = records.decode_slot(value)
             except ValueError:
-                self._lose("slots", f"The name of slot {slot_id} is cut short.")
+                self._lose("slots", f"The name of slot {slot_id} cannot be read.")
                 continue
             if name not in self._ids:
                 self._name(slot_id, name)
