@@ -1,7 +1,6 @@
 """Verify that what a job has stored is complete and consistent; repair it.
 
-Without ``--repair`` nothing in the job directory is changed, and a crawl may be running.
-With ``--shared KEY`` the crawl on the server is looked at, which is never changed.
+Without a repair, nothing in the job directory is changed, and a crawl may be running.
 """
 
 from __future__ import annotations
@@ -66,7 +65,13 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     report = _check(target)
     if isinstance(target, Job):
         if arguments.repair and _helps(report, Remedy.REPAIR, Remedy.RESUME):
-            _repair(target)
+            result = repair(target.jobdir, target.owner, is_whole, locate)
+            rows = [
+                ("kept", ", ".join(f"{count:,} {family}" for family, count in result.kept.items())),
+                ("damaged store", str(result.damaged)),
+                ("not kept", result.damage or "nothing known"),
+            ]
+            print_rows(rows, result.losses)
             target = Job(project, target.jobdir, arguments.spider)
             if not arguments.accept_loss:
                 report = _check(target)
@@ -76,7 +81,15 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
             print(f"{requests} given up. The job can be finished without.")
             report = _check(target)
     if report.problems:
-        _advise(report, target.words, arguments.spider)
+        words = target.words
+        check = f"scrapy altsched check {words}"
+        if arguments.spider:
+            check += f" --spider {quote(arguments.spider)}"
+        advice = [text for remedy, text in _NEXT.items() if _helps(report, remedy)][:1]
+        if _helps(report, Remedy.RESTORE_CODE):
+            advice.append(_BY_CODE_ONLY)
+        for text in advice:
+            print(text.format(check=check, requeue=f"scrapy altsched requeue {words} --all"))
         return 1
     if changes:
         print("Next: run the crawl again; it continues from there.")
@@ -92,26 +105,5 @@ def _check(target: Target) -> Report:
     return report
 
 
-def _repair(job: Job) -> None:
-    result = repair(job.jobdir, job.owner, is_whole, locate)
-    rows = [
-        ("kept", ", ".join(f"{count:,} {family}" for family, count in result.kept.items())),
-        ("damaged store", str(result.damaged)),
-        ("not kept", result.damage or "nothing known"),
-    ]
-    print_rows(rows, result.losses)
-
-
 def _helps(report: Report, *remedies: Remedy) -> bool:
     return any(problem.remedy in remedies for problem in report.problems)
-
-
-def _advise(report: Report, words: str, spider: str | None) -> None:
-    """Print what to do next, with the command."""
-    check = f"scrapy altsched check {words}" + (f" --spider {quote(spider)}" if spider else "")
-    requeue = f"scrapy altsched requeue {words} --all"
-    advice = [text for remedy, text in _NEXT.items() if _helps(report, remedy)][:1]
-    if _helps(report, Remedy.RESTORE_CODE):
-        advice.append(_BY_CODE_ONLY)
-    for text in advice:
-        print(text.format(check=check, requeue=requeue))

@@ -15,7 +15,6 @@ from .target import add_key as add_arguments  # noqa: F401  (a subcommand has on
 
 def run(arguments: argparse.Namespace, project: Project) -> int:
     """See :mod:`scrapy_altsched.command`."""
-    accepted = Crawl(project, arguments.key).crawl.drop()
-    requests = counted(accepted, "request")
+    requests = counted(Crawl(project, arguments.key).crawl.drop(), "request")
     print(f"The shared crawl {arguments.key!r} is deleted, with {requests}.")
     return 0

@@ -1,7 +1,6 @@
 """Show what the rules make of URLs, and which URLs would be treated as the same.
 
-The dry run before a crawl.  Fingerprints decide: those of the project's fingerprinter,
-with the rules around it, as in a crawl of the spider.
+Fingerprints decide: those of the project's fingerprinter, with the rules around it.
 """
 
 from __future__ import annotations
@@ -11,13 +10,13 @@ import gzip
 import json
 import sys
 import zlib
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urljoin, urlsplit
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from scrapy import Request
@@ -29,6 +28,7 @@ from ..maintenance.progress import follow
 from ..requests.fingerprint import apply_rules
 from ..settings import Config
 from .project import Project, misuse
+from .target import print_formatted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,11 +68,6 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     else:
         _show_links(answer, refused, limit)
     return 0
-
-
-def _print(text: Text | Table) -> None:
-    """Print what is formatted; neither are URLs broken nor is anything coloured."""
-    Console(soft_wrap=True, highlight=False, markup=False, emoji=False).print(text)
 
 
 class _Judge:
@@ -141,7 +136,7 @@ def _differences(one: str, other: str) -> list[str]:
 def _show_urls(found: list[dict[str, Any]]) -> None:
     for url in found:
         labels = {rule["index"]: rule["label"] for rule in url["rules"]}
-        _print(Text(url["url"], "bold"))
+        print_formatted(Text(url["url"], "bold"))
         for step in url["steps"]:
             print(f"  {step['key']}, by {labels[step['rule']]}")
             print(f"    → {step['after']}")
@@ -174,8 +169,6 @@ def _merge(judge: _Judge, path: Path) -> tuple[dict[str, Any], str]:
     seen: set[str] = set()
     # By fingerprint with the rules: canonical form, and a URL for each fingerprint without them.
     groups: dict[bytes, tuple[str, dict[bytes, str]]] = {}
-    # Fingerprint without the rules -> those with them.
-    kept_apart: defaultdict[bytes, set[bytes]] = defaultdict(set)
     for link in follow("Reading links", read_links(path)):
         links += 1
         if link in seen:
@@ -192,10 +185,10 @@ def _merge(judge: _Judge, path: Path) -> tuple[dict[str, Any], str]:
             first_refused = first_refused or f"for example {link!r} ({error})"
             continue
         groups.setdefault(with_rules, (canonical.url, {}))[1].setdefault(without, link)
-        kept_apart[without].add(with_rules)
     if not groups:
         because = f", {first_refused}" if refused else ""
         raise InputError(f"{path} has no URL that can be crawled{because}.")
+    groups_of = Counter(chain.from_iterable(urls for _, urls in groups.values()))
     merged = [(canonical, list(urls.values())) for canonical, urls in groups.values()]
     merged.sort(key=lambda group: (-len(group[1]), group[0]))
     answer = {
@@ -203,9 +196,9 @@ def _merge(judge: _Judge, path: Path) -> tuple[dict[str, Any], str]:
         "links": links,
         "urls": len(seen),
         "refused": refused,
-        "requests_without_rules": len(kept_apart),
+        "requests_without_rules": len(groups_of),
         "requests_with_rules": len(groups),
-        "kept_apart": sum(len(found) > 1 for found in kept_apart.values()),
+        "kept_apart": sum(number > 1 for number in groups_of.values()),
         "groups": [
             {"canonical": canonical, "urls": urls} for canonical, urls in merged if len(urls) > 1
         ],
@@ -223,7 +216,7 @@ def _show_links(answer: dict[str, Any], first_refused: str, limit: int | None) -
         for group in shown:
             urls = group["urls"]
             table.add_row(f"{len(urls):,}", Text(group["canonical"]), Text("\n".join(urls[:3])))
-        _print(table)
+        print_formatted(table, folds=True)
     if more := len(answer["groups"]) - len(shown):
         print(f"And {counted(more, 'more group')}; --limit 0 shows all.")
     print(f"{counted(answer['links'], 'link')}, {counted(answer['urls'], 'different URL')}.")
@@ -244,10 +237,8 @@ def read_links(path: Path) -> Iterator[str]:
 
     :raises InputError: the file cannot be read, or a line is not what it should be.
     """
-    is_compressed, has_pages = (
-        path.suffix == ".gz",
-        path.name.removesuffix(".gz").endswith(".jsonl"),
-    )
+    is_compressed = path.suffix == ".gz"
+    has_pages = path.name.removesuffix(".gz").endswith(".jsonl")
     number = 0
     try:
         with gzip.open(path) if is_compressed else path.open("rb") as file:

@@ -2,7 +2,7 @@
 """Import a crawl of scrapy-redis: its queue and its dupefilter.
 
 They go into the job in JOBDIR or, with ALTSCHED_SHARED, into the shared crawl. Nothing is changed
-on the server that they are read from. Stop all workers of that crawl before.
+on the server that they are read from.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from scrapy.utils.misc import load_object
 from ..crawl.setup import CrawlClock
 from ..dupefilter import DupeFilter
 from ..errors import ConfigError, InputError, JobdirError, SharedError
+from ..frontier.contract import Frontier, Verdict
 from ..frontier.events import Event, MemoryFull, Refused
 from ..frontier.options import SharedOptions
 from ..inflection import counted
-from ..maintenance.importing import Imported, add_all
+from ..maintenance.importing import Imported
 from ..maintenance.opening import open_frontier
 from ..requests.entries import codec_of
 from ..requests.identity import PageIdentity
@@ -33,6 +34,9 @@ from .target import slot_of
 
 if TYPE_CHECKING:
     from ..stock.redis_job import RedisJob
+
+#: What is added to a shared crawl before it is waited for.
+_PORTION = 2_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -120,15 +124,19 @@ def _into_jobdir(job: RedisJob, jobdir: Path, spider: Spider, config: Config) ->
 def _into_shared(
     job: RedisJob, spider: Spider, config: Config, shared: SharedOptions, identity: PageIdentity
 ) -> Imported:
-    """Import into a shared crawl, which may be running."""
+    """Import into a shared crawl, which may be running; requests that are dead are only counted.
+
+    If it is interrupted it may be done again: what is filtered is not added twice.
+    """
     from ..frontier.shared.opening import Worker, open_shared
 
-    refused = 0
+    imported = Imported()
 
     def hear(event: Event) -> None:
-        nonlocal refused
-        refused += isinstance(event, Refused)
-        if isinstance(event, MemoryFull):
+        if isinstance(event, Refused):
+            imported.pending -= 1
+            imported.duplicates += 1
+        elif isinstance(event, MemoryFull):
             raise SharedError(
                 "The server has no memory for all that is imported into the shared crawl"
                 f" {shared.key!r}: raise its maxmemory (redis-cli CONFIG SET maxmemory ...), then"
@@ -154,11 +162,30 @@ def _into_shared(
                 f"The shared crawl {shared.key!r} is finished. To import into it, restart it from"
                 f" nothing: scrapy altsched restart {quote(shared.key)}"
             )
-        imported = add_all(frontier, job, lambda: refused)
+        for number, (entry, why) in enumerate(job.requests(), 1):
+            if why is not None:
+                imported.dead += 1
+            elif frontier.add(entry) in (Verdict.ADDED, Verdict.UNDECIDED):
+                imported.pending += 1
+            else:
+                imported.duplicates += 1
+            _wait(frontier, number)
+        for number, fingerprint in enumerate(job.fingerprints(), 1):
+            imported.done += not frontier.mark_seen(fingerprint)
+            _wait(frontier, number)
+        _wait(frontier)
+        job.parts()  # it must not have changed while it was read
         frontier.close()
     finally:
         frontier.abandon()
     return imported
+
+
+def _wait(frontier: Frontier, number: int = 0) -> None:
+    """Wait for what was added, if it is a whole portion by now."""
+    if not number % _PORTION:
+        while not frontier.commit(wait=True):
+            pass
 
 
 def _show(job: RedisJob, imported: Imported, place: str) -> None:

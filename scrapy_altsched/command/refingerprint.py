@@ -43,21 +43,17 @@ def _show(outcome: Refingerprinted) -> None:
     *numbers, last = f"{outcome.pending:,} pending", *unqueued
     have = counted(outcome.changed, "request has", "requests have")
     print(f"{have} another fingerprint now, of {', '.join(numbers)} and {last}.")
-    removed = "removed: the same page as another that is"
-    done = (
-        "done before: only the fingerprints are stored, and stay. A page that has another"
-        " fingerprint now is crawled again if it is found again."
-    )
-    for count, one, many, what in (
-        (outcome.merged, "pending request was", "pending requests were", f"{removed} pending."),
-        (outcome.crawled, "pending request was", "pending requests were", f"{removed} done."),
-        (
-            outcome.unreadable,
-            "request cannot be restored, and keeps its fingerprint.",
-            "requests cannot be restored, and keep their fingerprints.",
-            "",
-        ),
-        (outcome.done, "request was", "requests were", done),
-    ):
+    for count, others in ((outcome.merged, "pending"), (outcome.crawled, "done")):
         if count:
-            print(f"{counted(count, one, many)} {what}".rstrip())
+            were = counted(count, "pending request was", "pending requests were")
+            print(f"{were} removed: the same page as another that is {others}.")
+    if outcome.unreadable:
+        one = "request cannot be restored, and keeps its fingerprint."
+        many = "requests cannot be restored, and keep their fingerprints."
+        print(counted(outcome.unreadable, one, many))
+    if outcome.done:
+        print(
+            f"{counted(outcome.done, 'request was', 'requests were')} done before: only the"
+            " fingerprints are stored, and stay. A page that has another fingerprint now is crawled"
+            " again if it is found again."
+        )

@@ -1,7 +1,6 @@
 """List the requests that are dead letters, or make them pending again.
 
-Without URLs, fingerprints or ``--all`` they are listed. To make those of a job directory pending,
-no crawl may be running: it holds the directory. Workers of a shared crawl may run.
+To make those of a job directory pending, no crawl may be running: it holds the directory.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from ..inflection import counted
 from ..maintenance.requeue import DeadRequest
 from ..requests.codec import is_whole
 from .project import Project, misuse
-from .target import Target, add_target, open_target, print_table
+from .target import Target, add_target, open_target, print_formatted
 
 #: Fewest digits that name a fingerprint.
 _FEWEST_DIGITS = 6
@@ -52,16 +51,16 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
 
 
 def _choose(dead: list[DeadRequest], names: list[str], target: Target) -> list[DeadRequest]:
-    """Those that are called by one of *names*; without names, all that can be crawled again."""
+    """Those of these *names*; without names, all that can be crawled again."""
     if not names:
         return [request for request in dead if is_whole(request.payload)]
     chosen: dict[bytes, DeadRequest] = {}
     for name in names:
-        digits = name.lower() if len(name) >= _FEWEST_DIGITS else "none"
+        is_long = len(name) >= _FEWEST_DIGITS
         found = [
             request
             for request in dead
-            if request.fingerprint.hex().startswith(digits)
+            if (is_long and request.fingerprint.hex().startswith(name.lower()))
             or target.url_of(request.payload) == name
         ]
         if not found:
@@ -84,6 +83,6 @@ def _show(dead: list[DeadRequest], target: Target) -> None:
     for request in dead:
         url = target.url_of(request.payload) or "(lived in memory only, or is damaged)"
         table.add_row(request.fingerprint.hex(), url, str(request.why))
-    print_table(table)
+    print_formatted(table)
     command = f"scrapy altsched requeue {target.words}"
     print(f"Make them pending again with: {command} --all (or name some: {command} URL ...)")

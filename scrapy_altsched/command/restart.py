@@ -1,7 +1,6 @@
 """Restart a finished shared crawl from nothing.
 
-Workers that are started afterwards crawl everything again. What it had seen, and its dead letters,
-are deleted.
+What it had seen, and its dead letters, are deleted.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 from scrapy import Spider
 from scrapy.exceptions import UsageError
 
@@ -160,10 +161,11 @@ class Job:
             with View(find_store(self.jobdir)) as view:
                 if view.damage is not None:
                     report.problems.append(Problem(view.damage.problem, Remedy.RESUME))
-                with suppress(StoreDamagedError, ValueError):  # the audit says so
+                # Of what is damaged, the audit says so.
+                with suppress(StoreDamagedError, ValueError):
                     report.problems += self._look_back(view, last)
                 report.problems += audit(view, inspect)
-                with suppress(StoreDamagedError):
+                with suppress(StoreDamagedError, IndexError, ValueError):
                     _describe(view, report)
         except StoreDamagedError as error:
             report.problems = [Problem(error.problem)]
@@ -213,7 +215,7 @@ def _describe(view: View, report: Report) -> None:
 
 
 class Crawl:
-    """A shared crawl on the server that the project's settings name; its methods are a job's.
+    """A shared crawl on the server that the project's settings name, with the methods of a job.
 
     :ivar crawl: what can be done with it there.
     :raises ConfigError: the settings cannot be used, or a package is missing.
@@ -290,10 +292,10 @@ def slot_of(url: str, meta: dict[str, object]) -> str:
     return str(meta.get("download_slot") or urlsplit(url).hostname or "")
 
 
-def print_table(table: Table) -> None:
-    """Print a table; none of its lines is folded but on a terminal."""
-    width = None if sys.stdout.isatty() else 100_000
-    Console(width=width, soft_wrap=True, highlight=False, markup=False, emoji=False).print(table)
+def print_formatted(text: Table | Text, *, folds: bool = False) -> None:
+    """Print *text*; but on a terminal, a table's lines are not folded unless it *folds*."""
+    width = None if folds or sys.stdout.isatty() else 100_000
+    Console(width=width, soft_wrap=True, highlight=False, markup=False, emoji=False).print(text)
 
 
 def print_rows(rows: Iterable[tuple[str, str]], sentences: Iterable[str]) -> None:
@@ -303,6 +305,6 @@ def print_rows(rows: Iterable[tuple[str, str]], sentences: Iterable[str]) -> Non
     table.add_column(overflow="fold")
     for row in rows:
         table.add_row(*row)
-    print_table(table)
+    print_formatted(table)
     for sentence in sentences:
         print(f"- {sentence}")

@@ -99,9 +99,10 @@ class _Audit:
         """Go on after damage: what else is wrong should be known too."""
         try:
             yield
-        except StoreDamagedError as error:
+        except (StoreDamagedError, ValueError) as error:
             self._unread.add(family)
-            self._add("damaged families", f"Not all of {family!r} can be read. {error.problem}")
+            problem = getattr(error, "problem", f"A row is damaged: {error}.")
+            self._add("damaged families", f"Not all of {family!r} can be read. {problem}")
 
     def _can_compare(self, *families: str) -> bool:
         return self._unread.isdisjoint(families)

@@ -3,20 +3,16 @@
 A new store gets them before it has its name: it is there with all of them, or not there.  A store
 that is there already gets them in addition to what it has (see :mod:`.rewriter`).  The batch that
 makes it true notes what was imported: nothing is imported twice.
-
-A frontier that is open gets them as a crawl would add them, which may be done again.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from ..errors import JobdirError
-from ..frontier.contract import Frontier, Verdict
 from ..frontier.entry import DeadLetter, Entry
 from ..frontier.queue.order import Order
 from ..frontier.store.records import DAMAGE, add_damage, encode_claim
@@ -26,9 +22,6 @@ from ..frontier.store.store import Store
 from .rewriter import Rewriter
 
 _NOTE = "imported"
-#: What is added to an open frontier before it is waited for.
-_PORTION = 2_000
-_Item = TypeVar("_Item")
 
 
 @dataclass(slots=True)
@@ -89,7 +82,6 @@ def import_job(
 
     What *store* itself has seen of a queue of *source* is believed only if *source* is.
 
-    :param components: those of the run that begins.
     :param is_new: whether *store* is discarded unless this succeeds.
     :raises JobdirError: *source* cannot be read, or not be mixed with what *store* holds.
     """
@@ -217,35 +209,3 @@ class _Import(Rewriter):
                 imported.unmatched = max(0, self._unique - self._known)
         elif imported.pending:
             counters.finished = False
-
-
-def add_all(frontier: Frontier, source: Source, count_refused: Callable[[], int]) -> Imported:
-    """Add what *source* holds to an open frontier; requests that are dead are only counted.
-
-    If it is interrupted it may be done again: what is filtered is not added twice.
-
-    :param count_refused: how many requests the frontier has refused since, by its events.
-    :raises StoreError: some of it could not be added.
-    """
-    imported = Imported()
-
-    def in_portions(items: Iterator[_Item]) -> Iterator[_Item]:
-        while portion := list(islice(items, _PORTION)):
-            yield from portion
-            while not frontier.commit(wait=True):
-                pass
-
-    for entry, why in in_portions(source.requests()):
-        if why is not None:
-            imported.dead += 1
-        elif frontier.add(entry) in (Verdict.ADDED, Verdict.UNDECIDED):
-            imported.pending += 1
-        else:
-            imported.duplicates += 1
-    for fingerprint in in_portions(source.fingerprints()):
-        imported.done += not frontier.mark_seen(fingerprint)
-    source.parts()  # it must not have changed while it was read
-    refused = count_refused()
-    imported.pending -= refused
-    imported.duplicates += refused
-    return imported

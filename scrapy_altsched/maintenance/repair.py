@@ -9,10 +9,9 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import date
 from itertools import count, islice
 from pathlib import Path
 
@@ -29,22 +28,6 @@ from ..frontier.store.store import Store
 from ..inflection import inflect
 from .rewriter import CHUNK, Locate, Rewriter
 from .salvage import Salvage
-
-
-@dataclass
-class Repair:
-    """What became of a store.
-
-    :ivar losses: what could not be read, and what follows from it, in sentences.
-    :ivar kept: family -> number of rows that are in the new store.
-    :ivar damage: what is noted in the job until it is accepted; empty if nothing is missing.
-    :ivar damaged: where the damaged store is now.
-    """
-
-    losses: list[str]
-    kept: Counter[str] = field(default_factory=Counter)
-    damage: str = ""
-    damaged: Path | None = None
 
 
 def repair(
@@ -106,7 +89,8 @@ def _replace_store(jobdir: Jobdir, source: Salvage, locate: Locate | None) -> Re
         store.create(identity)
         with closing(store):
             last = jobdir.last_commit or LastCommit("", -1, 0, 0)
-            result = _Rebuild(store, source, last, locate).run(meta)
+            result = Repair(store, source, last, locate)
+            result.run(meta)
             store.database.flush()
         # A death in between leaves a job whose repaired store is put in place at the next open.
         names = (place.with_name(f"{place.name}.damaged-{number}") for number in count(1))
@@ -125,11 +109,17 @@ def _replace_store(jobdir: Jobdir, source: Salvage, locate: Locate | None) -> Re
     return result
 
 
-class _Rebuild(Rewriter):
+class Repair(Rewriter):
     """The rows of a damaged store on their way into a new one, with the ids of their slots.
 
     :param last: the job's last commit, whatever the store says; number -1: it is not known.
+    :ivar losses: what could not be read, and what follows from it, in sentences.
+    :ivar kept: family -> number of rows that are in the new store.
+    :ivar damage: what is noted in the job until it is accepted; empty if nothing is missing.
+    :ivar damaged: where the damaged store is now.
     """
+
+    damaged: Path
 
     def __init__(
         self, store: Store, source: Salvage, last: LastCommit, locate: Locate | None
@@ -138,15 +128,17 @@ class _Rebuild(Rewriter):
         self._source = source
         self._last = last
         self._locate = locate
-        self._result = Repair(source.losses)
+        self.losses = source.losses
+        self.kept: Counter[str] = Counter()
+        self.damage = ""
         self._order: Order | None = None
-        #: Names of slots by their ids.
         self._names: dict[int, str] = {}
 
-    def run(self, meta: dict[bytes, bytes]) -> Repair:
-        """Copy everything, given the rows of the family ``meta``."""
+    def run(self, meta: dict[bytes, bytes]) -> None:
         found = {key.decode(): value for key, value in meta.items()}
-        notes = {name[5:]: value for name, value in found.items() if name.startswith("note:")}
+        notes = {
+            name[len("note:") :]: value for name, value in found.items() if name.startswith("note:")
+        }
         if "order" in notes:
             self._order = Order.parse(notes["order"].decode())
         self.final.counters = counters = self._read_counters(meta.get(b"counters", b""))
@@ -159,14 +151,14 @@ class _Rebuild(Rewriter):
         self.flush()
         self._copy_seen()  # after theirs, which are seen in no run
         self._copy_others()
-        self._settle(is_newest=0 <= self._last.number <= number)
         counters.next_slot = max(counters.next_slot, max(self._names, default=0) + 1)
-        self.final.notes = {**notes, DAMAGE: self._note_damage(notes.get(DAMAGE, b""))}
+        is_newest = 0 <= self._last.number <= number
+        damage = self._settle(notes.get(DAMAGE, b""), is_newest=is_newest)
+        self.final.notes = {**notes, DAMAGE: damage}
         self.finish()
-        return self._result
 
     def _lose(self, family: str, sentence: str) -> None:
-        self._result.losses.append(sentence)
+        self.losses.append(sentence)
         self._source.incomplete.add(family)
 
     def _read_counters(self, stored: bytes) -> Counters:
@@ -183,7 +175,7 @@ class _Rebuild(Rewriter):
             try:
                 _, name = records.decode_slot(value)
             except ValueError:
-                self._lose("slots", f"The name of slot {slot_id} is cut short.")
+                self._lose("slots", f"The name of slot {slot_id} cannot be read.")
                 continue
             if name not in self._ids:
                 self._name(slot_id, name)
@@ -213,7 +205,7 @@ class _Rebuild(Rewriter):
             self._added[self._names[slot_id]] += 1
             highest = max(highest, sequence)
         counters.next_sequence = max(counters.next_sequence, highest + 1)
-        self._result.kept["pending"] = self._added.total()
+        self.kept["pending"] = self._added.total()
 
     def _find_name(self, slot_id: int, payload: bytes) -> str:
         if self._order is not None and self._order.policy == "one":
@@ -229,14 +221,11 @@ class _Rebuild(Rewriter):
             with suppress(IndexError, ValueError):
                 self._keep(state, key, row)
                 copied += 1
-        self._result.kept[state.family] = copied
+        self.kept[state.family] = copied
         setattr(self.final.counters, state.counter or "", copied)
 
     def _keep(self, state: State, key: bytes, row: bytes) -> bytes:
-        """Write the row of a request again; its payload.
-
-        :raises ValueError: the row is damaged; IndexError: it is cut short.
-        """
+        """Write the row of a request again; its payload.  ValueError, IndexError: it is damaged."""
         entry = state.decode(row)
         self.rows.stored[state].append((key, row))
         if entry.unique:
@@ -245,30 +234,23 @@ class _Rebuild(Rewriter):
         return entry.payload or b""
 
     def _copy_seen(self) -> None:
-        rows = self._seen()
+        rows, incomplete = self._source.rows("seen"), self._source.incomplete
         while portion := list(islice(rows, CHUNK)):
             by_run = defaultdict(list)
-            for fingerprint, run in portion:
-                by_run[run].append(fingerprint)
+            for fingerprint, value in portion:
+                try:
+                    by_run[records.decode_seen(value)].append(fingerprint)
+                except ValueError:
+                    incomplete.add("seen")
             for run, seen in by_run.items():
-                batch = Batch(Counters(), seen=seen, seen_value=records.encode_seen(run))
-                self._store.write(batch, wait=True)
-            self._result.kept["seen"] += len(portion)
-
-    def _seen(self) -> Iterator[tuple[bytes, int]]:
-        """Each fingerprint, and the run that saw it."""
-        for key, value in self._source.rows("seen"):
-            try:
-                run = records.decode_seen(value)
-            except ValueError:
-                self._source.incomplete.add("seen")
-                continue
-            # Without the notes it is not known whether those of a run can be believed.
-            if not run or "meta" not in self._source.incomplete:
-                yield key, run
+                # Without the notes it is not known whether those of a run can be believed.
+                if not run or "meta" not in incomplete:
+                    batch = Batch(Counters(), seen=seen, seen_value=records.encode_seen(run))
+                    self._store.write(batch, wait=True)
+                    self.kept["seen"] += len(seen)
 
     def _copy_others(self) -> None:
-        kept, counters = self._result.kept, self.final.counters
+        kept, counters = self.kept, self.final.counters
         counters.run = max(counters.run, 1)
         for key, value in self._source.rows("started"):
             run = int.from_bytes(value, "big")
@@ -281,10 +263,11 @@ class _Rebuild(Rewriter):
                 self.rows.suspects.append((key, records.Suspicion.parse(value)))
                 kept["suspects"] += 1
 
-    def _settle(self, *, is_newest: bool) -> None:
-        """Make the counters agree with what was kept; what is missing stays accepted.
+    def _settle(self, earlier: bytes, *, is_newest: bool) -> bytes:
+        """Make the counters agree with what was kept; what is missing stays accepted, and is noted.
 
-        :param is_newest: whether they are those of the last commit.
+        :param earlier: the note of earlier damage; the new one is returned.
+        :param is_newest: whether the counters are those of the last commit.
         """
         counters, pending = self.final.counters, self._added.total()
         missing = counters.as_counts(pending).unaccounted
@@ -292,19 +275,15 @@ class _Rebuild(Rewriter):
             counters.done = max(0, counters.done + missing)
         counters.accepted -= min(0, counters.as_counts(pending).unaccounted)
         counters.finished = counters.finished and not pending
-        if missing > 0:
-            self._result.damage = f"{missing} {inflect(missing, 'request')} could not be read"
-        elif missing < 0 or (self._source.incomplete and not is_newest):
-            self._result.damage = "how many requests could not be read is not known"
-
-    def _note_damage(self, earlier: bytes) -> bytes:
-        result = self._result
         if "seen" in self._source.incomplete:
-            result.losses.append(
+            self.losses.append(
                 "Some fingerprints of done requests may be lost: those may be crawled again."
             )
-        if not result.damage:
+        if missing > 0:
+            damage = f"{missing} {inflect(missing, 'request')} could not be read"
+        elif missing < 0 or (self._source.incomplete and not is_newest):
+            damage = "how many requests could not be read is not known"
+        else:
             return earlier
-        day = datetime.now().astimezone().date().isoformat()
-        result.damage = f"in the repair of {day}, {result.damage}."
-        return records.add_damage(earlier, result.damage)
+        self.damage = f"in the repair of {date.today().isoformat()}, {damage}."
+        return records.add_damage(earlier, self.damage)

@@ -183,9 +183,7 @@ class _Reader(Rows):
                     return
                 yield from beyond
                 last = beyond[-1][0]
-                cursor.seek(last)
-                if cursor.valid():
-                    cursor.next()
+                cursor.seek(last + b"\0")
 
     def _past_damage(
         self, family: str, cursor: RdictIter, last: bytes

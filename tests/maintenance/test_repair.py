@@ -653,6 +653,23 @@ def test_the_order_goes_on_after_a_repair(job: Job, tmp_path: Path) -> None:
     frontier.close()
 
 
+def test_a_slot_whose_name_cannot_be_read_is_named_again(job: Job) -> None:
+    journal = Journal(job.path, OWNER)
+    slot_id, _, _ = next(journal.slots())
+    rows = journal.database.new_batch()
+    key, count_and_name = slot_id.to_bytes(8, "big"), bytes(8) + b"\xff"
+    rows.put(key, count_and_name, journal.database.handles["slots"])
+    journal.database.write(rows, wait=True)
+    journal.close()
+    (problem,) = problems_of(job.path)
+    assert "Not all of 'slots' can be read." in problem.sentence
+    assert f"The name of slot {slot_id} cannot be read." in mend(job.path).losses
+    assert problems_of(job.path) == []
+    frontier = open_job(job.path)
+    assert len(work_off(frontier)) == len(job.states[job.last].pending)
+    frontier.close()
+
+
 REPAIRER = """
 import os, signal, sys
 from pathlib import Path
