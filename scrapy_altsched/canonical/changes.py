@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote_plus, unquote_to_bytes, urlencode
@@ -187,12 +188,10 @@ def _without_fields(body: bytes, content_type: str, names: Globs) -> bytes:
         return urlencode(sorted(kept)).encode()
     looks_like_json = not kind and body.lstrip()[:1] in (b"{", b"[")
     if kind == "application/json" or kind.endswith("+json") or looks_like_json:
-        try:
+        with suppress(ValueError, RecursionError):
             data = json.loads(body)
             _remove(data, "", names)
             return json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
-        except (ValueError, RecursionError):
-            return body
     return body
 
 

@@ -142,9 +142,8 @@ def _make_examples(pattern: str) -> Iterator[str]:
 
 def _fill_in(pattern: str, more: str) -> str:
     """A path or a fragment that a pattern for it should match."""
-    if pattern.endswith("|"):
-        return pattern[:-1].replace("*", more)
-    return pattern.replace("*", more) + more
+    end = "" if pattern.endswith("|") else more
+    return pattern.removesuffix("|").replace("*", more) + end
 
 
 #: The patterns of a host: length of what their paths begin with -> that -> their numbers.

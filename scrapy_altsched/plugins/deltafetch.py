@@ -109,10 +109,10 @@ class DurableRecord:
         return key in self._waiting or key in self._record
 
     def __setitem__(self, key: bytes, value: str) -> None:
-        page, in_progress = self.page, self._engine.in_progress
+        in_progress = self._engine.in_progress
         # A middleware may have given the response another request: then it may be any of them.
-        is_known = page is not None and page in in_progress
-        self._waiting[key] = _Row(value, frozenset((page,) if is_known else in_progress))
+        pages = (self.page,) if self.page in in_progress else in_progress
+        self._waiting[key] = _Row(value, frozenset(pages))
 
     def close(self) -> None:
         """Write what is durable, and close the plugin's record."""

@@ -35,7 +35,7 @@ _KNOWN = set(REQUEST_PARTS).issuperset(Request.attributes)
 _TAKES_VERBATIM = Request("http://site.test/ ", meta={VERBATIM: True}).url.endswith(" ")
 #: With these fields alone the URL need not be made safe once more, two thirds of the cost of a new
 #: request.  With encodings that are not like ASCII, escapes would be escaped again.
-_URL_IS_SAFE = frozenset(REQUEST_PARTS) - {"encoding"}
+_URL_IS_SAFE = frozenset(REQUEST_PARTS if _TAKES_VERBATIM else ()) - {"encoding"}
 _COMMON = ("url", "headers", "meta", "callback", "errback")
 _RARE = tuple(name for name in REQUEST_PARTS if name not in _COMMON)
 _common_parts_of = reader_of(*_COMMON)
@@ -119,10 +119,8 @@ def request_of(fields: dict[str, Any], spider: Spider) -> Request:
     :param fields: its headers are believed; ``_class`` may also be the class itself.
     :raises Exception: as :func:`decode_request`, or a value is nothing that a request can have.
     """
-    if not _TAKES_VERBATIM or not _URL_IS_SAFE.issuperset(fields):
-        return request_from_dict(fields, spider=spider)
-    meta = fields.setdefault("meta", {})
-    if VERBATIM in meta:
+    is_safe = _URL_IS_SAFE.issuperset(fields)
+    if not is_safe or VERBATIM in (meta := fields.setdefault("meta", {})):
         return request_from_dict(fields, spider=spider)
     meta[VERBATIM] = True
     headers = fields.pop("headers", None)
@@ -216,7 +214,7 @@ def _plain_fields(request: Request, spider: Spider) -> dict[str, Any]:
 
 
 def _method_name(function: Any, spider: Spider) -> str | None:
-    """The name under which *function* is a method of *spider*, if it is the obvious one."""
+    """The name of a method of *spider*, if it is the obvious one."""
     if getattr(function, "__self__", None) is not spider:
         return None
     name: str = function.__name__

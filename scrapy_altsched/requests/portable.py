@@ -140,21 +140,19 @@ class PortableCodec:
             raise CodecError(f"{path} is another class than the request's, {request_class!r}")
 
     def _class_named(self, path: Any) -> type[Request]:
-        found = self._classes.get(path) if type(path) is str else None
-        if found is None:
-            raise CodecError(
-                f"its class, {shorten(str(path))}, is not allowed in a shared crawl: add it to"
-                " ALTSCHED_SHARED_REQUEST_CLASSES"
-            )
-        return found
+        if type(path) is str and path in self._classes:
+            return self._classes[path]
+        raise CodecError(
+            f"its class, {shorten(str(path))}, is not allowed in a shared crawl: add it to"
+            " ALTSCHED_SHARED_REQUEST_CLASSES"
+        )
 
     def _require_methods(self, fields: dict[str, Any]) -> None:
         for part in ("callback", "errback"):
             name = fields.get(part)
             if name is not None and not self._is_method(name):
-                raise CodecError(
-                    f"its {part}, {shorten(str(name))}, is not a method of {self._spider}"
-                )
+                what = f"its {part}, {shorten(str(name))},"
+                raise CodecError(f"{what} is not a method of {self._spider}")
 
     def _is_method(self, name: Any) -> bool:
         # No code is run for it, such as a property's.
