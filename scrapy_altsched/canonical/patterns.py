@@ -99,14 +99,12 @@ def _normalize(pattern: str, key: str) -> str:
                 )
             elif netloc and not _HOST(netloc):
                 why = f"never matches: {netloc!r} is not a host"
-            if why:
-                raise ValueError(f"{bad} {why}")
             path = _canonicalize_part(path, "http://h{}", path)
             fragment = _canonicalize_part(fragment, "http://h/#{}", "")
     except (ValueError, Warning) as error:
-        if str(error).startswith(bad):
-            raise
         raise ValueError(f"{bad} cannot be read: {error}") from None
+    if why:
+        raise ValueError(f"{bad} {why}")
     if any("*" in name for name in parse_qs(query, keep_blank_values=True)):
         raise ValueError(f"{bad} has a wildcard in the name of a parameter: only values have them")
     return join(scheme, netloc, path, query, fragment).removeprefix("://")

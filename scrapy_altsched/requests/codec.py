@@ -108,9 +108,30 @@ def fields_of(request: Request, spider: Spider) -> dict[str, Any]:
 
     :raises Exception: a callback is not a method of *spider*; or whatever a subclass raises.
     """
-    if _KNOWN and type(request) is Request:
-        return _plain_fields(request, spider)
-    return request.to_dict(spider=spider)
+    if not _KNOWN or type(request) is not Request:
+        return request.to_dict(spider=spider)
+    url, headers, meta, callback, errback = _common_parts_of(request)
+    fields: dict[str, Any] = {"url": url}
+    if headers:
+        fields["headers"] = dict(headers)
+    if meta:
+        fields["meta"] = meta
+    if callback is not None or errback is not None:
+        for name, function in (("callback", callback), ("errback", errback)):
+            if function is not None:
+                is_own = getattr(function, "__self__", None) is spider
+                if not is_own or getattr(spider, function.__name__, None) != function:
+                    # Scrapy's own search, slow and thorough, finds it or says why not.
+                    return request.to_dict(spider=spider)
+                fields[name] = function.__name__
+    rest = _rare_parts_of(request)
+    if rest != _USUAL:
+        fields.update(
+            (name, part)
+            for name, part, usual in zip(_RARE, rest, _USUAL, strict=True)
+            if part != usual and (part or usual)
+        )
+    return fields
 
 
 def request_of(fields: dict[str, Any], spider: Spider) -> Request:
@@ -145,7 +166,7 @@ def is_as_encoded(request: Request, payload: bytes, spider: Spider) -> bool:
     if not _KNOWN or type(request) is not Request:
         return False
     try:
-        fields = _plain_fields(request, spider)
+        fields = fields_of(request, spider)
         for name in ("meta", "cb_kwargs"):
             if name in fields and not _IMMUTABLE.issuperset(map(type, fields[name].values())):
                 return False
@@ -187,35 +208,3 @@ def adopt_record(record: bytes) -> bytes:
         except (EOFError, ValueError, TypeError) as error:
             raise CodecError(f"{type(error).__name__}: {error}") from error
     return wrap(record, PICKLED)
-
-
-def _plain_fields(request: Request, spider: Spider) -> dict[str, Any]:
-    url, headers, meta, callback, errback = _common_parts_of(request)
-    fields: dict[str, Any] = {"url": url}
-    if headers:
-        fields["headers"] = dict(headers)
-    if meta:
-        fields["meta"] = meta
-    if callback is not None or errback is not None:
-        for name, function in (("callback", callback), ("errback", errback)):
-            if function is not None:
-                fields[name] = _method_name(function, spider)
-                if fields[name] is None:
-                    # Scrapy's own search, slow and thorough, finds it or says why not.
-                    return request.to_dict(spider=spider)
-    rest = _rare_parts_of(request)
-    if rest != _USUAL:
-        fields.update(
-            (name, part)
-            for name, part, usual in zip(_RARE, rest, _USUAL, strict=True)
-            if part != usual and (part or usual)
-        )
-    return fields
-
-
-def _method_name(function: Any, spider: Spider) -> str | None:
-    """The name of a method of *spider*, if it is the obvious one."""
-    if getattr(function, "__self__", None) is not spider:
-        return None
-    name: str = function.__name__
-    return name if getattr(spider, name, None) == function else None
