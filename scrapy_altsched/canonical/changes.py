@@ -24,7 +24,6 @@ _DEFAULT_PORTS = {"http": ":80", "https": ":443", "ftp": ":21"}
 _WWW = re.compile(r"^(?:www[0-9]*\.)+(?=[^.]+\.)")
 #: Group 1: percent escapes; without it: all up to the next of them.
 _ESCAPES_AND_TEXT = re.compile("((?:%[0-9A-Fa-f]{2})+)|(?:(?!%[0-9A-Fa-f]{2}).)+", re.DOTALL)
-_FORM = "application/x-www-form-urlencoded"
 
 
 class Step(NamedTuple):
@@ -182,7 +181,7 @@ def _text(body: bytes) -> str:
 def _without_fields(body: bytes, content_type: str, names: Globs) -> bytes:
     """A JSON or form body as data, without those fields; any other body as it is."""
     kind = content_type.partition(";")[0].strip().lower()
-    if kind == _FORM:
+    if kind == "application/x-www-form-urlencoded":
         given = parse_qsl_to_bytes(body.decode("latin-1"), True)
         kept = [item for item in given if item[0].decode("utf-8", "replace") not in names]
         return urlencode(sorted(kept)).encode()

@@ -101,10 +101,6 @@ _fragment = _only(
 _text = _only(lambda value: isinstance(value, str) and bool(value.strip()), "a string")
 
 
-def _path_params(value: Any) -> Any:
-    return ("*",) if value is True else _params(value)
-
-
 def _key(default: Any, check: _Check) -> Any:
     return field(default=default, metadata={"check": check})
 
@@ -127,7 +123,9 @@ class Rule:
     keep_params: tuple[str, ...] | None = _key(None, _kept)
     sort_query: bool | None = _key(None, _flag)
     keep_fragment: bool | Literal["hashbang"] | None = _key(None, _fragment)
-    ignore_path_params: tuple[str, ...] = _key((), _path_params)
+    ignore_path_params: tuple[str, ...] = _key(
+        (), lambda given: ("*",) if given is True else _params(given)
+    )
     remove_segments: tuple[int, ...] = _key((), _positions)
     ignore_path_case: bool | None = _key(None, _flag)
     ignore_trailing_slash: bool | None = _key(None, _flag)

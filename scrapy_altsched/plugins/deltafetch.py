@@ -30,10 +30,9 @@ logger = logging.getLogger(__name__)
 
 
 class DeltaFetch(scrapy_deltafetch.DeltaFetch):  # type: ignore[misc]  # it has no types
-    """scrapy-deltafetch's spider middleware, for ``SPIDER_MIDDLEWARES``.
+    """scrapy-deltafetch's, for ``SPIDER_MIDDLEWARES``; callbacks may be asynchronous.
 
-    Without JOBDIR, and under another scheduler, its record is as the original's.  Callbacks may be
-    asynchronous, which Scrapy 2.19 asks of every middleware.
+    Without JOBDIR, and under another scheduler, its record is as the original's.
     """
 
     crawler: Crawler
@@ -73,9 +72,9 @@ class DeltaFetch(scrapy_deltafetch.DeltaFetch):  # type: ignore[misc]  # it has 
 
 @dataclass(slots=True)
 class _Row:
-    """What was noted of a page, which is that of one of the requests *pages*.
+    """What was noted of a page, that of one of the requests *pages*.
 
-    :ivar position: the scheduler's when these had left; ``None``: some of them are in progress.
+    :ivar position: the scheduler's when these had left; ``None``: some are in progress.
     """
 
     value: str

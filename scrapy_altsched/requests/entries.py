@@ -30,11 +30,10 @@ def codec_of(config: Config, spider: Spider) -> Codec:
     if not config.shared:
         return PickleCodec(spider)
     # What it needs is optional.
-    from ..frontier.shared.additions import MOST_BYTES
     from .portable import PortableCodec
 
     classes = [load_object(path) for path in config.shared_request_classes]
-    return PortableCodec(spider, classes, most_bytes=MOST_BYTES, pickle=config.shared_pickle)
+    return PortableCodec(spider, classes, pickle=config.shared_pickle)
 
 
 class Entries:

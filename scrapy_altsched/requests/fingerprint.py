@@ -169,7 +169,7 @@ class RequestFingerprinter:
             return key
         if (canonical := self._canonicalize(request)) is None:
             is_page = is_plain and not (meta and meta.get(VERBATIM))
-            return (fingerprint_page(page) if is_page else None) or scrapy_fingerprint(request)
+            return (is_page and fingerprint_page(page)) or scrapy_fingerprint(request)
         # As Scrapy does, from the canonical form.
         data = {
             "method": to_unicode(request.method),
@@ -224,8 +224,7 @@ class RequestFingerprinter:
             return None
         if self._stats is not None:
             for index in {step.rule for step in canonical.steps}:
-                rule = self._rules.label(index)
-                self._stats.inc_value(f"altsched/url_rules/{rule}")
+                self._stats.inc_value(f"altsched/url_rules/{self._rules.label(index)}")
         return canonical
 
 
