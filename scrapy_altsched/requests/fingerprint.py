@@ -224,7 +224,8 @@ class RequestFingerprinter:
             return None
         if self._stats is not None:
             for index in {step.rule for step in canonical.steps}:
-                self._stats.inc_value(f"altsched/url_rules/{self._rules.label(index)}")
+                rule = self._rules.label(index)
+                self._stats.inc_value(f"altsched/url_rules/{rule}")
         return canonical
 
 

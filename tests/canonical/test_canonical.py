@@ -723,6 +723,7 @@ def test_a_preset_is_a_rule_by_itself(name: str) -> None:
     ("rule", "message"),
     [
         ({"ignore_param": "a"}, "unknown key 'ignore_param' .did you mean 'ignore_params'."),
+        ({"ignore": True}, "unknown key 'ignore' .did you mean '.*'. Known: count_headers, "),
         ({"Include": "a.com"}, "unknown key 'Include' .did you mean 'include'."),
         ({1: 2}, "unknown key 1 .did you mean"),
         ({"ignore_params": ""}, "an empty name matches nothing"),
