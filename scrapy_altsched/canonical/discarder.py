@@ -17,11 +17,6 @@ from .rule import Rule, require_known
 _KEYS = ("urlPattern", "processor", "args", "order")
 
 
-def is_foreign(data: Mapping[str, Any]) -> bool:
-    """Whether a rule is written in the form of duplicate-url-discarder."""
-    return "processor" in data or "urlPattern" in data
-
-
 def read_foreign(data: Mapping[str, Any], place: str) -> Rule:
     """Translate one of their rules; *place*: where it is, for messages.
 

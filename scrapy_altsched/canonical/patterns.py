@@ -99,14 +99,12 @@ def _normalize(pattern: str, key: str) -> str:
                 )
             elif netloc and not _HOST(netloc):
                 why = f"never matches: {netloc!r} is not a host"
-            if why:
-                raise ValueError(f"{bad} {why}")
             path = _canonicalize_part(path, "http://h{}", path)
             fragment = _canonicalize_part(fragment, "http://h/#{}", "")
     except (ValueError, Warning) as error:
-        if str(error).startswith(bad):
-            raise
         raise ValueError(f"{bad} cannot be read: {error}") from None
+    if why:
+        raise ValueError(f"{bad} {why}")
     if any("*" in name for name in parse_qs(query, keep_blank_values=True)):
         raise ValueError(f"{bad} has a wildcard in the name of a parameter: only values have them")
     return join(scheme, netloc, path, query, fragment).removeprefix("://")
@@ -142,9 +140,8 @@ def _make_examples(pattern: str) -> Iterator[str]:
 
 def _fill_in(pattern: str, more: str) -> str:
     """A path or a fragment that a pattern for it should match."""
-    if pattern.endswith("|"):
-        return pattern[:-1].replace("*", more)
-    return pattern.replace("*", more) + more
+    end = "" if pattern.endswith("|") else more
+    return pattern.removesuffix("|").replace("*", more) + end
 
 
 #: The patterns of a host: length of what their paths begin with -> that -> their numbers.

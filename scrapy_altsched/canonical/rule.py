@@ -84,7 +84,6 @@ _NAMES = "a name or a list of names"
 _patterns = _some(str, "a pattern or a list of patterns", may_be_none=True)
 _params = _some(str, _NAMES, _check_param)
 _kept = _some(str, _NAMES, _check_param, may_be_none=True)
-_fields = _some(str, _NAMES, check_glob)
 _headers = _some(
     str,
     "the name of a header or a list of names",
@@ -99,12 +98,7 @@ _flag = _only(lambda value: isinstance(value, bool), "true or false")
 _fragment = _only(
     lambda value: isinstance(value, bool) or value == "hashbang", "true, false or 'hashbang'"
 )
-_order = _only(lambda value: type(value) is int, "a whole number")
 _text = _only(lambda value: isinstance(value, str) and bool(value.strip()), "a string")
-
-
-def _path_params(value: Any) -> Any:
-    return ("*",) if value is True else _params(value)
 
 
 def _key(default: Any, check: _Check) -> Any:
@@ -121,7 +115,7 @@ class Rule:
 
     include: tuple[str, ...] = _key((), _patterns)
     exclude: tuple[str, ...] = _key((), _patterns)
-    order: int = _key(500, _order)
+    order: int = _key(500, _only(lambda value: type(value) is int, "a whole number"))
     name: str = _key("", _text)
     fallback: bool = _key(False, _flag)
     preset: tuple[str, ...] = _key((), _presets)
@@ -129,7 +123,9 @@ class Rule:
     keep_params: tuple[str, ...] | None = _key(None, _kept)
     sort_query: bool | None = _key(None, _flag)
     keep_fragment: bool | Literal["hashbang"] | None = _key(None, _fragment)
-    ignore_path_params: tuple[str, ...] = _key((), _path_params)
+    ignore_path_params: tuple[str, ...] = _key(
+        (), lambda given: ("*",) if given is True else _params(given)
+    )
     remove_segments: tuple[int, ...] = _key((), _positions)
     ignore_path_case: bool | None = _key(None, _flag)
     ignore_trailing_slash: bool | None = _key(None, _flag)
@@ -137,7 +133,7 @@ class Rule:
     ignore_scheme: bool | None = _key(None, _flag)
     ignore_default_port: bool | None = _key(None, _flag)
     ignore_body: bool | None = _key(None, _flag)
-    ignore_body_fields: tuple[str, ...] = _key((), _fields)
+    ignore_body_fields: tuple[str, ...] = _key((), _some(str, _NAMES, check_glob))
     count_headers: tuple[str, ...] = _key((), _headers)
 
     @classmethod

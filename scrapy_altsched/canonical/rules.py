@@ -16,9 +16,8 @@ from .patterns import Index, compile_patterns
 from .rule import Rule
 from .sources import Source, read_rules
 
-#: Part of the digest: a new number means that the same rules have another effect now.  The second
-#: is for several rules that say what is kept: with the first one, they kept only what all of them
-#: named, and fingerprints that were made so must not be mixed with others.
+#: Part of the digest: a new number means that the same rules have another effect now.  With the
+#: first one, several rules with ``keep_params`` had kept only what all of them named.
 _VERSION, _VERSION_OF_SEVERAL_KEPT = 1, 2
 _MEMO_LIMIT = 10_000  # sets of rules that match together; hosts
 
@@ -28,7 +27,6 @@ class Canonical(NamedTuple):
 
     :ivar url: if no rule matches, as :func:`w3lib.url.canonicalize_url` writes it; unchanged if
         that cannot parse it.
-    :ivar body: the part of the body that counts.
     :ivar headers: names of the headers that count, in lower case, sorted.
     :ivar rules: indexes of the rules that matched, in the order in which they apply.
     """
@@ -41,8 +39,6 @@ class Canonical(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    """A rule, what to call it, and the number of the source that it is from."""
-
     rule: Rule
     label: str
     source: int
@@ -133,17 +129,11 @@ class Rules:
 
     def _matching(self, url: str) -> tuple[int, ...]:
         """The indexes of the rules that apply to a canonical URL, in their order."""
-        entries = self._entries
-        found = sorted(self._index.match(url), key=lambda index: entries[index].rule.order)
-        named = {
-            entries[index].source
-            for index in found
-            if entries[index].rule.include and not entries[index].rule.fallback
-        }
+        found = [(index, *self._entries[index]) for index in self._index.match(url)]
+        found.sort(key=lambda entry: entry[1].order)
+        named = {source for _, rule, _, source in found if rule.include and not rule.fallback}
         return tuple(
-            index
-            for index in found
-            if not (entries[index].rule.fallback and entries[index].source in named)
+            at for at, rule, _, source in found if not rule.fallback or source not in named
         )
 
 

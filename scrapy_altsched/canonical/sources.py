@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ..errors import ConfigError
-from .discarder import is_foreign, read_foreign
+from .discarder import read_foreign
 from .rule import Rule, read_toml, require_known
 
 #: A path, rules as dicts, or a list of both; text that begins with ``[`` is JSON.
@@ -27,7 +27,8 @@ def read_rules(source: Source, name: str) -> Iterator[tuple[str, Rule]]:
     for label, place, data in _entries(source, name):
         if not isinstance(data, Mapping):
             raise ConfigError(f"{place}: {data!r} is not a rule: it must be a dict.")
-        rule = read_foreign(data, place) if is_foreign(data) else Rule.from_dict(data, place)
+        is_foreign = "processor" in data or "urlPattern" in data
+        rule = (read_foreign if is_foreign else Rule.from_dict)(data, place)
         yield rule.name or label, rule
 
 

@@ -2,7 +2,7 @@
 
 A record that says "done" before the queue does is ahead of it after a kill: what is crawled again
 is then skipped, or served from a file that was cut short.  The scheduler warns of that, and the
-addon puts our classes in the place of such plugins, in whose modules they are.
+addon puts our classes in the place of such plugins.
 """
 
 from __future__ import annotations

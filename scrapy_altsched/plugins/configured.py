@@ -13,6 +13,7 @@ from scrapy.pipelines.files import FilesPipeline
 from scrapy.pipelines.images import ImagesPipeline
 from scrapy.settings import SETTINGS_PRIORITIES
 from scrapy.utils.misc import load_object
+from scrapy.utils.python import global_object_name
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -123,6 +124,4 @@ def _load(settings: BaseSettings, name: str) -> Iterator[type]:
 
 
 def _path_of(component: object) -> str:
-    if isinstance(component, type):
-        return f"{component.__module__}.{component.__qualname__}"
-    return str(component)
+    return global_object_name(component) if isinstance(component, type) else str(component)

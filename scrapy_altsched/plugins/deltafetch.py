@@ -30,10 +30,9 @@ logger = logging.getLogger(__name__)
 
 
 class DeltaFetch(scrapy_deltafetch.DeltaFetch):  # type: ignore[misc]  # it has no types
-    """scrapy-deltafetch's spider middleware, for ``SPIDER_MIDDLEWARES``.
+    """scrapy-deltafetch's, for ``SPIDER_MIDDLEWARES``; callbacks may be asynchronous.
 
-    Without JOBDIR, and under another scheduler, its record is as the original's.  Callbacks may be
-    asynchronous, which Scrapy 2.19 asks of every middleware.
+    Without JOBDIR, and under another scheduler, its record is as the original's.
     """
 
     crawler: Crawler
@@ -73,9 +72,9 @@ class DeltaFetch(scrapy_deltafetch.DeltaFetch):  # type: ignore[misc]  # it has 
 
 @dataclass(slots=True)
 class _Row:
-    """What was noted of a page, which is that of one of the requests *pages*.
+    """What was noted of a page, that of one of the requests *pages*.
 
-    :ivar position: the scheduler's when these had left; ``None``: some of them are in progress.
+    :ivar position: the scheduler's when these had left; ``None``: some are in progress.
     """
 
     value: str
@@ -109,10 +108,10 @@ class DurableRecord:
         return key in self._waiting or key in self._record
 
     def __setitem__(self, key: bytes, value: str) -> None:
-        page, in_progress = self.page, self._engine.in_progress
+        in_progress = self._engine.in_progress
         # A middleware may have given the response another request: then it may be any of them.
-        is_known = page is not None and page in in_progress
-        self._waiting[key] = _Row(value, frozenset((page,) if is_known else in_progress))
+        pages = (self.page,) if self.page in in_progress else in_progress
+        self._waiting[key] = _Row(value, frozenset(pages))
 
     def close(self) -> None:
         """Write what is durable, and close the plugin's record."""

@@ -51,7 +51,7 @@ class LocalFilesStore(FSFilesStore):
 
 
 _Schemes = dict[str, type[FilesStoreProtocol]]
-_LOCAL: _Schemes = {"": LocalFilesStore, "file": LocalFilesStore}
+_LOCAL: _Schemes = dict.fromkeys(("", "file"), LocalFilesStore)
 
 
 class FilesPipeline(files.FilesPipeline):

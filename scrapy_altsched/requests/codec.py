@@ -35,7 +35,7 @@ _KNOWN = set(REQUEST_PARTS).issuperset(Request.attributes)
 _TAKES_VERBATIM = Request("http://site.test/ ", meta={VERBATIM: True}).url.endswith(" ")
 #: With these fields alone the URL need not be made safe once more, two thirds of the cost of a new
 #: request.  With encodings that are not like ASCII, escapes would be escaped again.
-_URL_IS_SAFE = frozenset(REQUEST_PARTS) - {"encoding"}
+_URL_IS_SAFE = frozenset(REQUEST_PARTS if _TAKES_VERBATIM else ()) - {"encoding"}
 _COMMON = ("url", "headers", "meta", "callback", "errback")
 _RARE = tuple(name for name in REQUEST_PARTS if name not in _COMMON)
 _common_parts_of = reader_of(*_COMMON)
@@ -108,9 +108,30 @@ def fields_of(request: Request, spider: Spider) -> dict[str, Any]:
 
     :raises Exception: a callback is not a method of *spider*; or whatever a subclass raises.
     """
-    if _KNOWN and type(request) is Request:
-        return _plain_fields(request, spider)
-    return request.to_dict(spider=spider)
+    if not _KNOWN or type(request) is not Request:
+        return request.to_dict(spider=spider)
+    url, headers, meta, callback, errback = _common_parts_of(request)
+    fields: dict[str, Any] = {"url": url}
+    if headers:
+        fields["headers"] = dict(headers)
+    if meta:
+        fields["meta"] = meta
+    if callback is not None or errback is not None:
+        for name, function in (("callback", callback), ("errback", errback)):
+            if function is not None:
+                is_own = getattr(function, "__self__", None) is spider
+                if not is_own or getattr(spider, function.__name__, None) != function:
+                    # Scrapy's own search, slow and thorough, finds it or says why not.
+                    return request.to_dict(spider=spider)
+                fields[name] = function.__name__
+    rest = _rare_parts_of(request)
+    if rest != _USUAL:
+        fields.update(
+            (name, part)
+            for name, part, usual in zip(_RARE, rest, _USUAL, strict=True)
+            if part != usual and (part or usual)
+        )
+    return fields
 
 
 def request_of(fields: dict[str, Any], spider: Spider) -> Request:
@@ -119,10 +140,8 @@ def request_of(fields: dict[str, Any], spider: Spider) -> Request:
     :param fields: its headers are believed; ``_class`` may also be the class itself.
     :raises Exception: as :func:`decode_request`, or a value is nothing that a request can have.
     """
-    if not _TAKES_VERBATIM or not _URL_IS_SAFE.issuperset(fields):
-        return request_from_dict(fields, spider=spider)
-    meta = fields.setdefault("meta", {})
-    if VERBATIM in meta:
+    is_safe = _URL_IS_SAFE.issuperset(fields)
+    if not is_safe or VERBATIM in (meta := fields.setdefault("meta", {})):
         return request_from_dict(fields, spider=spider)
     meta[VERBATIM] = True
     headers = fields.pop("headers", None)
@@ -147,7 +166,7 @@ def is_as_encoded(request: Request, payload: bytes, spider: Spider) -> bool:
     if not _KNOWN or type(request) is not Request:
         return False
     try:
-        fields = _plain_fields(request, spider)
+        fields = fields_of(request, spider)
         for name in ("meta", "cb_kwargs"):
             if name in fields and not _IMMUTABLE.issuperset(map(type, fields[name].values())):
                 return False
@@ -189,35 +208,3 @@ def adopt_record(record: bytes) -> bytes:
         except (EOFError, ValueError, TypeError) as error:
             raise CodecError(f"{type(error).__name__}: {error}") from error
     return wrap(record, PICKLED)
-
-
-def _plain_fields(request: Request, spider: Spider) -> dict[str, Any]:
-    url, headers, meta, callback, errback = _common_parts_of(request)
-    fields: dict[str, Any] = {"url": url}
-    if headers:
-        fields["headers"] = dict(headers)
-    if meta:
-        fields["meta"] = meta
-    if callback is not None or errback is not None:
-        for name, function in (("callback", callback), ("errback", errback)):
-            if function is not None:
-                fields[name] = _method_name(function, spider)
-                if fields[name] is None:
-                    # Scrapy's own search, slow and thorough, finds it or says why not.
-                    return request.to_dict(spider=spider)
-    rest = _rare_parts_of(request)
-    if rest != _USUAL:
-        fields.update(
-            (name, part)
-            for name, part, usual in zip(_RARE, rest, _USUAL, strict=True)
-            if part != usual and (part or usual)
-        )
-    return fields
-
-
-def _method_name(function: Any, spider: Spider) -> str | None:
-    """The name under which *function* is a method of *spider*, if it is the obvious one."""
-    if getattr(function, "__self__", None) is not spider:
-        return None
-    name: str = function.__name__
-    return name if getattr(spider, name, None) == function else None

@@ -30,11 +30,10 @@ def codec_of(config: Config, spider: Spider) -> Codec:
     if not config.shared:
         return PickleCodec(spider)
     # What it needs is optional.
-    from ..frontier.shared.additions import MOST_BYTES
     from .portable import PortableCodec
 
     classes = [load_object(path) for path in config.shared_request_classes]
-    return PortableCodec(spider, classes, most_bytes=MOST_BYTES, pickle=config.shared_pickle)
+    return PortableCodec(spider, classes, pickle=config.shared_pickle)
 
 
 class Entries:
@@ -86,11 +85,10 @@ class Entries:
 
         :raises CodecError: it cannot be restored from its bytes.
         """
-        tally = self._tally
         request: Request | None = entry.request
         if (payload := entry.payload) is None:
             assert request is not None
-            tally["scheduler/dequeued/memory"] += 1
+            self._tally["scheduler/dequeued/memory"] += 1
         else:
             entry.request = None
             if (
@@ -99,8 +97,8 @@ class Entries:
                 or not self._codec.is_as_encoded(request, payload)  # type: ignore[union-attr]
             ):
                 request = self.decode(payload)
-            tally["scheduler/dequeued/disk"] += 1
-        tally["scheduler/dequeued"] += 1
+            self._tally["scheduler/dequeued/disk"] += 1
+        self._tally["scheduler/dequeued"] += 1
         return request
 
     def decode(self, payload: bytes) -> Request:

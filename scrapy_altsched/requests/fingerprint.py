@@ -98,10 +98,9 @@ def _digest(url: str, match: re.Match[str]) -> bytes | None:
 
 def _tidy(url: str, match: re.Match[str]) -> str:
     """The canonical form of *url*, which has more than a path or less; empty: ask w3lib."""
-    kind = match.lastindex
-    if kind == 4:
+    if match.lastindex == 4:
         return f"{url}/"
-    if kind == 2:
+    if match.lastindex == 2:
         page, _, query = url.partition("?")
     else:
         if (rest := _match_rest(url, match.start(3))) is None:
@@ -109,8 +108,7 @@ def _tidy(url: str, match: re.Match[str]) -> str:
         page = url[: rest.end(1)]
         if rest[1]:
             page = _undo_escapes(page)
-        query = rest[2]
-        if not query:
+        if not (query := rest[2]):
             return page
     if "&" in query:
         # By key, then by value: a space sorts before any character of a key or value.
@@ -131,7 +129,7 @@ class RequestFingerprinter:
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        """Make one with the rules of the crawler's settings and spider; ConfigError: one is bad."""
+        """One with the rules of the crawler's settings and spider; ConfigError: one is bad."""
         ScrapyFingerprinter.from_crawler(crawler)  # warns of settings without effect
         try:
             _refuse_misspelled(crawler.settings)
@@ -171,7 +169,7 @@ class RequestFingerprinter:
             return key
         if (canonical := self._canonicalize(request)) is None:
             is_page = is_plain and not (meta and meta.get(VERBATIM))
-            return (fingerprint_page(page) if is_page else None) or scrapy_fingerprint(request)
+            return (is_page and fingerprint_page(page)) or scrapy_fingerprint(request)
         # As Scrapy does, from the canonical form.
         data = {
             "method": to_unicode(request.method),

@@ -45,10 +45,7 @@ _SHA1_CLASSES = {_SCRAPYS_OWN, "scrapy_altsched.stock.fingerprints.ScrapyRedisFi
 
 
 def page_of(request: Request) -> str | None:
-    """The URL up to ``#``, if it alone identifies *request*; ``None``: it does not.
-
-    For Scrapy's own fingerprints, without rules.
-    """
+    """The URL up to ``#``, if Scrapy's own fingerprint of *request* depends on that alone."""
     read = parts_of if type(request) is Request else parts_of_subclass
     method, body, meta, url = read(request)
     if method != "GET" or body:
@@ -117,7 +114,7 @@ class PageIdentity:
         self._old.clear()
 
     def notes(self) -> dict[str, bytes]:
-        """The frontier's note about what makes the fingerprints, by its name."""
+        """The frontier's note about what makes the fingerprints."""
         return {_NOTE: self.note}
 
     def warn_if_changed(

@@ -8,7 +8,6 @@ are requested, and what is in their meta.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from inspect import getattr_static
 from itertools import chain
@@ -19,6 +18,7 @@ from scrapy import FormRequest, Request
 from scrapy.http import Headers, JsonRequest, XmlRpcRequest
 
 from ..errors import CodecError
+from ..frontier.shared.additions import MOST_BYTES
 from .codec import (
     PICKLED,
     PORTABLE,
@@ -43,21 +43,14 @@ class PortableCodec:
     """Encodes and decodes the requests of one spider.  For one thread only.
 
     :param request_classes: those that may be encoded and created, besides Scrapy's own.
-    :param most_bytes: of a request that is encoded.
     :param pickle: whether to use pickles for what msgpack cannot carry, and to load any pickle:
         everyone who can write to the server can then execute code here.
     """
 
     def __init__(
-        self,
-        spider: Spider,
-        request_classes: Sequence[type[Request]] = (),
-        *,
-        most_bytes: float = math.inf,
-        pickle: bool = False,
+        self, spider: Spider, request_classes: Sequence[type[Request]] = (), *, pickle: bool = False
     ) -> None:
         self._spider = spider
-        self._most_bytes = most_bytes
         self._pickle = pickle
         self._classes = {_path_of(cls): cls for cls in (*_SCRAPYS_OWN, *request_classes)}
         self._own = vars(spider)
@@ -71,7 +64,7 @@ class PortableCodec:
         :raises CodecError: a callback is not a method of the spider, the class is not allowed, it
             is too large, or neither msgpack nor, if allowed, pickle can carry a value.
         """
-        self._require_size(request.body)
+        _require_size(request.body)
         try:
             fields = fields_of(request, self._spider)
             if type(request) is not Request:
@@ -87,15 +80,8 @@ class PortableCodec:
             if not self._pickle:
                 raise CodecError(find_problem(fields) or str(error)) from error
             payload = encode_request(request, self._spider)
-        self._require_size(payload)
+        _require_size(payload)
         return payload
-
-    def _require_size(self, data: bytes) -> None:
-        if len(data) > self._most_bytes:
-            raise CodecError(
-                f"it has {len(data):,} bytes, and one that goes to the server of a shared crawl has"
-                f" at most {self._most_bytes:,}"
-            )
 
     def is_as_encoded(self, request: Request, payload: bytes) -> bool:  # noqa: ARG002
         """Never: to find out takes as long as :meth:`decode`."""
@@ -140,21 +126,19 @@ class PortableCodec:
             raise CodecError(f"{path} is another class than the request's, {request_class!r}")
 
     def _class_named(self, path: Any) -> type[Request]:
-        found = self._classes.get(path) if type(path) is str else None
-        if found is None:
-            raise CodecError(
-                f"its class, {shorten(str(path))}, is not allowed in a shared crawl: add it to"
-                " ALTSCHED_SHARED_REQUEST_CLASSES"
-            )
-        return found
+        if type(path) is str and path in self._classes:
+            return self._classes[path]
+        raise CodecError(
+            f"its class, {shorten(str(path))}, is not allowed in a shared crawl: add it to"
+            " ALTSCHED_SHARED_REQUEST_CLASSES"
+        )
 
     def _require_methods(self, fields: dict[str, Any]) -> None:
         for part in ("callback", "errback"):
             name = fields.get(part)
             if name is not None and not self._is_method(name):
-                raise CodecError(
-                    f"its {part}, {shorten(str(name))}, is not a method of {self._spider}"
-                )
+                what = f"its {part}, {shorten(str(name))},"
+                raise CodecError(f"{what} is not a method of {self._spider}")
 
     def _is_method(self, name: Any) -> bool:
         # No code is run for it, such as a property's.
@@ -183,6 +167,14 @@ def read_url(payload: bytes) -> str | None:
         return str(ValueCodec().unpack(unwrap(payload, PORTABLE))["url"])
     except (CodecError, KeyError):
         return None
+
+
+def _require_size(data: bytes) -> None:
+    if len(data) > MOST_BYTES:
+        raise CodecError(
+            f"it has {len(data):,} bytes, and one that goes to the server of a shared crawl has at"
+            f" most {MOST_BYTES:,}"
+        )
 
 
 def _path_of(cls: type) -> str:

@@ -11,9 +11,9 @@ bounded by their length.
 
 from __future__ import annotations
 
-import datetime
 import reprlib
 from collections.abc import Callable, Iterable
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from functools import cache, partial
 from operator import attrgetter
@@ -234,7 +234,7 @@ def _only(kind: type, part: Any) -> Any:
     return part
 
 
-def _time_parts(value: datetime.datetime | datetime.time) -> list[Any]:
+def _time_parts(value: datetime | time) -> list[Any]:
     clock = [value.hour, value.minute, value.second, value.microsecond]
     return [*clock, value.tzinfo, value.fold]
 
@@ -273,21 +273,15 @@ _KINDS = {
         attrgetter("bytes", "is_safe.value"),
         lambda data, safe: UUID(bytes=_only(bytes, data), is_safe=SafeUUID(safe)),
     ),
-    9: _Kind(datetime.date, attrgetter("year", "month", "day"), datetime.date),
-    10: _Kind(
-        datetime.time,
-        _time_parts,
-        lambda *parts: datetime.time(*parts[:-1], fold=parts[-1]),
-    ),
+    9: _Kind(date, attrgetter("year", "month", "day"), date),
+    10: _Kind(time, _time_parts, lambda *parts: time(*parts[:-1], fold=parts[-1])),
     11: _Kind(
-        datetime.datetime,
+        datetime,
         lambda value: [value.year, value.month, value.day, *_time_parts(value)],
-        lambda *parts: datetime.datetime(*parts[:-1], fold=parts[-1]),
+        lambda *parts: datetime(*parts[:-1], fold=parts[-1]),
     ),
-    12: _Kind(
-        datetime.timedelta, attrgetter("days", "seconds", "microseconds"), datetime.timedelta
-    ),
-    13: _Kind(datetime.timezone, lambda value: value.__getinitargs__(), datetime.timezone),
+    12: _Kind(timedelta, attrgetter("days", "seconds", "microseconds"), timedelta),
+    13: _Kind(timezone, lambda value: value.__getinitargs__(), timezone),
     14: _Kind(ZoneInfo, _zone_parts, lambda name: ZoneInfo(_require_zone(_only(str, name)))),
 }
 _BY_TYPE = {kind.type: (msgpack.ExtType(code, b""), kind) for code, kind in _KINDS.items()}

@@ -684,7 +684,7 @@ def test_memory_does_not_grow_with_hosts_and_names(monkeypatch: pytest.MonkeyPat
         assert rules.marks(netloc) == ("?",)
         assert not rules.marks(f"shop{at}.example.org")
         assert rules.canonicalize(f"http://{netloc}/?a{at}&b{at}").url == f"http://{netloc}/?b{at}="
-    ((_, names),) = rules._changes((0,))._ignore_params
+    ((_, _, names),) = rules._changes((0,))._changes
     for memo in (rules._index._hosts_of, rules.marks, names._match):
         assert 0 < memo.cache_info().currsize <= 100
 
@@ -723,6 +723,7 @@ def test_a_preset_is_a_rule_by_itself(name: str) -> None:
     ("rule", "message"),
     [
         ({"ignore_param": "a"}, "unknown key 'ignore_param' .did you mean 'ignore_params'."),
+        ({"ignore": True}, "unknown key 'ignore' .did you mean '.*'. Known: count_headers, "),
         ({"Include": "a.com"}, "unknown key 'Include' .did you mean 'include'."),
         ({1: 2}, "unknown key 1 .did you mean"),
         ({"ignore_params": ""}, "an empty name matches nothing"),

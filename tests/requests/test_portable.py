@@ -1106,8 +1106,11 @@ def test_the_url_of_a_request_is_read_without_unpickling_anything(tmp_path: Path
 
 @pytest.mark.parametrize("part", ["body", "cb_kwargs"])
 @pytest.mark.parametrize("allows_pickle", [False, True])
-def test_a_request_that_is_too_large_is_refused(part: str, allows_pickle: bool) -> None:
-    codec = PortableCodec(Spider("spider"), most_bytes=1_000, pickle=allows_pickle)
+def test_a_request_that_is_too_large_is_refused(
+    part: str, allows_pickle: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scrapy_altsched.requests.portable.MOST_BYTES", 1_000)
+    codec = PortableCodec(Spider("spider"), pickle=allows_pickle)
     values: dict[str, Any] = {"body": bytes(1_001), "cb_kwargs": {"data": bytes(1_001)}}
     with pytest.raises(CodecError, match=r"it has 1,[0-9]{3} bytes, and one that goes to the serv"):
         codec.encode(Request("http://site.test/", **{part: values[part]}))
