@@ -72,13 +72,13 @@ def find_files(settings: BaseSettings, spider: Spider) -> list[Path]:
 
 
 def warn_of_unsafe_feeds(settings: BaseSettings, spider: Spider) -> None:
-    """Log a warning for each feed that can lose items of pages that are done, why, and what to do.
+    """Log a warning for each feed that can lose items of pages that are done.
 
-    :raises ConfigError: the class of a feed's storage cannot be loaded.
+    :raises ConfigError: as :func:`find_files`.
     """
     for uri, options in read_feeds(settings):
         killed, stopped = _find_harm(uri, options, settings)
-        recipe = also = ""
+        also = recipe = ""
         if stopped and not _TIME.search(uri):
             also = f" A clean stop is not safe either: {stopped}."
             recipe = (
@@ -147,10 +147,11 @@ def _load_storage(uri: str, settings: BaseSettings) -> Any:
 def _uri_params(options: dict[str, Any], spider: Spider) -> dict[str, Any]:
     """What Scrapy's exporter fills into the URI of a feed's first file."""
     now = datetime.now(tz=timezone.utc)
-    params = {name: getattr(spider, name) for name in dir(spider)}
-    params["time"] = now.replace(microsecond=0).isoformat().replace(":", "-")
-    params["batch_time"] = now.isoformat().replace(":", "-")
-    params["batch_id"] = 1
+    params = {name: getattr(spider, name) for name in dir(spider)} | {
+        "time": now.replace(microsecond=0).isoformat().replace(":", "-"),
+        "batch_time": now.isoformat().replace(":", "-"),
+        "batch_id": 1,
+    }
     change = options.get("uri_params")
     changed = load_object(change)(params, spider) if change else None
     return params if changed is None else changed

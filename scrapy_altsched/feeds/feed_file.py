@@ -24,25 +24,24 @@ class FeedFile(io.BufferedIOBase):
     lose that item.  Here it stays in memory: :meth:`write_out`, called before each commit,
     raises and so postpones the commit, until the disk takes it.
 
-    What could not be forced to the disk is written again before the next try, as the operating
-    system may have forgotten it.
+    What could not be forced to the disk is written again before the next try (see :mod:`..disk`).
 
     :param path: absolute.
     :param open_raw: opens the file without a buffer; called again if it raises OSError.
     :param closed: called when the file was closed, however that went.
     :ivar unwritten: what is in memory only.
     :ivar lost: why the disk may lack what was written and cannot be written again.
+    :ivar is_incomplete: whether it was deleted or replaced, and cannot be written from its start.
     """
 
     mode = "ab"
+    is_incomplete = False
 
     def __init__(
         self, path: Path, open_raw: Callable[[], io.RawIOBase], closed: Callable[[], object] = bool
     ) -> None:
-        self.path = path
-        self.name = str(path)
-        self._open_raw = open_raw
-        self._note_closed = closed
+        self.path, self.name = path, str(path)
+        self._open_raw, self._note_closed = open_raw, closed
         self._raw: io.RawIOBase | None = None
         self._identity = (0, 0)
         self.unwritten = bytearray()

@@ -65,6 +65,7 @@ class JobFeeds:
     ) -> None:
         self.locks = FeedLocks(spider, crawler.settings)
         self._crawler, self._spider, self._sync = crawler, spider, sync
+        self._log = logging.LoggerAdapter(logger, {"spider": spider})
         #: Whether commits wait for files.
         self._is_open = True
         self._files: dict[FeedFile, Rows | None] = {}
@@ -72,8 +73,6 @@ class JobFeeds:
         self._stored: dict[FeedFile, Deferred[None]] = {}
         #: Files whose rows the last commit waited for in vain.
         self._unsaved: set[FeedFile] = set()
-        #: Files that were deleted or replaced, and of which no part can be written again.
-        self._gone: set[FeedFile] = set()
         stored, sizes, boot = (note(name) if resumed else None for name in (FEEDS, FILES, BOOT))
         self.is_complete = not resumed or sizes is not None
         follow = partial(_follow, before=note(JOBDIR), now=jobdir)
@@ -99,12 +98,11 @@ class JobFeeds:
             raise
         crawler.signals.connect(self.write_out, frontier_committing)
         if missing := sorted(before.keys() - feeds.keys()):
-            logger.warning(
+            self._log.warning(
                 "Earlier runs of this job wrote to feeds that this run does not have: %s."
                 " The items of this run will not be in them. Stop it (press Ctrl-C once) and run"
                 " the same command as before, with -o or FEEDS.",
                 ", ".join(missing),
-                extra={"spider": spider},
             )
 
     def _repair(
@@ -133,7 +131,7 @@ class JobFeeds:
 
     def refuse(self, error: FeedLockedError) -> None:
         """Close the spider, as another crawl has the file of a feed that was not known before."""
-        logger.critical("%s", error, extra={"spider": self._spider})
+        self._log.critical("%s", error)
         if self._is_open:
             Engine(self._crawler).close_spider(self._spider, "feed_locked")
 
@@ -185,7 +183,7 @@ class JobFeeds:
     def store(self, file: FeedFile) -> Deferred[None] | None:
         """Close *file* as soon as the disk has all of it; a deferred for that, if it has not yet.
 
-        :raises OSError: the job is closed, and there is no retry; or the file was deleted.
+        :raises OSError: the file was deleted; or cannot be written, and the job is closed.
         """
         self._notice_gone(file)
         if self._is_open:
@@ -195,8 +193,7 @@ class JobFeeds:
             except OSError:
                 return self._stored.setdefault(file, Deferred())
         self._close_file(file)
-        if file in self._gone:
-            self._gone.remove(file)
+        if file.is_incomplete:
             raise FileNotFoundError(errno.ENOENT, "It was deleted, moved or replaced", file.name)
         return None
 
@@ -210,24 +207,23 @@ class JobFeeds:
 
     def _notice_gone(self, file: FeedFile) -> None:
         """Have rows written to a new file if the one that they went to was deleted or replaced."""
-        if file in self._gone or not file.is_gone():
+        if file.is_incomplete or not file.is_gone():
             return
         rows, bytes_lost = self._files.get(file), file.tell() - len(file.unwritten)
         if rows is None:
-            self._gone.add(file)  # the rest alone makes no whole file
+            file.is_incomplete = True  # the rest alone makes no whole file
             then = "What is still to be written goes with it."
         else:
             file.reopen()
             header = ", without a header line" if rows == "csv" else ""
             then = f"From now on, they go to a new file of that name{header}."
-        logger.error(
+        self._log.error(
             "The feed %s was deleted, moved or replaced while this crawl was writing to it."
             " The %d bytes of items that it had by then are missing there, and their pages"
             " are not crawled again. %s",
             file.name,
             bytes_lost,
             then,
-            extra={"spider": self._spider},
         )
 
     def _end(self, file: FeedFile) -> None:
@@ -258,13 +254,12 @@ class JobFeeds:
                 )
             else:
                 then = "They came after the job was closed, and their pages are not crawled again."
-            logger.critical(
+            self._log.critical(
                 "The last %s of the feed %s could not be written (%s). %s",
                 f"{left} bytes" if left else "rows",
                 file.name,
                 error.strerror or error,
                 then,
-                extra={"spider": self._spider},
             )
             raise
 

@@ -34,10 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 def check_files(files: Sequence[Path], settings: BaseSettings, spider: Spider) -> None:
-    """Check that no other crawl writes to *files* now; :class:`.JobFeeds` locks them.
-
-    :raises FeedLockedError: one does.
-    """
+    """Raise FeedLockedError if another crawl writes to *files* now; JobFeeds locks them."""
     locks = FeedLocks(spider, settings)
     try:
         for path in files:
@@ -152,11 +149,8 @@ class FeedLocks:
 
 
 def _open(path: Path, *, create: bool) -> tuple[int, bool] | None:
-    """A descriptor of a regular file, and whether it was created; ``None``: there is none.
-
-    It is open for writing, which NFS wants for an exclusive lock.
-    """
-    flags = os.O_WRONLY | os.O_CLOEXEC
+    """A descriptor of a regular file, and whether it was created; ``None``: there is none."""
+    flags = os.O_WRONLY | os.O_CLOEXEC  # NFS wants it for an exclusive lock
     with suppress(OSError):  # the feed cannot write to it either, and says so
         try:
             # To open a pipe would wait for its reader.

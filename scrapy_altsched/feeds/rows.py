@@ -39,10 +39,7 @@ _CSV_FORMAT = frozenset(
 
 
 def rows_of(options: dict[str, Any], settings: BaseSettings) -> tuple[Rows | None, str]:
-    """What a feed's file consists of; ``None``: it cannot be cut after a row and appended to.
-
-    :return: that, and why it cannot.
-    """
+    """What a feed's file consists of; or why it cannot be cut after a row and appended to."""
     if options.get("postprocessing"):
         return None, "its post-processing buffers items and cannot be appended to"
     exporter = exporter_class(options, settings)
@@ -179,7 +176,7 @@ def _find_zeros(path: Path, end: int) -> int | None:
 
 
 def ends_a_line(path: Path) -> bool:
-    """Whether a file that is not empty does."""
+    """Whether the end of a file, which is not empty, is that of a line."""
     with path.open("rb") as file:
         file.seek(-1, os.SEEK_END)
         return file.read() == b"\n"

@@ -70,9 +70,10 @@ class FileFeedStorage(feedexport.FileFeedStorage):
 
         :raises OSError: it cannot be opened, and there is no job whose commits could wait for it.
         """
+        self._spider = spider
         path = Path(self.path).absolute()
         self.path = str(path)
-        file = FeedFile(path, lambda: self._open_raw(spider), self._unlock)
+        file = FeedFile(path, self._open_raw, self._unlock)
         opened = cast("IO[bytes]", file)
         scheduler: Any = None if self._crawler is None else current_scheduler(self._crawler)
         self._options.update(self._given)
@@ -91,7 +92,7 @@ class FileFeedStorage(feedexport.FileFeedStorage):
         rows, _ = rows_of(self._options, self._crawler.settings)
         is_torn = False
         try:
-            is_torn = self._continue(path, rows, spider, resumed=scheduler.resumed)
+            is_torn = self._continue(path, rows, resumed=scheduler.resumed)
         except OSError as error:
             # Most likely it cannot be written either, and commits will wait for that.
             logger.error("%s cannot be read: %s", path, error, extra={"spider": spider})
@@ -105,10 +106,7 @@ class FileFeedStorage(feedexport.FileFeedStorage):
         return opened
 
     def store(self, file: IO[bytes]) -> Any:
-        """Close the file; if its disk is full, a deferred that fires once it is closed.
-
-        :raises OSError: it could not be written, and there is no retry.
-        """
+        """Close the file; see :meth:`.JobFeeds.store`."""
         if self._crawler is not None:
             self._crawler.signals.disconnect(self._warn_of_dropped_fields, signals.item_scraped)
         if self._feeds is not None and isinstance(file, FeedFile):
@@ -119,7 +117,7 @@ class FileFeedStorage(feedexport.FileFeedStorage):
         if self._feeds is not None:
             self._feeds.locks.give_back(self)
 
-    def _open_raw(self, spider: Spider) -> io.RawIOBase:
+    def _open_raw(self) -> io.RawIOBase:
         if self._is_refused:
             raise BlockingIOError(errno.EWOULDBLOCK, "another crawl writes to it")
         try:
@@ -127,45 +125,40 @@ class FileFeedStorage(feedexport.FileFeedStorage):
                 self._feeds.locks.take(Path(self.path), self)
         except FeedLockedError as error:
             raise BlockingIOError(errno.EWOULDBLOCK, str(error)) from error
-        buffered = super().open(spider)
+        buffered = super().open(self._spider)
         assert isinstance(buffered, io.BufferedWriter)
         # What is put in its place is not ours to be overwritten.
         self.write_mode = "ab"
         return buffered.detach()
 
-    def _continue(self, path: Path, rows: Rows | None, spider: Spider, *, resumed: bool) -> bool:
-        """Prepare a file that is not empty to be appended to; whether it lacks a line feed.
-
-        :raises OSError: it cannot be read.
-        """
+    def _continue(self, path: Path, rows: Rows | None, *, resumed: bool) -> bool:
+        """Prepare a file that is not empty to be appended to; whether it lacks a line feed."""
         if not (path.exists() and path.stat().st_size):
             return False
         if resumed and self.write_mode == "wb":
             self.write_mode = "ab"
             self._warn(
                 "is appended to, not overwritten (-O, 'overwrite'): it holds items of pages that"
-                " this unfinished job does not crawl again",
-                spider,
+                " this unfinished job does not crawl again"
             )
         if rows is None or self.write_mode == "wb":
             return False
         assert self._feeds is not None
         if not self._feeds.is_complete:
-            cut_torn_row(path, rows, spider)
+            cut_torn_row(path, rows, self._spider)
             if not path.stat().st_size:
                 return False
         if resumed and rows == "csv":
-            self._keep_columns(path, spider)
+            self._keep_columns(path)
         if ends_a_line(path):
             return False
         self._warn(
             "does not end with a line feed; a new line is started. Check whether its last row is"
-            " whole: this job did not write it.",
-            spider,
+            " whole: this job did not write it."
         )
         return True
 
-    def _keep_columns(self, path: Path, spider: Spider) -> None:
+    def _keep_columns(self, path: Path) -> None:
         """Keep each value of a CSV file below its heading."""
         kwargs = self._options.get("item_export_kwargs") or {}
         header = None if "include_headers_line" in kwargs else read_header(path, self._options)
@@ -179,25 +172,24 @@ class FileFeedStorage(feedexport.FileFeedStorage):
             filter_class = load_object(self._options.get("item_filter", feedexport.ItemFilter))
             self._accepts: Callable[[Any], bool] = filter_class(self._options).accepts
         if unlike:
-            self._warn_of_columns(f"with {unlike}", spider)
+            self._warn_of_columns(f"with {unlike}")
 
-    def _warn_of_dropped_fields(self, item: Any, spider: Spider) -> None:
+    def _warn_of_dropped_fields(self, item: Any) -> None:
         """Scrapy's exporter does so only if it wrote the header line itself."""
         if self._columns is None:
             return
         dropped = sorted(set(ItemAdapter(item).field_names()) - self._columns)
         if dropped and self._accepts(item):
             self._columns = None
-            self._warn_of_columns(f"without {', '.join(map(repr, dropped))} of the items", spider)
+            self._warn_of_columns(f"without {', '.join(map(repr, dropped))} of the items")
 
-    def _warn_of_columns(self, how: str, spider: Spider) -> None:
+    def _warn_of_columns(self, how: str) -> None:
         if not self._options.get("altsched_warned"):
             self._options["altsched_warned"] = True
             self._warn(
                 f"keeps the columns of its header line, {how}. To have other columns, let the next"
-                " job write to a new file.",
-                spider,
+                " job write to a new file."
             )
 
-    def _warn(self, what: str, spider: Spider) -> None:
-        logger.warning("%s %s", self.path, what, extra={"spider": spider})
+    def _warn(self, what: str) -> None:
+        logger.warning("%s %s", self.path, what, extra={"spider": self._spider})

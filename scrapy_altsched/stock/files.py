@@ -156,7 +156,7 @@ class StockQueue:
 
 
 def find_queues(directory: Path, slot_hash: str = "") -> Iterator[StockQueue]:
-    """All queues in *directory*, which is a requests.queue/, or in it the folder of a slot.
+    """All queues in *directory*: a requests.queue/, or in it the folder of a slot.
 
     :raises JobdirError: it cannot be read; so do the methods of a queue.
     """
@@ -176,8 +176,7 @@ def _kind_of(path: Path) -> Kind:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[int, int]]:
-    """A file's descriptor and size (bytes)."""
+def _opened(path: Path) -> Iterator[tuple[int, int]]:  # descriptor, and size in bytes
     with path.open("rb", buffering=0) as file:
         yield file.fileno(), os.fstat(file.fileno()).st_size
 
@@ -215,7 +214,7 @@ def _lifo_bounds(file: int, size: int) -> Iterator[tuple[int, int]]:
 
 def _last_whole(file: int, end: int) -> int:
     """The end of the last record, its length included, that ends at *end* or before."""
-    while end > _LENGTH:
+    while end > 2 * _LENGTH:
         begin = max(_LENGTH, end - _BLOCK)
         block = os.pread(file, end - begin, begin)
         for at in reversed([found.end() for found in re.finditer(rb"[.0]", block[:-_LENGTH])]):
@@ -223,7 +222,7 @@ def _last_whole(file: int, end: int) -> int:
             if start >= _LENGTH and _is_record(file, start, begin + at):
                 return begin + at + _LENGTH
         # The last byte of a record may be before the boundary, and its length after it.
-        end = begin + _LENGTH if begin > _LENGTH else _LENGTH
+        end = begin + _LENGTH
     return _LENGTH
 
 
@@ -243,17 +242,20 @@ def _read_info(path: Path) -> dict[str, Any] | None:
 def _fifo_bounds(file: int, size: int, at: int) -> Iterator[tuple[int, int]]:
     """Read forward from byte *at*, as a record's length comes before it."""
     while at < size:
-        if end := _end_of_record(file, size, at):
-            is_whole = end == size or _end_of_record(file, size, end)
-            # Or it was cut short, and others followed, of which one lies across its end.
-            if is_whole or not any(
+        end = _end_of_record(file, size, at)
+        # Unless it was cut short, and others followed, of which one lies across its end.
+        if end and (
+            end == size
+            or _end_of_record(file, size, end)
+            or not any(
                 _end_of_record(file, size, other) > end
                 for other in _find_records(file, size, at + 1, end)
-            ):
-                yield at + _LENGTH, end
-                at = end
-                continue
-        at = next(_find_records(file, size, at + 1, size), size)
+            )
+        ):
+            yield at + _LENGTH, end
+            at = end
+        else:
+            at = next(_find_records(file, size, at + 1, size), size)
 
 
 def _end_of_record(file: int, size: int, at: int) -> int:

@@ -46,8 +46,7 @@ class ForeignJob(ABC):
     first_dead: str | None = None
     no_requests: list[int] = field(default_factory=list)
 
-    #: As log lines name it.
-    scheduler: ClassVar[str]
+    scheduler: ClassVar[str]  # as log lines name it
 
     @abstractmethod
     def records(self) -> Iterator[bytes]:
