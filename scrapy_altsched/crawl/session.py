@@ -132,7 +132,7 @@ class Session:
             self._states.note_closing()
             if self.feeds is not None:
                 # Before the store: a power cut must not take rows of pages that are done.
-                self.feeds.force()
+                self.feeds.write_out(force=True)
             self._committer.finish()
             counts = frontier.counts()
             is_missing = counts.unaccounted or damage is not None

@@ -3,10 +3,7 @@
 A page must not be stored as done while its rows are only in memory.  So every feed file of a job is
 written out before each commit, and a commit waits for a file that cannot be written.
 
-``storage`` is Scrapy's interface to all of it, and ``job_feeds`` what the scheduler opens and
-closes with the job.  ``feed_file`` is a file that is open or holds rows, ``rows`` knows what is
-inside, and ``locks`` keeps other crawls from it.  ``configured`` is what the settings say: which
-files there will be, and which feeds cannot be resumed.
+``storage`` is Scrapy's interface to all of it, ``job_feeds`` what the scheduler opens and closes.
 """
 
 from __future__ import annotations

@@ -129,8 +129,9 @@ class JobFeeds:
             file.keep_unforced()
         file.flush()
 
-    def refuse(self, error: FeedLockedError) -> None:
-        """Close the spider, as another crawl has the file of a feed that was not known before."""
+    def refuse(self, file: FeedFile, error: FeedLockedError) -> None:
+        """Close the spider, as another crawl has *file*, which was not known before."""
+        self.add(file, None)
         self._log.critical("%s", error)
         if self._is_open:
             Engine(self._crawler).close_spider(self._spider, "feed_locked")
@@ -144,16 +145,13 @@ class JobFeeds:
         self._notes[BOOT] = b"" if self._sync else boot_id().encode()
         return self._notes
 
-    def force(self) -> None:
-        """Write all rows out, and force them to the disk from now on: the job ends."""
-        self._sync = True
-        self.write_out()
-
-    def write_out(self) -> None:
+    def write_out(self, *, force: bool = False) -> None:
         """Write all rows to their files; a handler of ``frontier_committing``.
 
+        :param force: whether they are forced to the disk from now on.
         :raises CommitPostponedError: some are not written; they stay in memory.
         """
+        self._sync |= force
         failed: dict[FeedFile, OSError] = {}
         for file in self._files:
             self._notice_gone(file)

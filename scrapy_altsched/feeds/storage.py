@@ -86,8 +86,7 @@ class FileFeedStorage(feedexport.FileFeedStorage):
         except FeedLockedError as error:
             # Neither read nor written, even if the other crawl ends soon.
             self._is_refused = True
-            feeds.add(file, None)
-            feeds.refuse(error)
+            feeds.refuse(file, error)
             return opened
         rows, _ = rows_of(self._options, self._crawler.settings)
         is_torn = False

@@ -25,7 +25,7 @@ import re
 import sqlite3
 from array import array
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -122,12 +122,11 @@ class StockQueue:
             with _opened(self.path) as (file, size):
                 yield file, size - _LENGTH, _lifo_bounds(file, size)
             return
-        info = _read_info(self.path)
-        read_on = {} if info is None else {info["tail"][0]: info["tail"][2]}
+        read_on, offset, _ = _read_info(self.path) or (-1, 0, 0)
         chunks = [path for path in self.path.iterdir() if re.fullmatch(r"q\d{5,}", path.name)]
         for number, path in sorted((int(path.name[1:]), path) for path in chunks):
             with _opened(path) as (file, size):
-                begin = read_on.get(number, 0)
+                begin = offset if number == read_on else 0
                 yield file, size - begin, _fifo_bounds(file, size, begin)
 
     def _column(self, name: str) -> Iterator[Any]:
@@ -151,8 +150,8 @@ class StockQueue:
                 return _number(file, 0)
         if (info := _read_info(self.path)) is None:
             return 0
-        is_stale = not (self.path / f"q{info['tail'][0]:05d}").exists()
-        return -1 if is_stale else info["size"]
+        number, _, size = info
+        return size if (self.path / f"q{number:05d}").exists() else -1
 
 
 def find_queues(directory: Path, slot_hash: str = "") -> Iterator[StockQueue]:
@@ -229,14 +228,13 @@ def _last_whole(file: int, end: int) -> int:
 # First in, first out
 
 
-def _read_info(path: Path) -> dict[str, Any] | None:
-    try:
-        info = json.loads((path / "info.json").read_bytes())
-        number, _, offset = info["tail"]
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return None
-    is_sound = all(isinstance(value, int) for value in (number, offset, info.get("size")))
-    return info if is_sound else None
+def _read_info(path: Path) -> tuple[int, int, int] | None:
+    """The number of the file to read on in, and at which byte; and the number of records."""
+    with suppress(FileNotFoundError, ValueError):
+        match json.loads((path / "info.json").read_bytes()):
+            case {"tail": [int(number), _, int(offset)], "size": int(size)}:
+                return number, offset, size
+    return None
 
 
 def _fifo_bounds(file: int, size: int, at: int) -> Iterator[tuple[int, int]]:
