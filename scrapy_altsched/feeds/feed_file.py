@@ -32,10 +32,11 @@ class FeedFile(io.BufferedIOBase):
     :ivar unwritten: what is in memory only.
     :ivar lost: why the disk may lack what was written and cannot be written again.
     :ivar is_incomplete: whether it was deleted or replaced, and cannot be written from its start.
+    :ivar keeps_unforced: whether what the disk may not have is kept: it will be forced often.
     """
 
     mode = "ab"
-    is_incomplete = False
+    is_incomplete = keeps_unforced = False
 
     def __init__(
         self, path: Path, open_raw: Callable[[], io.RawIOBase], closed: Callable[[], object] = bool
@@ -46,16 +47,12 @@ class FeedFile(io.BufferedIOBase):
         self._identity = (0, 0)
         self.unwritten = bytearray()
         self._flush_at = _BUFFER
-        #: What was written since the disk had everything; ``None``: it is not kept.
-        self._unforced: bytearray | None = None
+        #: What was written since the disk had everything, if it is kept.
+        self._unforced = bytearray()
         self._is_forced = True
         #: Whether the disk has the name of the file.
         self._has_name = False
         self.lost: OSError | None = None
-
-    def keep_unforced(self) -> None:
-        """Keep in memory what the disk may not have: it will be forced often."""
-        self._unforced = bytearray()
 
     def open(self) -> io.RawIOBase:
         """The open file, without a buffer; raises OSError if it cannot be opened now."""
@@ -80,8 +77,7 @@ class FeedFile(io.BufferedIOBase):
                 force(self._raw.fileno())
             self._raw = None
         self._note_closed()
-        if self._unforced is not None:
-            self._unforced.clear()
+        self._unforced.clear()
         self._is_forced, self._has_name, self.lost = True, False, None
 
     def write(self, data: Buffer) -> int:
@@ -119,7 +115,7 @@ class FeedFile(io.BufferedIOBase):
             raise
         if self.unwritten:
             self._is_forced = False
-            if self._unforced is not None:
+            if self.keeps_unforced:
                 self._unforced += self.unwritten
         self.unwritten.clear()
         self._flush_at = _BUFFER
@@ -133,14 +129,13 @@ class FeedFile(io.BufferedIOBase):
             if not self._is_forced:
                 force(raw.fileno())
                 self._is_forced = True
-                if self._unforced is not None:
-                    self._unforced.clear()
+                self._unforced.clear()
             if not self._has_name:
                 force_name(self.path)
                 self._has_name = True
         except OSError as error:
             self.lost = error
-            if self._unforced is not None and not self._is_forced:
+            if self._unforced and not self._is_forced:
                 _cut(raw, len(self._unforced))
                 self.unwritten, self._unforced = self._unforced, bytearray()
                 self.lost = None

@@ -125,8 +125,7 @@ class JobFeeds:
     def add(self, file: FeedFile, rows: Rows | None) -> None:
         """Keep *file*, which consists of *rows*, and open it as soon as possible."""
         self._files[file] = rows
-        if self._sync:
-            file.keep_unforced()
+        file.keeps_unforced = self._sync
         file.flush()
 
     def refuse(self, file: FeedFile, error: FeedLockedError) -> None:

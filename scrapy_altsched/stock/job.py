@@ -72,20 +72,17 @@ class StockJob(ForeignJob):
         found: dict[str, str] = {}
         with readable(self.path):
             paths = list(_walk(self.path / QUEUE))
-            look = hashlib.sha256()
-            for path in paths:
-                if not path.is_dir():
-                    size = path.stat().st_size
-                    name = path.relative_to(self.path)
-                    look.update(f"{name} {size} {_changed_at(path)}\n".encode())
-                    found[QUEUE] = look.hexdigest()
+            files = [path for path in paths if not path.is_dir()]
+            if files:
+                looks = [f"{path.relative_to(self.path)} {_look_of(path)}\n" for path in files]
+                found[QUEUE] = hashlib.sha256("".join(looks).encode()).hexdigest()
             with suppress(FileNotFoundError):
-                size = (self.path / SEEN).stat().st_size
-                if self.is_filtered and size:
-                    found[SEEN] = f"{size} {_changed_at(self.path / SEEN)}"
-                if size and paths and QUEUE not in found:
-                    # All that was in the queue is lost, or done.
-                    found[QUEUE] = f"empty since {max(map(_changed_at, paths))}"
+                if (self.path / SEEN).stat().st_size:
+                    if self.is_filtered:
+                        found[SEEN] = _look_of(self.path / SEEN)
+                    if paths and not files:
+                        # All that was in the queue is lost, or done.
+                        found[QUEUE] = f"empty since {max(map(_changed_at, paths))}"
         return found
 
     def examine(self, parts: Collection[str], runs: Runs, *, has_job: bool) -> int:
@@ -218,6 +215,10 @@ class StockJob(ForeignJob):
 
 def _changed_at(path: Path) -> int:
     return path.stat().st_mtime_ns
+
+
+def _look_of(path: Path) -> str:
+    return f"{path.stat().st_size} {_changed_at(path)}"
 
 
 def _walk(directory: Path) -> Iterator[Path]:

@@ -137,7 +137,7 @@ def test_what_could_not_be_forced_to_the_disk_is_written_again(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = opened(path)
-    file.keep_unforced()
+    file.keeps_unforced = True
     file.write(b"safe ")
     file.write_out(sync=True)
     file.write(b"written ")
@@ -169,7 +169,7 @@ def test_a_directory_that_could_not_be_forced_to_the_disk_is_not_believed(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = opened(path)
-    file.keep_unforced()
+    file.keeps_unforced = True
     fsync = os.fsync
 
     def fail(descriptor: int) -> None:
