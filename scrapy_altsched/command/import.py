@@ -195,7 +195,7 @@ def _show(job: RedisJob, imported: Imported, place: str) -> None:
         cannot = f"{counted(imported.dead, 'request')} cannot be restored, and will not be crawled"
         print(f"{cannot}. The first: {job.first_dead}")
     if job.no_requests:
-        are = counted(len(job.no_requests), "entry of the queue is", "entries of the queue are")
+        are = counted(job.no_requests, "entry of the queue is", "entries of the queue are")
         print(f"{are} no pickled requests, and were left out.")
 
 

@@ -26,7 +26,7 @@ import sqlite3
 from array import array
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
@@ -276,6 +276,7 @@ def _find_records(file: int, size: int, begin: int, end: int) -> Iterator[int]:
 # What was seen
 
 
+@dataclass
 class SeenFile:
     """A requests.seen, in either of its formats, or one after the other.
 
@@ -286,10 +287,9 @@ class SeenFile:
     :ivar unreadable: bytes that are in no fingerprint.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.formats: set[str] = set()
-        self.unreadable = 0
+    path: Path
+    formats: set[str] = field(default_factory=set)
+    unreadable: int = 0
 
     def __iter__(self) -> Iterator[bytes]:
         self.formats, self.unreadable = set(), 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ..errors import CodecError
@@ -31,7 +31,8 @@ class ForeignJob(ABC):
     :ivar seen: how many fingerprints are in its record of what was seen.
     :ivar imported: how much was imported; ``None``: nothing.
     :ivar first_dead: why the first of those that cannot be restored is dead; ``None``: none is.
-    :ivar no_requests: the lengths (bytes) of records that are not requests.
+    :ivar no_requests: how many records are not requests.
+    :ivar unreadable: bytes that could not be read, those of such records included.
     """
 
     spider: Spider
@@ -44,7 +45,8 @@ class ForeignJob(ABC):
     seen: int = 0
     imported: Imported | None = None
     first_dead: str | None = None
-    no_requests: list[int] = field(default_factory=list)
+    no_requests: int = 0
+    unreadable: int = 0
 
     scheduler: ClassVar[str]  # as log lines name it
 
@@ -58,7 +60,8 @@ class ForeignJob(ABC):
             try:
                 payload = adopt_record(record)
             except CodecError:
-                self.no_requests.append(len(record))
+                self.no_requests += 1
+                self.unreadable += len(record)
             else:
                 yield self._restore(payload)
 

@@ -62,7 +62,6 @@ class StockJob(ForeignJob):
     formats: set[str] = field(default_factory=set)
     kinds: Counter[str] = field(default_factory=Counter)
     _queues: list[StockQueue] = field(default_factory=list)
-    _unreadable: int = 0
 
     scheduler = "Scrapy's own scheduler"
 
@@ -111,7 +110,7 @@ class StockJob(ForeignJob):
             seen = SeenFile(self.path / SEEN)
             self.seen = sum(1 for _ in seen)
             self.formats = seen.formats
-            self._unreadable += seen.unreadable
+            self.unreadable += seen.unreadable
             if seen.unreadable:
                 self.signs.append(f"{SEEN} holds {seen.unreadable} bytes that are no fingerprints")
         self.pending = self.kinds.total()
@@ -133,11 +132,6 @@ class StockJob(ForeignJob):
             yield from self.shorten(SeenFile(self.path / SEEN), "Scrapy's own filter")
 
     # For the scheduler
-
-    @property
-    def unreadable(self) -> int:
-        """Bytes of all files that could not be read."""
-        return self._unreadable + sum(self.no_requests)
 
     def move_away(self) -> Path | None:
         """Move the imported files away; where they are now, if there were any."""
@@ -201,7 +195,7 @@ class StockJob(ForeignJob):
     def _look_at_queues(self, active: _Active) -> None:
         for queue in find_queues(self.path / QUEUE):
             look = queue.look()
-            self._unreadable += look.unreadable
+            self.unreadable += look.unreadable
             if not look.records:
                 continue
             self._queues.append(queue)

@@ -297,12 +297,23 @@ def test_of_a_damaged_sqlite_queue_what_can_be_read_is(tmp_path: Path) -> None:
         rows = [(SERIALIZERS["pickle"](fields(number)),) for number in range(200)]
         database.executemany("INSERT INTO queue (item) VALUES (?)", rows)
     queue.close()
-    with (tmp_path / "0").open("r+b") as file:
-        file.seek(4096)
-        file.write(b"\xff" * 4096)
-    look = find(tmp_path).look()
-    assert look.records == 200 or (look.unreadable and not look.agrees)
-    assert len(list(find(tmp_path).records())) < 200
+    size = (tmp_path / "0").stat().st_size
+    for damaged in (4096, size - 4096):
+        with (tmp_path / "0").open("r+b") as file:
+            file.seek(damaged)
+            whole = file.read(4096)
+            file.seek(damaged)
+            file.write(b"\xff" * 4096)
+        look = find(tmp_path).look()
+        assert look.unreadable
+        assert not look.agrees
+        found = list(find(tmp_path).records())
+        assert look.records == len(found) < 200
+        assert found == [row for (row,) in rows[: len(found)]]
+        assert (len(found) > 0) == (damaged != 4096)
+        with (tmp_path / "0").open("r+b") as file:
+            file.seek(damaged)
+            file.write(whole)
 
 
 def test_an_sqlite_queue_that_somebody_writes_to_is_an_error(
