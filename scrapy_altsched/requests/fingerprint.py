@@ -148,8 +148,10 @@ class RequestFingerprinter:
 
     def fingerprint(self, request: Request) -> bytes:
         # Where it is fast nothing is cached, as Scrapy does: the scheduler calls it once for each.
-        read = parts_of if type(request) is Request else parts_of_subclass
-        method, body, meta, url = read(request)
+        if type(request) is Request:
+            method, body, meta, url = parts_of(request)
+        else:
+            method, body, meta, url = parts_of_subclass(request)
         page, _, fragment = url.partition("#")
         is_plain = method == "GET" and not body and fragment.isascii()
         if is_plain and not (

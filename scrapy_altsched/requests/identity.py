@@ -46,8 +46,10 @@ _SHA1_CLASSES = {_SCRAPYS_OWN, "scrapy_altsched.stock.fingerprints.ScrapyRedisFi
 
 def page_of(request: Request) -> str | None:
     """The URL up to ``#``, if Scrapy's own fingerprint of *request* depends on that alone."""
-    read = parts_of if type(request) is Request else parts_of_subclass
-    method, body, meta, url = read(request)
+    if type(request) is Request:
+        method, body, meta, url = parts_of(request)
+    else:
+        method, body, meta, url = parts_of_subclass(request)
     if method != "GET" or body:
         return None
     # Most links have their depth and nothing else: to check for that takes half as long.
