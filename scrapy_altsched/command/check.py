@@ -43,15 +43,12 @@ _BY_CODE_ONLY = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See :mod:`scrapy_altsched.command`."""
     add_target(parser)
-    for option, what in {
-        "--repair": "if something is wrong, copy what can be read to a new store, and keep the old"
-        " one",
-        "--accept-loss": "give up requests that a repair could not keep, or that could not be"
-        " restored",
-        "--finished": "exit with 3 if a finished job has dead letters, and with 4 if it is not"
-        " finished",
-    }.items():
-        parser.add_argument(option, action="store_true", help=what)
+    what = "if something is wrong, copy what can be read to a new store, and keep the old one"
+    parser.add_argument("--repair", action="store_true", help=what)
+    what = "give up requests that a repair could not keep, or that could not be restored"
+    parser.add_argument("--accept-loss", action="store_true", help=what)
+    what = "exit with 3 if a finished job has dead letters, and with 4 if it is not finished"
+    parser.add_argument("--finished", action="store_true", help=what)
     what = "whose job it is, if the job no longer says so"
     parser.add_argument("--spider", metavar="NAME", help=what)
 

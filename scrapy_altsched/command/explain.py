@@ -147,8 +147,7 @@ def _show_urls(found: list[dict[str, Any]]) -> None:
         if url["headers"]:
             print(f"  headers that count: {', '.join(url['headers'])}")
         print(f"  canonical form: {url['canonical']}")
-        print(f"  fingerprint: {url['fingerprint']}")
-        print()
+        print(f"  fingerprint: {url['fingerprint']}\n")
     for url in found[1:]:
         which = f"{url['url']}: " if len(found) > 2 else ""
         if url["is_first"]:

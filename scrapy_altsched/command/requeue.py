@@ -22,13 +22,9 @@ _FEWEST_DIGITS = 6
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See :mod:`scrapy_altsched.command`."""
     add_target(parser)
-    parser.add_argument(
-        "request",
-        nargs="*",
-        default=[],  # or argparse calls it required
-        metavar="REQUEST",
-        help="URL, or first digits of the fingerprint",
-    )
+    what = "URL, or first digits of the fingerprint"
+    # Without a default, argparse calls it required.
+    parser.add_argument("request", nargs="*", default=[], metavar="REQUEST", help=what)
     parser.add_argument("--all", action="store_true", help="all that can be crawled again")
 
 

@@ -174,8 +174,8 @@ class _Audit:
                     requests = f"{count} {inflect(count, 'request')}"
                     sentence = f"Slot {name!r} should hold {requests} and holds {held}."
                     self._add("slots with wrong counts", sentence)
-        for slot_id, count in self._held.items() if self._can_compare("slots") else ():
-            if slot_id not in named:
+        for slot_id, count in self._held.items():
+            if slot_id not in named and self._can_compare("slots"):
                 requests = f"{count} pending {inflect(count, 'request is', 'requests are')}"
                 sentence = f"{requests} in slot {slot_id}, which has no name."
                 self._add("slots without a name", sentence)
