@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import redis
 from scrapy.utils.reactor import install_reactor, is_reactor_installed
 
+from .disks import Disk, small_disk_at
+from .frontiers import DiskKind
 from .reach import starts_process
 from .servers import RedisServer
 
@@ -43,6 +46,20 @@ def server(running_server: RedisServer) -> RedisServer:
         client.flushall()
         client.script_flush()
     return running_server
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[DiskKind]:
+    """A job directory; every frontier that was opened in it agrees with itself at the end."""
+    disk = DiskKind(tmp_path)
+    yield disk
+    disk.verify()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Disk]:
+    with small_disk_at(tmp_path / "disk") as disk:
+        yield disk
 
 
 @pytest.fixture

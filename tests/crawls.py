@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from .sites import Site
+
 PROJECT = Path(__file__).parent / "project"
 #: The project and the package beside these tests, whatever else is installed.
 PYTHONPATH = os.pathsep.join(map(str, (PROJECT, PROJECT.parent.parent)))
@@ -21,8 +23,39 @@ QUICK = {"ALTSCHED_COMMIT_INTERVAL": "0.05"}
 #: Page by page: the next one is fetched when all that the last one led to is scheduled.  Without
 #: the second setting Scrapy fetches ahead of the callbacks, by as much as chance will have it.
 ONE_BY_ONE = {"CONCURRENT_REQUESTS": 1, "SCRAPER_SLOT_MAX_ACTIVE_SIZE": 1}
+#: The exit code of a crawl that was killed.
+KILLED = -signal.SIGKILL
 #: Scrapy's own classes, with the tests' extensions left in place.
 STOCK = {"ADDONS": "{}"}
+
+
+def run_python(
+    *arguments: object, cwd: Path = PROJECT, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run Python in a directory, with the project and the package at hand, to its end."""
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": PYTHONPATH, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def run_scrapy(
+    *arguments: object, cwd: Path = PROJECT, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run ``scrapy``, as a user types it."""
+    return run_python("-m", "scrapy", *arguments, cwd=cwd, **environment)
+
+
+def altsched(
+    *arguments: object, cwd: Path = PROJECT, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run ``scrapy altsched``, as a user types it."""
+    return run_scrapy("altsched", *arguments, cwd=cwd, **environment)
 
 
 class Crawl:
@@ -109,6 +142,21 @@ class Crawl:
             return []
         urls = [json.loads(line)["url"] for line in self.items.read_text().splitlines()]
         return [re.sub(r"^http://[^/]+", "", url) for url in urls]
+
+
+def assert_complete(crawl: Crawl, site: Site, paths: set[str]) -> None:
+    """Every page was visited, and has its item in the feed; nothing is dead."""
+    assert crawl.stat("altsched/dead") == 0
+    assert set(site.hits) & paths == paths
+    assert paths <= set(crawl.item_paths())
+    assert "is finished" in crawl.log
+
+
+def write_project(directory: Path, **files: str) -> Path:
+    """A project whose settings are in ``settings.py``; *files*: name -> content."""
+    for name, text in {"scrapy.cfg": "[settings]\ndefault = settings\n", **files}.items():
+        (directory / name).write_text(text)
+    return directory
 
 
 def listing(directory: Path) -> dict[str, tuple[int, bytes]]:

@@ -104,8 +104,11 @@ def limit(process: subprocess.Popen[str], size: int) -> None:
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (size, hard))
 
 
+Disk = SmallDisk | LimitedFiles
+
+
 @contextmanager
-def small_disk_at(path: Path) -> Iterator[SmallDisk | LimitedFiles]:
+def small_disk_at(path: Path) -> Iterator[Disk]:
     """A disk that can be filled, mounted on a new directory; or the next best thing."""
     path.mkdir()
     try:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-import signal
 import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,13 @@ from example_project.example_project.site import Site as ExampleSite
 from scrapy_altsched.frontier.shared.keys import Keys
 from scrapy_altsched.frontier.store.states import decode_value
 
-from .crawls import Crawl
-from .sites import random_graph
+from .crawls import KILLED, Crawl
+from .servers import RedisServer
+from .sites import Site, random_graph
 
 EXAMPLE_PROJECT = Path(__file__).parent.parent / "example_project"
 #: Seconds for a crawl to get somewhere.
 PATIENCE = 120.0
-KILLED = -signal.SIGKILL
 
 #: Small steps, so that a few hundred pages are many batches.
 _SETTINGS = {
@@ -187,6 +187,18 @@ class Workers:
     def item_paths(self) -> list[str]:
         """The path of every item's page, from all feeds."""
         return [path for worker in self for path in worker.item_paths()]
+
+
+@contextmanager
+def crawling(
+    pages: Any, directory: Path, server: RedisServer, count: int = 3, **settings: Any
+) -> Iterator[tuple[Site, Workers]]:
+    """A site, and workers that crawl it from ``/0`` on with the spider "pages"."""
+    with (
+        Site(pages) as site,
+        Workers(directory, "pages", f"{site.url}/0", server.port, count, **settings) as workers,
+    ):
+        yield site, workers
 
 
 def small_graph(pages: int, seed: int) -> dict[str, list[str]]:

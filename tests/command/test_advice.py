@@ -17,6 +17,7 @@ from scrapy_altsched.frontier.store.records import Batch
 from scrapy_altsched.frontier.store.view import View
 from scrapy_altsched.maintenance.audit import audit
 
+from ..crawls import altsched
 from ..frontiers import OWNER, work_off
 from ..maintenance.test_repair import (
     Job,
@@ -25,7 +26,6 @@ from ..maintenance.test_repair import (
     open_job,
     overwrite_middle,
 )
-from .test_command import altsched
 
 RESUME = "run the crawl again"
 

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from scrapy_altsched.command import SUBCOMMANDS
 
-from ..crawls import PROJECT
-
-
-def altsched(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run the command in the tests' project."""
-    command = [sys.executable, "-m", "scrapy", "altsched", *map(str, arguments)]
-    return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=120)
+from ..crawls import altsched, run_scrapy
 
 
 @pytest.mark.smoke
 def test_scrapy_lists_the_command() -> None:
-    command = [sys.executable, "-m", "scrapy", "--help"]
-    run = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=120)
-    assert "altsched" in run.stdout
+    assert "altsched" in run_scrapy("--help").stdout
 
 
 def test_every_subcommand_has_help() -> None:

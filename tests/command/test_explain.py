@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from example_project.example_project.site import DATA
 from scrapy_altsched.command.explain import read_links
 from scrapy_altsched.errors import InputError
 
+from ..crawls import altsched, write_project
 from ..docs.test_docs import code_blocks
 
 SETTINGS = """
@@ -56,22 +55,13 @@ class Shop(Spider):
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    for name, text in {
-        "scrapy.cfg": "[settings]\ndefault = settings\n",
-        "settings.py": SETTINGS,
-        "rules.toml": RULES,
-        "spiders.py": SPIDERS,
-    }.items():
-        (tmp_path / name).write_text(text)
-    return tmp_path
+    return write_project(
+        tmp_path, **{"settings.py": SETTINGS, "rules.toml": RULES, "spiders.py": SPIDERS}
+    )
 
 
 def explain(project: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "scrapy", "altsched", "explain", *map(str, arguments)]
-    environment = {**os.environ, "COLUMNS": "80"}
-    return subprocess.run(
-        command, cwd=project, capture_output=True, text=True, timeout=120, env=environment
-    )
+    return altsched("explain", *arguments, cwd=project, COLUMNS="80")
 
 
 def answer(project: Path, *arguments: object) -> Any:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ from scrapy import Request
 
 from scrapy_altsched import ScrapyRedisFingerprinter
 
-from ..crawls import PROJECT, PYTHONPATH, STOCK, Crawl
+from ..crawls import STOCK, Crawl, altsched
 from ..servers import RedisServer
 from ..sites import Site, random_graph, wait_for_pages
 
@@ -33,15 +31,12 @@ THEIRS = {
 def run_import(
     server: RedisServer, *arguments: str, **settings: Any
 ) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "scrapy", "altsched", "import", "pages", *arguments]
+    options = list(arguments)
     if "--from-redis" not in arguments:
-        command += ["--from-redis", f"redis://localhost:{server.port}/0", "--trust-pickle"]
+        options += ["--from-redis", f"redis://localhost:{server.port}/0", "--trust-pickle"]
     for name, value in settings.items():
-        command += ["-s", f"{name}={value}"]
-    environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
-    return subprocess.run(
-        command, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=120
-    )
+        options += ["-s", f"{name}={value}"]
+    return altsched("import", "pages", *options)
 
 
 def push(client: redis.Redis, *urls: str, **more: Any) -> list[Request]:

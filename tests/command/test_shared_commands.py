@@ -11,10 +11,9 @@ import pytest
 
 from scrapy_altsched.frontier.shared.keys import Keys
 
-from ..crawls import Crawl
+from ..crawls import Crawl, altsched
 from ..servers import RedisServer
 from ..sites import Page, Site
-from .test_command import altsched
 
 KEY = "pages"
 SITE = {"/0": Page(["/1", "/2"]), "/1": Page(), "/2": Page()}

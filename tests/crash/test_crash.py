@@ -4,25 +4,14 @@ from __future__ import annotations
 
 import pickle
 import random
-import signal
 import subprocess
 import threading
 from pathlib import Path
 
 import pytest
 
-from ..crawls import ONE_BY_ONE, Crawl
+from ..crawls import KILLED, ONE_BY_ONE, Crawl, assert_complete
 from ..sites import Page, Site, random_graph
-
-KILLED = -signal.SIGKILL
-
-
-def assert_complete(crawl: Crawl, site: Site, paths: set[str]) -> None:
-    """Every page was visited, and has its item in the feed; nothing is dead."""
-    assert crawl.stat("altsched/dead") == 0
-    assert set(site.hits) & paths == paths
-    assert paths <= set(crawl.item_paths())
-    assert "is finished" in crawl.log
 
 
 @pytest.mark.parametrize("spider", ["pages", "async"])

@@ -6,19 +6,17 @@ import os
 import resource
 import shutil
 import signal
-from collections.abc import Iterator
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from scrapy_altsched.frontier.store.journal import Journal
 
-from ..command.test_command import altsched
-from ..crawls import Crawl
-from ..disks import LimitedFiles, SmallDisk, limit, small_disk_at
+from ..crawls import KILLED, Crawl, altsched, assert_complete
+from ..disks import Disk, limit
 from ..maintenance.test_repair import overwrite_middle
 from ..sites import Gates, Page, Site, random_graph, wait_for_pages
-from .test_crash import KILLED, assert_complete
 
 
 def have_tables_written(crawl: Crawl) -> Path:
@@ -104,15 +102,6 @@ MANY_PENDING["/0"].links += list(MANY_PENDING)
 MORE_THAN_FITS = 300
 
 
-Disk = SmallDisk | LimitedFiles
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Disk]:
-    with small_disk_at(tmp_path / "disk") as disk:
-        yield disk
-
-
 def crawl_on(disk: Disk, tmp_path: Path, url: str) -> Crawl:
     """A crawl whose job directory is on *disk*."""
     crawl = Crawl(tmp_path, "pages", url)
@@ -121,16 +110,29 @@ def crawl_on(disk: Disk, tmp_path: Path, url: str) -> Crawl:
     return crawl
 
 
+def start_and_fill(
+    crawl: Crawl,
+    disk: Disk,
+    gates: Gates,
+    site: Site,
+    feed: tuple[str, ...] | None = None,
+    **settings: object,
+) -> subprocess.Popen[str]:
+    """Start a crawl whose disk is full from its 31st page on."""
+    process = crawl.start(feed, **settings)
+    wait_for_pages(site, 31, process)
+    disk.fill(process)
+    gates.open()
+    return process
+
+
 def test_a_crawl_whose_disk_is_full_goes_on_in_memory_and_is_saved_when_there_is_space(
     tmp_path: Path, small_disk: Disk
 ) -> None:
     gates = Gates(random_graph(120, 2, 1), 30, 80)
     with Site(gates) as site:
         crawl = crawl_on(small_disk, tmp_path, f"{site.url}/0")
-        process = crawl.start()
-        wait_for_pages(site, 31, process)
-        small_disk.fill(process)
-        gates.open()
+        process = start_and_fill(crawl, small_disk, gates, site)
         crawl.wait_for_log(process, GOES_ON)
         # Nothing can be saved, and still page after page is crawled.
         wait_for_pages(site, 81, process)
@@ -153,10 +155,7 @@ def test_a_crawl_killed_while_its_disk_was_full_goes_on_from_its_last_commit(
     gates = Gates(random_graph(120, 2, 1), 30, 80)
     with Site(gates) as site:
         crawl = crawl_on(small_disk, tmp_path, f"{site.url}/0")
-        process = crawl.start()
-        wait_for_pages(site, 31, process)
-        small_disk.fill(process)
-        gates.open()
+        process = start_and_fill(crawl, small_disk, gates, site)
         crawl.wait_for_log(process, GOES_ON)
         wait_for_pages(site, 81, process)
         crawl.kill(process)
@@ -172,10 +171,7 @@ def test_a_crawl_that_is_done_while_its_disk_is_full_waits_and_is_not_finished(
     gates = Gates(random_graph(MORE_THAN_FITS, 2, 1), 30)
     with Site(gates) as site:
         crawl = crawl_on(small_disk, tmp_path, f"{site.url}/0")
-        process = crawl.start(ALTSCHED_COMMIT_TIMEOUT=FOR_LONG)
-        wait_for_pages(site, 31, process)
-        small_disk.fill(process)
-        gates.open()
+        process = start_and_fill(crawl, small_disk, gates, site, ALTSCHED_COMMIT_TIMEOUT=FOR_LONG)
         process.communicate(timeout=60)
         assert set(site.hits) == set(gates.graph)
         assert "Spider closed (commit_failed)" in crawl.log
@@ -192,10 +188,7 @@ def test_a_crawl_that_is_done_while_its_disk_is_full_is_finished_when_there_is_s
     gates = Gates(random_graph(MORE_THAN_FITS, 2, 1), 30)
     with Site(gates) as site:
         crawl = crawl_on(small_disk, tmp_path, f"{site.url}/0")
-        process = crawl.start()
-        wait_for_pages(site, 31, process)
-        small_disk.fill(process)
-        gates.open()
+        process = start_and_fill(crawl, small_disk, gates, site)
         wait_for_pages(site, MORE_THAN_FITS, process)
         crawl.wait_for_log(process, GOES_ON)
         small_disk.free(process)
@@ -216,10 +209,7 @@ def test_no_item_is_lost_when_the_feeds_disk_is_full(
         crawl = Crawl(tmp_path, "pages", f"{site.url}/0", padding=2000)
         crawl.prefix = small_disk.enter
         feed = ("-o", str(small_disk.path / "items.jsonl"))
-        process = crawl.start(feed)
-        wait_for_pages(site, 31, process)
-        small_disk.fill(process)
-        gates.open()
+        process = start_and_fill(crawl, small_disk, gates, site, feed)
         crawl.wait_for_log(process, "The commit was postponed")
         assert small_disk.reason in crawl.log
         wait_for_pages(site, 81, process)

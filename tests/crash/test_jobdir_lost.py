@@ -6,23 +6,20 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from ..crawls import PROJECT, Crawl, listing
+from ..crawls import Crawl, altsched, assert_complete, listing
 from ..sites import Site, random_graph
-from .test_crash import assert_complete
 
 GRAPH = random_graph(300, 4, 7)
 
 
 def check(jobdir: Path) -> str:
-    command = [sys.executable, "-m", "scrapy", "altsched", "check", str(jobdir)]
-    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=60)
+    done = altsched("check", jobdir)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -21,13 +21,12 @@ from scrapy_altsched.maintenance.audit import audit
 from scrapy_altsched.maintenance.opening import open_frontier
 from scrapy_altsched.maintenance.requeue import dead_requests, requeue
 
-from ..crawls import Crawl
+from ..crawls import KILLED, Crawl
+from ..crawls import assert_complete as assert_crawl_complete
 from ..frontiers import OWNER, DiskKind, lease_from, name_of, page, problems_of, take
 from ..project.crashsite.killpoints import STEPS
 from ..scenarios import ALL, FIFO, OTHER, Foreign, crawl, finish, start
 from ..sites import Site, random_graph
-from .test_crash import KILLED
-from .test_crash import assert_complete as assert_crawl_complete
 
 
 def silent(_: str) -> None:

@@ -5,8 +5,7 @@ import signal
 
 import pytest
 
-from ..command.test_command import altsched
-from ..crawls import Crawl
+from ..crawls import Crawl, altsched
 from ..sites import Page, Site
 
 _EXPECTED = {

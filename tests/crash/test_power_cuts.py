@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import random
 import shutil
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,7 +21,7 @@ from scrapy_altsched.feeds import job_feeds
 from scrapy_altsched.maintenance.repair import repair
 from scrapy_altsched.maintenance.salvage import Salvage
 
-from ..crawls import PROJECT, PYTHONPATH
+from ..crawls import run_python
 from ..engines import StandIn
 from ..frontiers import problems_of
 from ..power_cuts import ANNOUNCED, Disk, kind_of, load
@@ -67,19 +64,12 @@ class Recorded:
                     "ALTSCHED_COMMIT_TIMEOUT": 2,
                     **more,
                 }
-                command = [sys.executable, "-m", "tests.power_cuts", self.place, recording, fault]
+                command = ["tests.power_cuts", self.place, recording, fault]
                 command += ["crawl", "pages", "-a", f"url={site.url}/0"]
-                command += ["-o", str(self.place / "items.jsonl")]
+                command += ["-o", self.place / "items.jsonl"]
                 for name, value in settings.items():
                     command += ["-s", f"{name}={value}"]
-                run = subprocess.run(
-                    command,
-                    cwd=PROJECT,
-                    env={**os.environ, "PYTHONPATH": PYTHONPATH},
-                    capture_output=True,
-                    text=True,
-                    check=False,
-                )
+                run = run_python("-m", *command)
                 assert run.returncode == 0, run.stderr
                 self.logs += run.stderr
         self.events = list(load(recording))

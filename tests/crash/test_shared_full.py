@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import redis
 
-from ..command.test_command import altsched
+from ..crawls import altsched
 from ..servers import RedisServer
 from ..sites import Site, random_graph
-from ..workers import Crawled, Workers, wait_for_pages
+from ..workers import Crawled, Workers, crawling, wait_for_pages
 
 PAGES = 400
 
@@ -26,6 +28,18 @@ def fill(client: redis.Redis) -> None:
     except redis.OutOfMemoryError:
         return
     raise AssertionError("it is not full")
+
+
+@contextmanager
+def crawled(directory: Path) -> Iterator[tuple[RedisServer, Workers]]:
+    """A server with a crawl that one worker has finished, and the worker."""
+    graph = random_graph(20, 2, 1)
+    with (
+        RedisServer(directory / "redis") as server,
+        crawling(graph, directory, server, 1, has_jobdir=False) as (_, workers),
+    ):
+        workers.launch().wait()
+        yield server, workers
 
 
 def processor_time(pid: int) -> float:
@@ -84,13 +98,7 @@ def test_workers_wait_for_memory_and_lose_nothing(tmp_path: Path) -> None:
 
 
 def test_a_crawl_is_dropped_to_make_room(tmp_path: Path) -> None:
-    with (
-        RedisServer(tmp_path / "redis") as server,
-        Site(random_graph(20, 2, 1)) as site,
-        server.client() as client,
-        Workers(tmp_path, "pages", f"{site.url}/0", server.port, 1, has_jobdir=False) as workers,
-    ):
-        workers.launch().wait()
+    with crawled(tmp_path) as (server, workers), server.client() as client:
         client.config_set("maxmemory", 1)
         settings = ("-s", f"REDIS_PORT={server.port}")
         check = altsched("check", "--shared", "pages", *settings)
@@ -108,13 +116,7 @@ def test_a_crawl_is_dropped_to_make_room(tmp_path: Path) -> None:
 
 
 def test_a_replica_is_read_and_not_changed(tmp_path: Path) -> None:
-    with (
-        RedisServer(tmp_path / "redis") as server,
-        Site(random_graph(20, 2, 1)) as site,
-        server.client() as client,
-        Workers(tmp_path, "pages", f"{site.url}/0", server.port, 1, has_jobdir=False) as workers,
-    ):
-        workers.launch().wait()
+    with crawled(tmp_path) as (server, _), server.client() as client:
         client.replicaof("127.0.0.1", "1")
         settings = ("-s", f"REDIS_PORT={server.port}")
         check = altsched("check", "--shared", "pages", *settings)

@@ -12,7 +12,7 @@ import pytest
 from ..proxy import Proxy
 from ..servers import RedisServer
 from ..sites import Gates, Page, Site, random_graph
-from ..workers import Crawled, Workers
+from ..workers import Crawled, Workers, crawling
 
 #: Seconds after which nothing can have gone back by timeout in a test.
 FOREVER = 600
@@ -35,10 +35,7 @@ def assert_complete(workers: Workers, site: Site, server: RedisServer, graph: ob
 @pytest.mark.smoke
 def test_three_workers_fetch_each_page_once_and_end(tmp_path: Path, server: RedisServer) -> None:
     graph = random_graph(150, 4, 1)
-    with (
-        Site(graph) as site,
-        Workers(tmp_path, "pages", f"{site.url}/0", server.port, has_jobdir=False) as workers,
-    ):
+    with crawling(graph, tmp_path, server, has_jobdir=False) as (site, workers):
         workers.launch().wait()
         assert_complete(workers, site, server, graph)
         assert set(site.hits.values()) == {1}
@@ -63,19 +60,15 @@ def test_a_worker_that_is_stopped_cleanly_gives_back_its_leases_at_once(
 ) -> None:
     held = threading.Event()
     graph = linked(40, held)
-    with (
-        Site(graph) as site,
-        Workers(
-            tmp_path,
-            "pages",
-            f"{site.url}/0",
-            server.port,
-            2,
-            ALTSCHED_LEASE_TIMEOUT=FOREVER,
-            ALTSCHED_SHARED_PREFETCH=100,
-            CONCURRENT_REQUESTS=1,
-        ) as workers,
-    ):
+    with crawling(
+        graph,
+        tmp_path,
+        server,
+        2,
+        ALTSCHED_LEASE_TIMEOUT=FOREVER,
+        ALTSCHED_SHARED_PREFETCH=100,
+        CONCURRENT_REQUESTS=1,
+    ) as (site, workers):
         workers[0].launch()
         site.wait_for(lambda site: site.hits.total() == 2)
         workers[1].launch().wait_until_open()
@@ -94,12 +87,7 @@ def test_a_killed_worker_that_comes_back_with_its_jobdir_has_its_leases_at_once(
 ) -> None:
     held = threading.Event()
     graph = linked(40, held)
-    with (
-        Site(graph) as site,
-        Workers(
-            tmp_path, "pages", f"{site.url}/0", server.port, 1, ALTSCHED_LEASE_TIMEOUT=FOREVER
-        ) as workers,
-    ):
+    with crawling(graph, tmp_path, server, 1, ALTSCHED_LEASE_TIMEOUT=FOREVER) as (site, workers):
         worker = workers[0].launch()
         crawled = Crawled(server.client(), "pages")
         worker.wait_until(worker.process, lambda: crawled.count("done") == 1)
@@ -127,12 +115,7 @@ def test_a_worker_that_is_suspended_past_its_lease_changes_nothing_and_counts_it
         """Hold back the first answer to one page only."""
         return Page(held=held) if path == "/18" and not before else graph[path]
 
-    with (
-        Site(answer) as site,
-        Workers(
-            tmp_path, "pages", f"{site.url}/0", server.port, 2, ALTSCHED_LEASE_TIMEOUT=2
-        ) as workers,
-    ):
+    with crawling(answer, tmp_path, server, 2, ALTSCHED_LEASE_TIMEOUT=2) as (site, workers):
         suspended, other = workers
         suspended.launch()
         site.wait_for(lambda site: site.hits["/18"])
@@ -152,10 +135,7 @@ def test_a_worker_that_is_suspended_past_its_lease_changes_nothing_and_counts_it
 
 def test_a_late_worker_ends_at_once_and_says_so(tmp_path: Path, server: RedisServer) -> None:
     graph = linked(10)
-    with (
-        Site(graph) as site,
-        Workers(tmp_path, "pages", f"{site.url}/0", server.port, 2) as workers,
-    ):
+    with crawling(graph, tmp_path, server, 2) as (site, workers):
         workers[0].launch().wait()
         workers[1].launch().wait()
         assert "had finished before this worker came to it" in workers[1].log
@@ -168,12 +148,7 @@ def test_a_late_worker_ends_at_once_and_says_so(tmp_path: Path, server: RedisSer
 
 def test_workers_that_are_to_wait_keep_the_crawl_open(tmp_path: Path, server: RedisServer) -> None:
     graph = {**linked(10), "/fed": Page(["/more"]), "/more": Page()}
-    with (
-        Site(graph) as site,
-        Workers(
-            tmp_path, "pages", f"{site.url}/0", server.port, 2, ALTSCHED_SHARED_IDLE="wait"
-        ) as workers,
-    ):
+    with crawling(graph, tmp_path, server, 2, ALTSCHED_SHARED_IDLE="wait") as (site, workers):
         workers[0].launch()
         site.wait_for(lambda site: site.hits.total() == 10)
         # A crawl that had ended would take nothing from a worker that comes late.
@@ -261,12 +236,7 @@ def test_a_copy_of_a_jobdir_that_another_worker_uses_is_suspected(
 ) -> None:
     held = threading.Event()
     graph = linked(20, held)
-    with (
-        Site(graph) as site,
-        Workers(
-            tmp_path, "pages", f"{site.url}/0", server.port, 2, ALTSCHED_LEASE_TIMEOUT=1
-        ) as workers,
-    ):
+    with crawling(graph, tmp_path, server, 2, ALTSCHED_LEASE_TIMEOUT=1) as (site, workers):
         first, copied = workers
         first.launch()
         site.wait_for(lambda site: site.hits.total() > 1)

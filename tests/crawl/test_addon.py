@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 import logging
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,7 @@ from scrapy_altsched import Addon, DupeFilter, Scheduler
 from scrapy_altsched.errors import JobdirError
 from scrapy_altsched.feeds import FileStorage
 
+from ..crawls import run_scrapy
 from ..engines import StandIn
 from ..sites import Page, Site
 
@@ -270,15 +269,8 @@ def run_shell(directory: Path, code: str, *arguments: str, **values: Any) -> Any
     lines = [f"{name} = {value!r}" for name, value in {"JOBDIR": "job", **values}.items()]
     (directory / "scrapy.cfg").write_text("[settings]\ndefault = shellproject\n")
     (directory / "shellproject.py").write_text("\n".join([*lines, "RETRY_ENABLED = False", ""]))
-    done = subprocess.run(
-        [sys.executable, "-m", "scrapy", "shell", "-c", code, *arguments],
-        cwd=directory,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(directory), str(ROOT)])},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    path = os.pathsep.join([str(directory), str(ROOT)])
+    done = run_scrapy("shell", "-c", code, *arguments, cwd=directory, PYTHONPATH=path)
     assert done.returncode == 0, done.stderr
     assert "CRITICAL" not in done.stderr
     assert "Traceback" not in done.stderr

@@ -13,7 +13,7 @@ import pytest
 
 from scrapy_altsched.command_line import CommandLine
 
-from ..crawls import PROJECT, PYTHONPATH
+from ..crawls import PROJECT, PYTHONPATH, run_python
 from ..sites import Site, random_graph
 
 SPIDER = """
@@ -231,20 +231,16 @@ def test_a_crawl_of_scrapyd_is_resumed_by_scheduling_it_again(tmp_path: Path) ->
     (package / "runner.py").write_text(
         "import os; os.environ['SCRAPY_PROJECT']; from scrapy.cmdline import execute; execute()"
     )
-    command = [sys.executable, "-m", "scrapyd.runner", "crawl", "pages", "-s", "JOBDIR=my job"]
+    command = ["scrapyd.runner", "crawl", "pages", "-s", "JOBDIR=my job"]
     with Site(random_graph(25, 3, 3)) as site:
-        run = subprocess.run(
-            [*command, "-s", "CLOSESPIDER_PAGECOUNT=5", "-a", f"url={site.url}/0"],
+        run = run_python(
+            "-m",
+            *command,
+            *("-s", "CLOSESPIDER_PAGECOUNT=5", "-a", f"url={site.url}/0"),
             cwd=tmp_path,
-            env={
-                **os.environ,
-                "SCRAPY_PROJECT": "crashsite",
-                "SCRAPY_SETTINGS_MODULE": "crashsite.settings",
-                "PYTHONPATH": os.pathsep.join((str(tmp_path), PYTHONPATH)),
-            },
-            capture_output=True,
-            text=True,
-            timeout=120,
+            SCRAPY_PROJECT="crashsite",
+            SCRAPY_SETTINGS_MODULE="crashsite.settings",
+            PYTHONPATH=os.pathsep.join((str(tmp_path), PYTHONPATH)),
         )
     assert run.returncode == 0, run.stderr
     jobdir = tmp_path / "my job"

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from ..crawls import Crawl
+from ..crawls import Crawl, run_python
 from ..sites import Gates, Page, Site, random_graph, wait_for_pages
 
 GRAPH = random_graph(40, 4, 11)
@@ -175,6 +173,5 @@ frontier.close()
 
 
 def test_a_child_that_ends_as_a_program_does_leaves_the_store_alone(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", FORK, str(tmp_path)]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    run = run_python("-c", FORK, tmp_path)
     assert run.returncode == 0, run.stderr

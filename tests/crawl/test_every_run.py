@@ -10,8 +10,7 @@ import pytest
 from scrapy import Request
 
 from ..clocks import ManualClock
-from ..crash.test_crash import KILLED
-from ..crawls import ONE_BY_ONE, Crawl
+from ..crawls import KILLED, ONE_BY_ONE, Crawl
 from ..engines import OURS, StandIn
 from ..sites import Page, Site, random_graph
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..command.test_command import altsched
-from ..crash.test_crash import KILLED
-from ..crawls import Crawl
+from ..crawls import KILLED, Crawl, altsched
 from ..sites import Page, Site
 
 SITE = {"/0": Page(["/1"]), "/1": Page(["/2"]), "/2": Page()}

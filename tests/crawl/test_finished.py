@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-from ..crash.test_crash import KILLED
-from ..crawls import PROJECT, PYTHONPATH, Crawl
+from ..crawls import KILLED, Crawl, run_python
 from ..sites import Page, Site
 
 SITE = {"/0": Page(["/1", "/2"]), "/1": Page(), "/2": Page()}
@@ -90,12 +86,5 @@ def test_a_finished_job_that_is_run_again_says_so(tmp_path: Path) -> None:
 
 
 def test_the_job_is_held_until_its_crawl_is_over_and_no_longer(tmp_path: Path) -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", SEVERAL, str(tmp_path / "job")],
-        cwd=PROJECT,
-        env={**os.environ, "PYTHONPATH": PYTHONPATH},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    run = run_python("-c", SEVERAL, tmp_path / "job")
     assert run.stdout.split() == ["locked", "free"] * 3 + ["gone"], run.stderr

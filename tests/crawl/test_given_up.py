@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ..command.test_command import altsched
-from ..crawls import Crawl
+from ..crawls import Crawl, altsched
 from ..servers import RedisServer
 from ..sites import Page, Site
 

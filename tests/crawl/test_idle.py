@@ -6,10 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..crawls import QUICK
+from ..crawls import QUICK, run_python
 from ..servers import RedisServer
 from ..sites import Page, Site
-from .test_neighbours import script
 
 #: Where requests are kept -> settings.
 KINDS: dict[str, dict[str, Any]] = {
@@ -40,7 +39,7 @@ def test_every_method_of_an_idle_scheduler_knows_that_it_is_there(
             }
             for kind, settings in KINDS.items()
         ]
-        done = script("-m", "crashsite.several", json.dumps(jobs))
+        done = run_python("-m", "crashsite.several", json.dumps(jobs))
     assert done.returncode == 0, done.stderr
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     found = {(answer.pop("name"), answer.pop("when")): answer for answer in answers}

@@ -8,8 +8,6 @@ import os
 import pickle
 import re
 import signal
-import subprocess
-import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +15,16 @@ from typing import Any
 
 import pytest
 
-from ..crawls import ONE_BY_ONE, PROJECT, PYTHONPATH, QUICK, STOCK, Crawl, listing
+from ..crawls import (
+    ONE_BY_ONE,
+    PYTHONPATH,
+    QUICK,
+    STOCK,
+    Crawl,
+    listing,
+    run_python,
+    run_scrapy,
+)
 from ..sites import Page, Site, _Handler, random_graph
 
 FIFO = {
@@ -167,19 +174,6 @@ def both(*arguments: Any, **settings: Any) -> Outcome:
 
 def once(*paths: str) -> Counter[str]:
     return Counter(paths)
-
-
-def script(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run Python with the test project at hand."""
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=PROJECT,
-        env={**os.environ, "PYTHONPATH": PYTHONPATH, **environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
 
 
 # Spiders
@@ -452,7 +446,7 @@ class Several:
             }
             for spider, site in self.sites.items()
         ]
-        done = script("-m", "crashsite.several", json.dumps(jobs))
+        done = run_python("-m", "crashsite.several", json.dumps(jobs))
         assert done.returncode == code, done.stderr
 
     def items(self, spider: str) -> Path:
@@ -493,7 +487,7 @@ def test_several_spiders_in_one_process_are_killed_and_go_on(tmp_path: Path) -> 
 
 def output_of(command: str, url: str, *arguments: str, **environment: str) -> str:
     """What a command of Scrapy's prints."""
-    done = script("-m", "scrapy", command, *arguments, *([url] if url else []), **environment)
+    done = run_scrapy(command, *arguments, *([url] if url else []), **environment)
     assert done.returncode == 0, done.stderr
     assert " CRITICAL: " not in done.stderr
     assert "Traceback" not in done.stderr

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,9 +15,7 @@ from scrapy_altsched.frontier import Counts, Entry
 from scrapy_altsched.maintenance.opening import open_frontier
 from scrapy_altsched.maintenance.repair import accept_loss
 
-from ..command.test_command import altsched
-from ..crash.test_crash import KILLED
-from ..crawls import Crawl
+from ..crawls import KILLED, Crawl, altsched, run_scrapy
 from ..engines import OURS, StandIn
 from ..sites import Page, Site
 
@@ -59,11 +54,8 @@ class Runs:
         self.file.write_text(self.file.read_text().replace(old, new))
 
     def run(self, *arguments: str, code: int = 0) -> None:
-        command = [sys.executable, "-m", "scrapy", "runspider", "shop.py", "-O", "items.jsonl"]
-        command += ["-a", f"url={self.url}", "-s", "JOBDIR=job", *arguments]
-        run = subprocess.run(
-            command, cwd=self.directory, capture_output=True, text=True, timeout=120, env=os.environ
-        )
+        options = ("-O", "items.jsonl", "-a", f"url={self.url}", "-s", "JOBDIR=job", *arguments)
+        run = run_scrapy("runspider", "shop.py", *options, cwd=self.directory)
         assert run.returncode == code, run.stderr
         self.log = run.stderr
 
@@ -78,11 +70,21 @@ class Runs:
         return altsched("requeue", self.jobdir, "--all").stdout
 
 
+def linked_from_one(products: int) -> dict[str, Page]:
+    paths = [f"/{number}" for number in range(products)]
+    return {"/": Page(paths), **{path: Page() for path in paths}}
+
+
+def stopped_after_one_page(directory: Path, site: Site) -> Runs:
+    shop = Runs(directory, f"{site.url}/")
+    shop.run("-s", "CLOSESPIDER_PAGECOUNT=1", "-s", "CONCURRENT_REQUESTS=1")
+    return shop
+
+
 def test_a_renamed_callback_leaves_the_job_unfinished_until_its_requests_are_requeued(
     tmp_path: Path,
 ) -> None:
-    products = [f"/{number}" for number in range(40)]
-    with Site({"/": Page(products), **{path: Page() for path in products}}) as site:
+    with Site(linked_from_one(40)) as site:
         shop = Runs(tmp_path, f"{site.url}/")
         shop.run("-s", "CLOSESPIDER_PAGECOUNT=8", "-s", "CONCURRENT_REQUESTS=4")
         assert "is not finished" in shop.log
@@ -122,11 +124,9 @@ def test_a_renamed_callback_leaves_the_job_unfinished_until_its_requests_are_req
 def test_a_crawl_none_of_whose_requests_can_be_restored_stops_before_its_queue_is_empty(
     tmp_path: Path,
 ) -> None:
-    products = [f"/{number}" for number in range(3 * HOPELESS)]
-    with Site({"/": Page(products), **{path: Page() for path in products}}) as site:
-        shop = Runs(tmp_path, f"{site.url}/")
-        shop.run("-s", "CLOSESPIDER_PAGECOUNT=1", "-s", "CONCURRENT_REQUESTS=1")
-        left = len(products) + 1 - site.hits.total()
+    with Site(linked_from_one(3 * HOPELESS)) as site:
+        shop = stopped_after_one_page(tmp_path, site)
+        left = 3 * HOPELESS + 1 - site.hits.total()
         shop.rename("parse_product", "parse_item")
         shop.run()
         assert "Spider closed (restore_failed)" in shop.log
@@ -136,9 +136,9 @@ def test_a_crawl_none_of_whose_requests_can_be_restored_stops_before_its_queue_i
         shop.rename("parse_item", "parse_product")
         assert f"{HOPELESS} request" in shop.requeue()
         shop.run()
-        assert f"is finished: {len(products) + 1} requests done, none pending, 0 dead" in shop.log
+        assert f"is finished: {3 * HOPELESS + 1} requests done, none pending, 0 dead" in shop.log
         assert set(site.hits.values()) == {1}
-        assert len(shop.items.read_text().splitlines()) == len(products) + 1
+        assert len(shop.items.read_text().splitlines()) == 3 * HOPELESS + 1
 
 
 ENDLESS_START = """
@@ -159,10 +159,8 @@ ENDLESS_START = """
 def test_a_crawl_none_of_whose_requests_can_be_restored_stops_while_its_start_goes_on(
     tmp_path: Path,
 ) -> None:
-    products = [f"/{number}" for number in range(3 * HOPELESS)]
-    with Site({"/": Page(products), **{path: Page() for path in products}}) as site:
-        shop = Runs(tmp_path, f"{site.url}/")
-        shop.run("-s", "CLOSESPIDER_PAGECOUNT=1", "-s", "CONCURRENT_REQUESTS=1")
+    with Site(linked_from_one(3 * HOPELESS)) as site:
+        shop = stopped_after_one_page(tmp_path, site)
         shop.rename("parse_product", "parse_item")
         shop.rename("\n    def parse(self", f"{ENDLESS_START}\n    def parse(self")
         shop.run()

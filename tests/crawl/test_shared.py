@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +12,7 @@ import pytest
 
 from scrapy_altsched.frontier.shared.keys import Keys
 
-from ..command.test_command import altsched
-from ..crawls import PROJECT, PYTHONPATH, Crawl
+from ..crawls import Crawl, altsched, run_python
 from ..servers import RedisServer
 from ..sites import Page, Site, random_graph
 
@@ -129,15 +126,7 @@ def scrapy_without(package: str, *words: object) -> str:
         f"import sys; sys.modules[{package!r}] = None\n"
         "from scrapy.cmdline import execute; execute(['scrapy', *sys.argv[1:]])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script, *map(str, words)],
-        cwd=PROJECT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, "PYTHONPATH": PYTHONPATH},
-    )
-    return done.stderr
+    return run_python("-c", script, *words).stderr
 
 
 @pytest.mark.parametrize("package", ["redis", "msgpack"])

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from ..crawls import run_python
 from ..sites import Page, Site
 
 CRAWL = """
@@ -39,9 +38,7 @@ process.start()
 
 
 def crawl(directory: Path, url: str, *settings: str) -> str:
-    command = [sys.executable, "-c", CRAWL, url, *settings]
-    run = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=120)
-    return run.stderr
+    return run_python("-c", CRAWL, url, *settings, cwd=directory).stderr
 
 
 def test_without_a_jobdir_a_crawl_works(tmp_path: Path) -> None:

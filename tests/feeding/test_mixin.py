@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +16,7 @@ from scrapy.utils.test import get_crawler
 from scrapy_altsched import RedisQueueMixin, Scheduler
 from scrapy_altsched.errors import ConfigError
 
-from ..crawls import PROJECT, PYTHONPATH, STOCK, Crawl
+from ..crawls import STOCK, Crawl, run_scrapy
 from ..servers import RedisServer
 from ..sites import Page, Site
 from ..workers import Crawled
@@ -86,17 +83,10 @@ def pages(count: int) -> dict[str, Page]:
 
 def test_a_shell_takes_nothing(server: RedisServer, client: redis.Redis, site: Site) -> None:
     client.rpush("queue:start_urls", f"{site.url}/9")
-    command = [sys.executable, "-m", "scrapy", "shell", f"{site.url}/2", "-c", "response.status"]
     settings = ("SPIDER_MODULES=crashsite.fed", f"REDIS_PORT={server.port}")
-    command += ["--spider", "queue", *(part for text in settings for part in ("-s", text))]
-    shell = subprocess.run(
-        command,
-        cwd=PROJECT,
-        env={**os.environ, "PYTHONPATH": PYTHONPATH},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    options = [part for text in settings for part in ("-s", text)]
+    words = ("shell", f"{site.url}/2", "-c", "response.status", "--spider", "queue")
+    shell = run_scrapy(*words, *options)
     assert shell.stdout.strip() == "200", shell.stderr
     assert client.keys() == [b"queue:start_urls"]
 

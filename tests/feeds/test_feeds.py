@@ -8,8 +8,6 @@ import json
 import logging
 import os
 import re
-import subprocess
-import sys
 import tempfile
 import textwrap
 import time
@@ -32,6 +30,7 @@ from scrapy_altsched.feeds.rows import Rows, cut_torn_row
 from scrapy_altsched.frontier.store.store import Store
 from scrapy_altsched.signals import frontier_committing
 
+from ..crawls import run_scrapy
 from ..engines import OURS, StandIn
 
 ROOT = Path(__file__).parents[2]
@@ -711,15 +710,7 @@ def crawl(directory: Path, *arguments: str, **values: Any) -> str:
     (directory / "numbers_spider.py").write_text(SPIDER)
     common = {"ADDONS": ADDONS, "JOBDIR": "job", "CONCURRENT_REQUESTS": 1, "LOG_LEVEL": "INFO"}
     options = [f"-s{name}={value}" for name, value in {**common, **values}.items()]
-    done = subprocess.run(
-        [sys.executable, "-m", "scrapy", "runspider", "numbers_spider.py", *options, *arguments],
-        cwd=directory,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_scrapy("runspider", "numbers_spider.py", *options, *arguments, cwd=directory)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr, done.stderr
     return done.stderr

@@ -7,25 +7,17 @@ import io
 import json
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ..crawls import Crawl
-from ..disks import LimitedFiles, SmallDisk, small_disk_at
+from ..disks import Disk
 from ..sites import Gates, Site, random_graph, wait_for_pages
 
-Disk = SmallDisk | LimitedFiles
 BATCH = {"FEED_EXPORT_BATCH_ITEM_COUNT": 30}
 #: How a crawl ends: by itself or by a signal, while the disk is full or right after.
 ENDS = ["itself", "SIGTERM during", "SIGTERM after", "SIGKILL during", "SIGKILL after"]
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Disk]:
-    with small_disk_at(tmp_path / "disk") as disk:
-        yield disk
 
 
 class BatchCrawl:

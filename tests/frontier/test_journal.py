@@ -54,13 +54,6 @@ from ..frontiers import (
 FIFO = Options(order=Order("slots", "fifo"))
 
 
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[DiskKind]:
-    disk = DiskKind(tmp_path)
-    yield disk
-    disk.verify()
-
-
 def reopen_after_crash(disk: DiskKind, frontier: LocalFrontier) -> LocalFrontier:
     disk.crash(frontier)
     return disk.open(FIFO)

@@ -26,13 +26,6 @@ MOST = 4
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[DiskKind]:
-    kind = DiskKind(tmp_path)
-    yield kind
-    kind.verify()
-
-
-@pytest.fixture
 def lookups(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Every look-up of a claim: in stores, and see :func:`count_claims`."""
     found: list[object] = []

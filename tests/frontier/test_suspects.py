@@ -30,8 +30,7 @@ from scrapy_altsched.frontier.suspects import judge
 from scrapy_altsched.maintenance.opening import open_frontier
 
 from ..clocks import ManualClock
-from ..crash.test_crash import KILLED, assert_complete
-from ..crawls import Crawl
+from ..crawls import KILLED, Crawl, assert_complete
 from ..frontiers import (
     OWNER,
     DiskKind,
@@ -62,6 +61,7 @@ def options(clock: ManualClock) -> Options:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> DiskKind:
+    """The shared one would open the job once more at the end: here, that frontier is still open."""
     return DiskKind(tmp_path)
 
 

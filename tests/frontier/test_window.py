@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,13 +36,6 @@ CAP = 100
 PENDING = 50 * CAP
 #: Bytes of a payload of which a few dozen are too many.
 LARGE = _MOST_BYTES // 20
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[DiskKind]:
-    disk = DiskKind(tmp_path)
-    yield disk
-    disk.verify()
 
 
 def options(direction: str, cap: int = CAP) -> Options:

@@ -8,8 +8,7 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from importlib import import_module
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from scrapy_altsched.frontier.store.states import DEAD
 from scrapy_altsched.maintenance.opening import open_frontier
 from scrapy_altsched.maintenance.refingerprint import Refingerprinted, refingerprint
 
+from ..crawls import altsched, write_project
 from ..engines import OURS, StandIn
 from ..frontiers import (
     OWNER,
@@ -44,19 +44,8 @@ from ..frontiers import (
 )
 
 CHUNK = 5
+pytestmark = pytest.mark.usefixtures("small_chunks")
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(autouse=True)
-def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_module("scrapy_altsched.maintenance.rewriter"), "CHUNK", CHUNK)
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[DiskKind]:
-    disk = DiskKind(tmp_path)
-    yield disk
-    disk.verify()
 
 
 Make = Callable[[bytes], bytes]
@@ -497,25 +486,7 @@ class Callbacks(Spider):
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    for name, text in {
-        "scrapy.cfg": "[settings]\ndefault = settings\n",
-        "settings.py": SETTINGS,
-        "spiders.py": SPIDERS,
-    }.items():
-        (tmp_path / name).write_text(text)
-    return tmp_path
-
-
-def altsched(project: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "scrapy", "altsched", "refingerprint", *map(str, arguments)],
-        cwd=project,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+    return write_project(tmp_path, **{"settings.py": SETTINGS, "spiders.py": SPIDERS})
 
 
 def make_job(project: Path) -> None:
@@ -553,7 +524,7 @@ def test_the_command_makes_a_job_go_on_with_other_rules(
     project: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     make_job(project)
-    run = altsched(project, "job", "-a", "needed=x")
+    run = altsched("refingerprint", "job", "-a", "needed=x", cwd=project)
     assert (run.returncode, run.stderr) == (0, "")
     assert run.stdout.splitlines() == [
         "3 requests have another fingerprint now, of 4 pending and 0 dead.",
@@ -588,7 +559,9 @@ def test_the_fingerprints_are_those_of_the_filter_in_use(project: Path) -> None:
     make_job(project)
     # Another package's filter has its own seen set; no rule is applied to what is in the store.
     name = "scrapy.dupefilters.RFPDupeFilter"
-    run = altsched(project, "job", "-a", "needed=x", "-s", f"DUPEFILTER_CLASS={name}")
+    run = altsched(
+        "refingerprint", "job", "-a", "needed=x", "-s", f"DUPEFILTER_CLASS={name}", cwd=project
+    )
     assert run.returncode == 0
     assert "0 requests have another fingerprint now" in run.stdout
     journal = Journal(DiskKind(project).path, OWNER)
@@ -600,7 +573,7 @@ def test_a_job_that_a_crawl_holds_is_left_alone(project: Path) -> None:
     make_job(project)
     dupefilter = DupeFilter(str(project / "job"))
     crawl = StandIn({**OURS, "JOBDIR": str(project / "job")})
-    run = altsched(project, "job", "-a", "needed=x")
+    run = altsched("refingerprint", "job", "-a", "needed=x", cwd=project)
     assert run.returncode == 1
     assert "is in use by a running crawl" in run.stderr
     assert "Traceback" not in run.stderr
@@ -622,7 +595,7 @@ def test_a_wrong_call_is_refused_in_one_sentence(
     project: Path, arguments: list[str], code: int, message: str
 ) -> None:
     make_job(project)
-    run = altsched(project, *arguments)
+    run = altsched("refingerprint", *arguments, cwd=project)
     assert run.returncode == code
     assert message in run.stderr
     assert "Traceback" not in run.stderr

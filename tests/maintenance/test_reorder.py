@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -26,6 +24,7 @@ from ..frontiers import (
 )
 
 CHUNK = 7
+pytestmark = pytest.mark.usefixtures("small_chunks")
 #: More than two chunks, and one request over.
 REQUESTS = 3 * CHUNK + 1
 
@@ -42,18 +41,6 @@ CHANGES = [
     ("slots/fifo/lifo", "slots/fifo/fifo"),
     ("slots/lifo/none", "one/fifo/lifo"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_module("scrapy_altsched.maintenance.rewriter"), "CHUNK", CHUNK)
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[DiskKind]:
-    disk = DiskKind(tmp_path)
-    yield disk
-    disk.verify()
 
 
 def options(order: str) -> Options:

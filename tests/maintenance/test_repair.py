@@ -34,7 +34,7 @@ from scrapy_altsched.maintenance.repair import Repair, accept_loss, repair
 from scrapy_altsched.maintenance.rewriter import CHUNK
 from scrapy_altsched.requests.codec import encode_request, is_whole, url_of
 
-from ..command.test_command import altsched
+from ..crawls import altsched
 from ..frontier.test_jobdir import listing
 from ..frontiers import OWNER, journal_of, stored, take, work_off
 from ..frontiers import problems_of as stored_problems_of

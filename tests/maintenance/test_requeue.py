@@ -20,9 +20,7 @@ from scrapy_altsched.maintenance.opening import open_frontier
 from scrapy_altsched.maintenance.requeue import dead_requests, requeue
 from scrapy_altsched.requests.codec import encode_request
 
-from ..command.test_command import altsched
-from ..crash.test_crash import KILLED, assert_complete
-from ..crawls import Crawl
+from ..crawls import KILLED, Crawl, altsched, assert_complete
 from ..frontiers import (
     OWNER,
     DiskKind,
@@ -112,11 +110,6 @@ FIFO = Options(order=Order("slots", "fifo"))
 def page(name: str, host: str = "host.example", **values: int) -> Entry:
     payload = encode_request(Request(f"http://{host}/{name}", **values), SPIDER)
     return Entry(name.encode(), host, payload=payload, **values)
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> DiskKind:
-    return DiskKind(tmp_path)
 
 
 def bury(frontier: LocalFrontier, *wanted: str) -> None:

@@ -15,10 +15,9 @@ import pytest
 from PIL import Image
 
 from ..crawl.test_neighbours import File, Library, html
-from ..crawls import Crawl
+from ..crawls import KILLED, Crawl
 from ..sites import Site, random_graph
 
-KILLED = -signal.SIGKILL
 #: By the kernel, in the middle of a write.
 TORN = -signal.SIGXFSZ
 DELTAFETCH = {

@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scrapy import FormRequest, Request, Selector, Spider
-from scrapy.http import JsonRequest, XmlRpcRequest
+from scrapy import Request, Selector, Spider
 from scrapy.http.request import NO_CALLBACK
 from scrapy.squeues import _pickle_serialize  # the very function of Scrapy's disk queues
 from scrapy.utils.request import request_from_dict
 
 from scrapy_altsched.errors import CodecError
 from scrapy_altsched.requests.codec import decode_request, encode_request
+
+from .samples import BUILDERS, TEXT, URLS, LabelledRequest, arguments_of, attributes
 
 URL = "http://example.com/page?a=1"
 
@@ -79,17 +80,6 @@ class OtherSpider(Spider):
     def parse_other(self, response: Any) -> Any: ...
 
 
-class LabelledRequest(Request):
-    """As the documentation has it: a subclass with attributes of its own."""
-
-    attributes = (*Request.attributes, "label", "extra")
-
-    def __init__(self, *args: Any, label: str = "none", extra: Any = None, **kwargs: Any) -> None:
-        self.label = label
-        self.extra = extra
-        super().__init__(*args, **kwargs)
-
-
 class MovedRequest(Request):
     """A test takes it away."""
 
@@ -122,21 +112,10 @@ def ours(request: Request) -> Request:
     return decode_request(encode_request(request, SPIDER), SPIDER)
 
 
-def attributes(request: Request) -> dict[str, Any]:
-    return {
-        **{name: getattr(request, name) for name in type(request).attributes},
-        "class": type(request),
-        "headers": dict(request.headers),
-        "header encoding": request.headers.encoding,
-    }
-
-
 def assert_as_stock(request: Request) -> None:
     assert attributes(ours(request)) == attributes(stock(request))
 
 
-TEXT = st.text(max_size=8)
-TOKEN = st.from_regex(r"[A-Za-z-]{1,8}", fullmatch=True)
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXT
 VALUES = st.recursive(
     SCALARS | st.binary(max_size=8) | st.tuples(SCALARS, SCALARS) | st.sets(st.integers()),
@@ -144,33 +123,7 @@ VALUES = st.recursive(
     max_leaves=6,
 )
 DICTS = st.dictionaries(TEXT, VALUES, max_size=3)
-HEADER_VALUE = st.from_regex(r"[ -~]{0,8}", fullmatch=True)
-HEADERS = st.dictionaries(
-    TOKEN, HEADER_VALUE | st.binary(max_size=8) | st.lists(HEADER_VALUE, max_size=3), max_size=3
-)
-COOKIES = st.dictionaries(TOKEN, TEXT, max_size=2) | st.lists(
-    st.fixed_dictionaries(
-        {"name": TOKEN, "value": TEXT},
-        optional={"domain": TOKEN, "path": TOKEN, "secure": st.booleans()},
-    ),
-    max_size=2,
-)
-CALLBACK = st.none() | st.sampled_from(METHODS)
-URLS = st.builds("http://{}.example/{}?q={}#f".format, TOKEN, TEXT, TEXT)
-ARGUMENTS: dict[str, st.SearchStrategy[Any]] = {
-    "method": st.sampled_from(["GET", "post", "HEAD", ""]),
-    "headers": HEADERS | HEADERS.map(lambda headers: list(headers.items())),
-    "body": st.binary(max_size=8) | st.from_regex(r"[ -~]{0,8}", fullmatch=True),
-    "cookies": COOKIES,
-    "meta": DICTS,
-    "cb_kwargs": DICTS,
-    "encoding": st.sampled_from(["utf-8", "utf8", "utf-16", "gb18030"]),
-    "priority": st.integers() | st.sampled_from([10**40, -(10**40), True, False]),
-    "dont_filter": st.sampled_from([True, False, 0, 1]),
-    "flags": st.lists(TEXT, max_size=2),
-    "callback": CALLBACK,
-    "errback": CALLBACK,
-}
+ARGUMENTS = arguments_of(METHODS, DICTS)
 
 
 @given(URLS, st.fixed_dictionaries({}, optional=ARGUMENTS))
@@ -181,30 +134,7 @@ def test_a_plain_request_comes_back_as_from_scrapys_own_queue(
     assert_as_stock(Request(url, **arguments))
 
 
-def build_form(url: str, arguments: dict[str, Any], data: dict[str, Any]) -> Request:
-    arguments.pop("body", None)
-    return FormRequest(
-        url, formdata={name: str(value) for name, value in data.items()}, **arguments
-    )
-
-
-def build_json(url: str, arguments: dict[str, Any], data: dict[str, Any]) -> Request:
-    arguments.pop("body", None)
-    return JsonRequest(
-        url, data=list(data), dumps_kwargs={"indent": 2, "sort_keys": False}, **arguments
-    )
-
-
-def build_xmlrpc(url: str, arguments: dict[str, Any], data: dict[str, Any]) -> Request:
-    arguments.pop("body", None)
-    return XmlRpcRequest(url, params=(len(data),), methodname="count", **arguments)
-
-
-def build_labelled(url: str, arguments: dict[str, Any], data: dict[str, Any]) -> Request:
-    return LabelledRequest(url, label="own", extra=data, **arguments)
-
-
-@pytest.mark.parametrize("build", [build_form, build_json, build_xmlrpc, build_labelled])
+@pytest.mark.parametrize("build", BUILDERS)
 @given(
     url=URLS,
     arguments=st.fixed_dictionaries({}, optional={**ARGUMENTS, "encoding": st.just("utf-8")}),

@@ -26,13 +26,15 @@ import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scrapy import Field, FormRequest, Item, Request, Spider
-from scrapy.http import JsonRequest, XmlRpcRequest
+from scrapy import Field, Item, Request, Spider
+from scrapy.http import JsonRequest
 
 from scrapy_altsched.errors import CodecError
 from scrapy_altsched.requests.codec import decode_request, encode_request, wrap
 from scrapy_altsched.requests.portable import PortableCodec, read_url
 from scrapy_altsched.requests.values import _CARRIED
+
+from .samples import BUILDERS, TEXT, URLS, LabelledRequest, arguments_of, attributes
 
 URL = "http://example.com/page?a=1"
 
@@ -86,15 +88,6 @@ class PortableSpider(Spider):
         ]
 
 
-class LabelledRequest(Request):
-    attributes = (*Request.attributes, "label", "extra")
-
-    def __init__(self, *args: Any, label: str = "none", extra: Any = None, **kwargs: Any) -> None:
-        self.label = label
-        self.extra = extra
-        super().__init__(*args, **kwargs)
-
-
 class OtherRequest(Request):
     """Not allowed."""
 
@@ -118,15 +111,6 @@ def refusal(codec: PortableCodec, payload: bytes) -> str:
     with pytest.raises(CodecError) as error:
         codec.decode(payload)
     return str(error.value)
-
-
-def attributes(request: Request) -> dict[str, Any]:
-    return {
-        **{name: getattr(request, name) for name in type(request).attributes},
-        "class": type(request),
-        "headers": dict(request.headers),
-        "header encoding": request.headers.encoding,
-    }
 
 
 def exactly(value: Any) -> Any:
@@ -273,30 +257,10 @@ def test_what_happens_to_the_request_later_does_not_change_its_copy() -> None:
 
 # Requests, as from the other codec
 
-TEXT = st.text(max_size=8)
-TOKEN = st.from_regex(r"[A-Za-z-]{1,8}", fullmatch=True)
 DICTS = st.dictionaries(TEXT, VALUES, max_size=3)
-HEADER_VALUE = st.from_regex(r"[ -~]{0,8}", fullmatch=True) | st.binary(max_size=8)
-HEADERS = st.dictionaries(TOKEN, HEADER_VALUE | st.lists(HEADER_VALUE, max_size=3), max_size=3)
-COOKIES = st.dictionaries(TOKEN, TEXT | st.binary(max_size=3), max_size=2) | st.lists(
-    st.fixed_dictionaries({"name": TOKEN, "value": TEXT}, optional={"secure": st.booleans()}),
-    max_size=2,
-)
-CALLBACK = st.none() | st.sampled_from(METHODS)
-URLS = st.builds("http://{}.example/{}?q={}#f".format, TOKEN, TEXT, TEXT)
-ARGUMENTS: dict[str, st.SearchStrategy[Any]] = {
-    "method": st.sampled_from(["GET", "post", "HEAD", ""]),
-    "headers": HEADERS,
-    "body": st.binary(max_size=8) | st.from_regex(r"[ -~]{0,8}", fullmatch=True),
-    "cookies": COOKIES,
+ARGUMENTS = {
+    **arguments_of(METHODS, DICTS),
     "meta": DICTS | st.just({"verbatim_url": True}),
-    "cb_kwargs": DICTS,
-    "encoding": st.sampled_from(["utf-8", "utf8", "utf-16", "gb18030"]),
-    "priority": st.integers() | st.sampled_from([10**40, -(10**40), True, False]),
-    "dont_filter": st.sampled_from([True, False, 0, 1]),
-    "flags": st.lists(TEXT, max_size=2),
-    "callback": CALLBACK,
-    "errback": CALLBACK,
 }
 
 
@@ -318,26 +282,7 @@ def test_a_plain_request_comes_back_as_from_the_other_codec(
     assert_as_from_the_other_codec(Request(url, **arguments))
 
 
-def build_form(url: str, arguments: dict[str, Any], data: dict[str, Any]) -> Request:
-    form = {name: str(len(name)) for name in data}
-    return FormRequest(url, formdata=form, **{**arguments, "body": None})
-
-
-def build_json(url: str, arguments: dict[str, Any], data: dict[str, Any]) -> Request:
-    dumps = {"indent": 2, "sort_keys": False, "separators": (",", ": ")}
-    return JsonRequest(url, data=list(data), dumps_kwargs=dumps, **{**arguments, "body": None})
-
-
-def build_xmlrpc(url: str, arguments: dict[str, Any], data: dict[str, Any]) -> Request:
-    arguments.pop("body", None)
-    return XmlRpcRequest(url, params=(len(data),), methodname="count", **arguments)
-
-
-def build_labelled(url: str, arguments: dict[str, Any], data: dict[str, Any]) -> Request:
-    return LabelledRequest(url, label="own", extra=data, **arguments)
-
-
-@pytest.mark.parametrize("build", [build_form, build_json, build_xmlrpc, build_labelled])
+@pytest.mark.parametrize("build", BUILDERS)
 @given(
     url=URLS,
     arguments=st.fixed_dictionaries({}, optional={**ARGUMENTS, "encoding": st.just("utf-8")}),
@@ -696,7 +641,7 @@ def test_a_class_that_is_not_allowed_is_refused_by_the_setting_that_allows_it() 
 
 
 def test_a_class_with_the_name_of_an_allowed_one_is_refused() -> None:
-    local = type("LabelledRequest", (Request,), {"__module__": __name__})
+    local = type("LabelledRequest", (Request,), {"__module__": LabelledRequest.__module__})
     with pytest.raises(CodecError, match=r"LabelledRequest is another class than the request's"):
         CODEC.encode(local(URL))
 

@@ -33,8 +33,7 @@ from scrapy_altsched.maintenance import progress
 from scrapy_altsched.maintenance.opening import open_frontier
 from scrapy_altsched.maintenance.repair import repair
 
-from ..command.test_command import altsched
-from ..crawls import STOCK, Crawl
+from ..crawls import STOCK, Crawl, altsched
 from ..engines import ONE, OURS, SLOTS, StandIn
 from ..frontiers import OWNER, journal_of, problems_of
 from ..sites import Page, Site, random_graph

@@ -186,6 +186,13 @@ def exchange(worker: Worker, batches: int = 3) -> None:
             worker._exchange(worker.wire.batch)
 
 
+def begin(connect: Connect) -> tuple[Server, Crawl, Worker]:
+    """A crawl without faults, and one of its workers."""
+    server = Server(connect)
+    crawl = Crawl(server, 0, frozenset())
+    return server, crawl, crawl.workers[0]
+
+
 def take(worker: Worker) -> Lease:
     """Lease the next request, which is there."""
     lease = worker.frontier.lease()
@@ -200,9 +207,7 @@ def entry(name: str) -> Entry:
 def test_a_page_does_not_end_before_a_link_is_stored_that_was_seen_here_only(
     connect: Connect,
 ) -> None:
-    server = Server(connect)
-    crawl = Crawl(server, 0, frozenset())
-    worker = crawl.workers[0]
+    server, crawl, worker = begin(connect)
     frontier = worker.frontier
     frontier.add(entry("first"))
     frontier.add(entry("second"))
@@ -227,9 +232,7 @@ def test_a_page_does_not_end_before_a_link_is_stored_that_was_seen_here_only(
 def test_an_ending_whose_lease_the_server_has_lost_ends_no_other_one_with_its_key(
     connect: Connect,
 ) -> None:
-    server = Server(connect)
-    crawl = Crawl(server, 0, frozenset())
-    worker = crawl.workers[0]
+    server, crawl, worker = begin(connect)
     frontier = worker.frontier
     frontier.lease()
     server.save()
