@@ -125,7 +125,7 @@ class DupeFilter(BaseDupeFilter):
             )
         if path is not None and frontier.job.run > 1:
             settings = None if crawler is None else crawler.settings
-            self.identity.warn_if_changed(frontier.note, path, spider, settings)
+            self.identity.warn_if_changed(frontier.run.note, path, spider, settings)
         if frontier.pending:
             requests = inflect(frontier.pending, "request")
             logger.warning(

@@ -125,7 +125,7 @@ class Scheduler(BaseScheduler):
     def close(self, reason: str) -> Deferred[None] | None:
         session = self._session
         if session is not None:
-            session.frontier.check_owner()
+            session.frontier.run.check_owner()
             try:
                 session.close(reason)
             finally:

@@ -140,7 +140,7 @@ def commit_of_many(path: Path, phase: Phase, *, done: int, added: int) -> None:
     phase("commit")
     while not frontier.commit({"done": str(done).encode()}):
         # Whoever commits goes on with the crawl between two batches.
-        frontier.add(page(f"added later {frontier._run.commit_number}"))
+        frontier.add(page(f"added later {frontier.run.commit_number}"))
     phase("close")
     frontier.close()
 

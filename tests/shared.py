@@ -105,8 +105,8 @@ class SettledShared:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._frontier, name)
-        if callable(found) and name != "abandon":
-            self._frontier.check_owner()
+        if (callable(found) or name == "run") and name != "abandon":
+            self._frontier.run.check_owner()
             self._settle()
         return found
 

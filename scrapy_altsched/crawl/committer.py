@@ -78,7 +78,7 @@ class Committer:
         self.unreadable = False
         #: Whether the thread that syncs has died.
         self._has_failed = False
-        self._syncer = Syncer(frontier.sync) if config.sync else None
+        self._syncer = Syncer(frontier.run.sync) if config.sync else None
         #: Number of each complete commit that the disk may not have yet, and up to where it goes.
         self._unsynced: deque[tuple[int, int]] = deque()
         self._synced_position = 0
@@ -130,7 +130,7 @@ class Committer:
 
     def _commit(self, *, wait: bool = False) -> bool:
         frontier = self._frontier
-        frontier.check_owner()
+        frontier.run.check_owner()
         if self._must_reopen:
             self._recover()
         before, is_done = self._number, True
@@ -170,7 +170,7 @@ class Committer:
         """Reopen the store; what was not forced to the disk is written again, and forced."""
         if self._syncer is not None:
             self._syncer.discard(_RETRY_AFTER)
-        self._frontier.recover()
+        self._frontier.run.recover()
         if self._syncer is not None:
             self._syncer.ask(self._number)
         # What is still damaged now is damaged on the disk.
@@ -189,7 +189,7 @@ class Committer:
         """Force what was committed to the disk, and wait for it; whether that succeeded."""
         try:
             if self._syncer is None:
-                self._frontier.sync()
+                self._frontier.run.sync()
             else:
                 self._syncer.finish(self._number)
                 self._announce(self._number)

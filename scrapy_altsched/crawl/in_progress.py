@@ -83,7 +83,7 @@ class InProgress:
             if self.has_changed():
                 # Requests that are done by now must not be recorded as in hand.
                 self.reap()
-            self._frontier.note_response(lease)
+            self._frontier.run.note_response(lease)
 
     def notes(self) -> dict[str, bytes]:
         return {ORPHANS: str(len(self.orphans)).encode()}

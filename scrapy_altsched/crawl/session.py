@@ -60,7 +60,7 @@ class Session:
         if job.durable:
             signals.connect(self._in_progress.note_response, response_received)
             signals.connect(self._stay_open, spider_idle)
-            engine.call_when_closing(frontier.note_closing)
+            engine.call_when_closing(frontier.run.note_closing)
         self._entries.on_unserializable = self._note_unserializable
         self._given_up = GivenUp(setup)
         self._at_open = frontier.counts()
@@ -70,14 +70,14 @@ class Session:
         if start.ended:  # there is none, as in some projects' tests
             frontier.note_start_end()
         self._every_run = EveryRun(setup, start)
-        self._states = ResumeStates(frontier.note, resumed=job.resumed)
+        self._states = ResumeStates(frontier.run.note, resumed=job.resumed)
         self._committer = Committer(setup, frontier, self._settle, self._states)
         parts = start, self._every_run, self._in_progress, self._committer, self._dead_letters
         self.traffic = Traffic(setup, frontier, *parts, self._update_stats)
 
     def _begin_durable(self, setup: Setup, frontier: Frontier) -> None:
         crawler, spider, jobdir = self._crawler, self._spider, setup.jobdir
-        job, read = frontier.job, frontier.note
+        job, read = frontier.job, frontier.run.note
         if jobdir is not None:
             place_spider_state(crawler, jobdir)
             now = setup.clock.monotonic
@@ -117,7 +117,7 @@ class Session:
             if self._config.exit_code and self._is_durable:
                 exit_code.set(self._outcome)
             if self._engine.is_started:
-                self._engine.call_when_stopped(frontier.end)
+                self._engine.call_when_stopped(frontier.run.end)
 
     def _close(self, reason: str) -> None:
         frontier, dead_letters = self.frontier, self._dead_letters

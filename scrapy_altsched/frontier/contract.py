@@ -115,6 +115,31 @@ class Pressure:
         return max(self.changes, self.unacknowledged)
 
 
+class CurrentRun(Protocol):
+    """The run of the job that has the frontier open: its notes, its process, and its end."""
+
+    def note(self, name: str) -> bytes | None:
+        """A note as the last commit left it."""
+
+    def note_response(self, lease: Lease) -> None:
+        """The leased request's response was received: if the process dies, look there first."""
+
+    def note_closing(self) -> None:
+        """The crawl begins to end cleanly: a death of the process blames no request from now on."""
+
+    def sync(self) -> None:
+        """Make what was committed survive the death of the machine.  Blocks; on any thread."""
+
+    def recover(self) -> None:
+        """Reconnect to the store after a failed commit, as the last one left it."""
+
+    def end(self) -> None:
+        """Note that all that follows the end of the crawl was done; let others have the job."""
+
+    def check_owner(self) -> None:
+        """Raise ForkedError if this is a forked child of the process that opened the frontier."""
+
+
 class Frontier(Protocol):
     """A frontier's transitions.
 
@@ -124,6 +149,9 @@ class Frontier(Protocol):
     """
 
     pressure: Pressure
+
+    @property
+    def run(self) -> CurrentRun: ...
 
     @property
     def job(self) -> JobInfo: ...
@@ -141,7 +169,11 @@ class Frontier(Protocol):
         """The leased request is done."""
 
     def hold(self, lease: Lease) -> None:
-        """Nothing works on the request any more; it stays leased until :meth:`finish`."""
+        """Nothing works on the request any more, but it is not done before others are.
+
+        It stays leased until :meth:`finish`, and is pending again after the process's death, but it
+        is not suspected of that, and nothing waits for its end.
+        """
 
     def release(self, lease: Lease) -> None:
         """Make a leased request pending again, as it was, at its old place."""
@@ -155,14 +187,8 @@ class Frontier(Protocol):
     def forget(self, fingerprint: bytes) -> bool:
         """Remove *fingerprint* from the seen ones; whether it was there."""
 
-    def note_response(self, lease: Lease) -> None:
-        """The leased request's response was received: if the process dies, look there first."""
-
     def note_start_end(self) -> None:
         """``Spider.start()`` has brought all that it will."""
-
-    def note_closing(self) -> None:
-        """The crawl begins to end cleanly: a death of the process blames no request from now on."""
 
     @property
     def is_over(self) -> bool:
@@ -174,9 +200,6 @@ class Frontier(Protocol):
 
     def counts(self) -> Counts:
         """How many requests are in which state, uncommitted changes included."""
-
-    def note(self, name: str) -> bytes | None:
-        """A note as the last commit left it."""
 
     def dead(self) -> Iterator[tuple[bytes, DeadLetter, bytes]]:
         """Key, why, and stored value of every dead letter, as the last commit left them."""
@@ -198,23 +221,12 @@ class Frontier(Protocol):
     def is_durable(self, position: int) -> bool:
         """Whether all that was added up to *position* is committed; also asked after the end."""
 
-    def sync(self) -> None:
-        """Make what was committed survive the death of the machine.  Blocks; on any thread."""
-
-    def recover(self) -> None:
-        """Reconnect to the store after a failed commit, as the last one left it."""
-
     def close(self, *, finished: bool = False, hold: bool = False) -> None:
         """Commit all, note whether the job is *finished*, and free every resource.
 
-        With *hold* the job stays this process's until :meth:`end` is called.
+        With *hold* the job stays this process's until :meth:`CurrentRun.end` is called.  After a
+        StoreError, what was committed before is safe, what came after is not.
         """
-
-    def end(self) -> None:
-        """Note that all that follows the end of the crawl was done; let others have the job."""
 
     def abandon(self) -> None:
         """Free every resource without committing; may be called at any time."""
-
-    def check_owner(self) -> None:
-        """Raise ForkedError if this is a forked child of the process that opened the frontier."""

@@ -503,9 +503,9 @@ def test_a_commit_leaves_nothing_to_write(frontier: LocalFrontier) -> None:
     assert frontier.commit()
     assert not frontier.has_changes()
     assert frontier.pressure.changes == 0
-    number = frontier._run.commit_number
+    number = frontier.run.commit_number
     assert frontier.commit()
-    assert frontier._run.commit_number == number
+    assert frontier.run.commit_number == number
 
 
 def test_closing_twice_is_closing_once(frontier: LocalFrontier) -> None:
@@ -528,7 +528,7 @@ VERBS: dict[str, Callable[[LocalFrontier, Lease], object]] = {
     "commit": lambda frontier, _: frontier.commit(),
     "close": lambda frontier, _: frontier.close(),
     "abandon": lambda frontier, _: frontier.abandon(),
-    "recover": lambda frontier, _: frontier.recover(),
+    "recover": lambda frontier, _: frontier.run.recover(),
 }
 
 

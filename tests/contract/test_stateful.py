@@ -366,7 +366,7 @@ class Machine(RuleBasedStateMachine):
         item = list(self.leases)[which % len(self.leases)]
         if item not in self.model.in_hand:
             self.model.receive(item)
-            self.frontier.note_response(self.leases[item])
+            self.frontier.run.note_response(self.leases[item])
 
     @rule(seconds=st.sampled_from([0.11, 0.2, 1.0]))
     def wait(self, seconds: float) -> None:

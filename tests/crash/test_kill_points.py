@@ -244,7 +244,7 @@ def test_a_kill_at_any_step_of_a_commit_parts_no_note_from_the_ends_that_it_tell
     for kill in reached:
         frontier = open_frontier(kill.path, OWNER, FIFO)
         counts = frontier.counts()
-        found.add((frontier.note("done"), counts.done))
+        found.add((frontier.run.note("done"), counts.done))
         assert counts.unaccounted == 0
         if counts.done:
             assert counts.pending >= added

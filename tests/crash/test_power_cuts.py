@@ -122,7 +122,7 @@ class Resumed:
         engine._slot.scheduler = scheduler
         self.frontier = scheduler._session.frontier
         #: As it was opened; the opening is a commit of its own.
-        self.commit = self.frontier._run.commit_number - 1
+        self.commit = self.frontier.run.commit_number - 1
         self.before = self.frontier.counts()
         (self.exporter,) = (
             item

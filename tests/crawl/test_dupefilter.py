@@ -145,9 +145,9 @@ def test_each_interval_has_its_commit(tmp_path: Path) -> None:
     dupefilter.open()
     frontier = dupefilter._frontier
     assert frontier is not None
-    before = frontier._run.commit_number
+    before = frontier.run.commit_number
     names = count()
-    while frontier._run.commit_number < before + 3:
+    while frontier.run.commit_number < before + 3:
         mark(dupefilter, str(next(names)))
     dupefilter.close("finished")
 

@@ -333,10 +333,10 @@ def test_a_disk_that_is_full_postpones_the_commit(tmp_path: Path) -> None:
     with Path("/dev/full").open("wb") as full:
         saved = os.dup(file.fileno())
         os.dup2(full.fileno(), file.fileno())
-        before = run.stand_in.scheduler._session.frontier._run.commit_number
+        before = run.stand_in.scheduler._session.frontier.run.commit_number
         assert run.stand_in.scheduler.enqueue_request(Request("http://example.com"))
         assert not run.stand_in.scheduler.checkpoint()
-        assert run.stand_in.scheduler._session.frontier._run.commit_number == before
+        assert run.stand_in.scheduler._session.frontier.run.commit_number == before
         os.dup2(saved, file.fileno())
         os.close(saved)
     assert run.stand_in.scheduler.checkpoint()

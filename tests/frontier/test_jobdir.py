@@ -478,7 +478,7 @@ def test_a_commit_into_a_deleted_directory_is_refused(jobdir: Path, crawl: Local
     with pytest.raises(JobdirLostError, match="deleted or replaced"):
         crawl.commit()
     with pytest.raises(JobdirLostError):
-        crawl.recover()
+        crawl.run.recover()
     assert not jobdir.exists()
     assert crawl.pressure.changes == 1
 
@@ -490,7 +490,7 @@ def test_a_commit_into_a_replaced_directory_is_refused(jobdir: Path, crawl: Loca
     with pytest.raises(JobdirLostError, match=str(jobdir)):
         crawl.commit()
     with pytest.raises(JobdirLostError):
-        crawl.recover()
+        crawl.run.recover()
     assert listing(jobdir) == before
 
 
@@ -522,7 +522,7 @@ def attempt(verb):
 frontier = open_frontier(sys.argv[1], "spider")
 frontier.add(page("c"))
 attempt(frontier.commit)
-attempt(frontier.recover)
+attempt(frontier.run.recover)
 assert frontier.commit()
 assert frontier.counts().pending == 3
 frontier.close()
@@ -639,7 +639,7 @@ def test_a_store_that_lacks_commits_before_its_last_one_is_refused(tmp_path: Pat
     for name in "abc":
         frontier.add(page(name))
         frontier.commit()
-    number = frontier._run.commit_number
+    number = frontier.run.commit_number
     frontier.close()
     assert number > 2
     database = Database(path / "frontier")

@@ -130,25 +130,25 @@ def test_commits_are_numbered_over_runs(disk: DiskKind) -> None:
     numbers = []
     for run in range(3):
         frontier = disk.open()
-        numbers.append(frontier._run.commit_number)
+        numbers.append(frontier.run.commit_number)
         frontier.add(page(str(run)))
         frontier.commit()
-        numbers.append(frontier._run.commit_number)
+        numbers.append(frontier.run.commit_number)
         frontier.close()
     assert numbers == sorted(set(numbers))
 
 
 def test_notes_are_written_with_the_commit_and_only_when_they_change(disk: DiskKind) -> None:
     frontier = disk.open(FIFO)
-    assert frontier.note("state") is None
+    assert frontier.run.note("state") is None
     assert frontier.has_changes({"state": b"1"})
     frontier.commit({"state": b"1"})
-    number = frontier._run.commit_number
+    number = frontier.run.commit_number
     assert not frontier.has_changes({"state": b"1"})
     frontier.commit({"state": b"1"})
-    assert frontier._run.commit_number == number
+    assert frontier.run.commit_number == number
     frontier = reopen_after_crash(disk, frontier)
-    assert frontier.note("state") == b"1"
+    assert frontier.run.note("state") == b"1"
 
 
 # Reopening after a crash
@@ -397,7 +397,7 @@ def test_a_commit_writes_at_most_one_batch(disk: DiskKind, monkeypatch: pytest.M
         commits += 1
         # The pages that are done are not parted, however many they are.
         assert 0 < before - frontier.pressure.changes <= 3 + 2 * is_last
-        assert (frontier.note("state") is not None) == is_last
+        assert (frontier.run.note("state") is not None) == is_last
     # One that was added and became a dead letter is written as both.
     assert math.ceil(early / 3) <= commits <= math.ceil((early + 7) / 3)
     assert frontier.pressure.changes == 0
@@ -418,7 +418,7 @@ def test_what_is_added_meanwhile_never_puts_off_the_pages_that_are_done(
         for number in range(10):
             frontier.add(page(f"{commits} {number}"))
     assert commits == 4
-    assert frontier.note("state") == b"done"
+    assert frontier.run.note("state") == b"done"
 
 
 def test_a_batch_has_few_large_requests(disk: DiskKind) -> None:
@@ -545,7 +545,7 @@ def test_a_dead_request_is_not_lost_between_its_parents_commit_and_its_own(
     done = False
     while not done:
         done = frontier.commit()
-        image = DiskKind(disk.directory / f"after {frontier._run.commit_number}")
+        image = DiskKind(disk.directory / f"after {frontier.run.commit_number}")
         shutil.copytree(disk.image(), image.path)
         resumed = image.open(FIFO)
         assert resumed.counts().dead or resumed.counts().pending
@@ -716,9 +716,9 @@ def test_what_could_not_be_read_is_decided_as_soon_as_it_can_be(disk: DiskKind) 
     with pytest.raises(StoreError):
         frontier.commit()
     events.clear()
-    frontier.recover()
+    frontier.run.recover()
     assert frontier.commit()
-    assert events == [Refused(undecided[2], Verdict.SEEN), Committed(frontier._run.commit_number)]
+    assert events == [Refused(undecided[2], Verdict.SEEN), Committed(frontier.run.commit_number)]
     assert not frontier.mark_seen(b"c")
     frontier.commit()
     frontier = reopen_after_crash(disk, frontier)
@@ -752,7 +752,7 @@ def test_a_failed_commit_keeps_all_changes_and_can_be_made_up_for(disk: DiskKind
             except StoreError as error:
                 failure = error
         assert str(disk.path) in str(failure)
-        committed = frontier._run.commit_number
+        committed = frontier.run.commit_number
         # The crawl goes on in memory.
         lease = take(frontier)
         assert name_of(lease) == "0000"
@@ -762,14 +762,14 @@ def test_a_failed_commit_keeps_all_changes_and_can_be_made_up_for(disk: DiskKind
         assert frontier.add(page("0000")) is SEEN
     with pytest.raises(StoreError):
         frontier.commit()
-    frontier.recover()
-    assert frontier._run.commit_number == committed
+    frontier.run.recover()
+    assert frontier.run.commit_number == committed
     # First what had failed, then what came since.
     assert not frontier.commit({"state": b"the last"})
     assert frontier.commit({"state": b"the last"})
     assert frontier.pressure.changes == 0
     frontier = reopen_after_crash(disk, frontier)
-    assert frontier.note("state") == b"the last"
+    assert frontier.run.note("state") == b"the last"
     assert frontier.counts().done == 1
     assert work_off(frontier) == [f"{number:04}" for number in range(1, added)]
 
@@ -807,7 +807,7 @@ def test_a_batch_that_was_applied_though_its_write_failed_is_written_again(
         with pytest.raises(StoreError):
             frontier.commit()
     if is_reopened:
-        frontier.recover()
+        frontier.run.recover()
     while not frontier.commit():
         pass
     assert problems_of(frontier) == []
@@ -831,7 +831,7 @@ def test_a_store_that_came_back_older_is_refused_however_often_it_is_tried(disk:
     frontier.add(page("c", unique=False))
     for _ in range(2):
         with pytest.raises(StoreError, match="came back at commit"):
-            frontier.recover()
+            frontier.run.recover()
         with pytest.raises(StoreError):
             frontier.commit()
     with pytest.raises(StoreError):

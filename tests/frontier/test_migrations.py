@@ -188,7 +188,7 @@ def test_a_job_goes_through_all_steps_from_its_format_on(job: Path, add_format: 
     add_format(noting(b"second "))
     add_format(noting(b"third"))
     frontier = open_frontier(job, OWNER)
-    assert frontier.note("steps") == b"first second third"
+    assert frontier.run.note("steps") == b"first second third"
     assert problems_of(frontier) == []
     assert sorted(work_off(frontier)) == ["a", "b"]
     frontier.close()
@@ -197,7 +197,7 @@ def test_a_job_goes_through_all_steps_from_its_format_on(job: Path, add_format: 
 def test_a_new_job_is_of_the_newest_format(tmp_path: Path, add_format: Any) -> None:
     add_format(noting(b"first"))
     frontier = open_frontier(tmp_path / "new", OWNER)
-    assert frontier.note("steps") is None
+    assert frontier.run.note("steps") is None
     assert stated_format(tmp_path / "new") == jobdir_module.FORMAT
     frontier.close()
 
@@ -222,7 +222,7 @@ def test_a_step_that_was_cut_short_begins_anew(job: Path, add_format: Any) -> No
             open_frontier(job, OWNER)
         assert stated_format(job) == old
     frontier = open_frontier(job, OWNER)
-    assert frontier.note("steps") == b"done"
+    assert frontier.run.note("steps") == b"done"
     assert problems_of(frontier) == []
     assert sorted(work_off(frontier)) == ["a", "b"]
     frontier.close()
@@ -236,7 +236,7 @@ def test_a_death_before_the_directory_says_the_new_format_is_got_over(
     open_frontier(job, OWNER).close()
     (job / "altsched.json").write_bytes(before)
     frontier = open_frontier(job, OWNER)
-    assert frontier.note("steps") == b"once"
+    assert frontier.run.note("steps") == b"once"
     assert stated_format(job) == jobdir_module.FORMAT
     frontier.close()
 

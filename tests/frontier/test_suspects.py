@@ -162,7 +162,7 @@ def resumed(
         lease = take(frontier)
         assert name_of(lease) == name
         if name in in_hand:
-            frontier.note_response(lease)
+            frontier.run.note_response(lease)
     return reopened(disk, options, frontier, on_event)
 
 
@@ -178,7 +178,7 @@ def blamed(disk: DiskKind, options: Options, others: str = "") -> LocalFrontier:
     frontier = resumed(disk, options, in_hand="!", others=others)
     lease = take(frontier)
     assert name_of(lease) == "!"
-    frontier.note_response(lease)
+    frontier.run.note_response(lease)
     return reopened(disk, options, frontier)
 
 
@@ -186,7 +186,7 @@ def die_alone(disk: DiskKind, options: Options, frontier: LocalFrontier) -> Loca
     lease = take(frontier)
     assert name_of(lease) == "!"
     assert lease_from(frontier) is None
-    frontier.note_response(lease)
+    frontier.run.note_response(lease)
     return reopened(disk, options, frontier)
 
 
@@ -264,7 +264,7 @@ def test_however_many_suspects_there_are_all_are_soon_let_in(
         frontier.add(page(str(number)))
     frontier.commit()
     for lease in list(take_all(frontier)):
-        frontier.note_response(lease)
+        frontier.run.note_response(lease)
     frontier = reopened(disk, options, frontier)
     leased = 0
     for _ in range(30):
@@ -283,7 +283,7 @@ def test_those_in_hand_at_another_death_are_let_in_more_slowly(
         clock.advance(0.2)
         for lease in list(take_all(frontier)):
             if name_of(lease) in "ab":
-                frontier.note_response(lease)
+                frontier.run.note_response(lease)
     frontier = reopened(disk, options, frontier)
     assert suspicions_of(frontier) == (4, 0)
     first, *_ = take_all(frontier)
@@ -295,7 +295,7 @@ def test_those_in_hand_at_another_death_are_let_in_more_slowly(
     assert name_of(second) == "b"
     # Two that were in hand together twice: each will be alone.
     for lease in (first, second):
-        frontier.note_response(lease)
+        frontier.run.note_response(lease)
     frontier = reopened(disk, options, frontier)
     assert suspicions_of(frontier) == (2, 2)
     done = []
@@ -327,7 +327,7 @@ def test_one_that_is_over_is_not_suspected_though_that_was_not_committed(
     frontier.commit()
     first, second = take(frontier), take(frontier)
     for lease in (first, second):
-        frontier.note_response(lease)
+        frontier.run.note_response(lease)
     frontier.finish(first)
     take(frontier)
     frontier = reopened(disk, options, frontier)
@@ -343,7 +343,7 @@ def test_one_that_is_held_is_not_suspected(disk: DiskKind, options: Options, com
     frontier.add(page("b"))
     frontier.commit()
     held = take(frontier)
-    frontier.note_response(held)
+    frontier.run.note_response(held)
     frontier.hold(held)
     other = take(frontier)
     if commits:
@@ -381,7 +381,7 @@ def test_a_log_that_began_anew_knows_who_is_in_hand(disk: DiskKind, options: Opt
     frontier = open_frontier(disk.path, OWNER, options)
     for name in "abc":
         frontier.add(page(name))
-    frontier.note_response(take(frontier))
+    frontier.run.note_response(take(frontier))
     take(frontier)
     frontier.commit()
     take(frontier)
@@ -451,15 +451,15 @@ def test_one_that_dies_alone_while_downloading_has_twenty_lives(
 def test_an_orderly_stop_blames_nobody(disk: DiskKind, options: Options) -> None:
     frontier = blamed(disk, options, "x")
     x = take(frontier)
-    frontier.note_response(x)
-    frontier.note_closing()
+    frontier.run.note_response(x)
+    frontier.run.note_closing()
     frontier.commit()
     frontier = reopened(disk, options, frontier)
     assert suspicions_of(frontier) == (0, 1)
     frontier.finish(take(frontier))
     alone = take(frontier)
-    frontier.note_response(alone)
-    frontier.note_closing()
+    frontier.run.note_response(alone)
+    frontier.run.note_closing()
     frontier = reopened(disk, options, frontier)
     assert frontier._suspects.suspicions == {b"!": Suspicion(BLAMED)}
 
@@ -482,7 +482,7 @@ def test_another_boot_of_the_machine_blames_nobody(disk: DiskKind, options: Opti
     frontier.finish(take(frontier))
     frontier.add(page("b"))
     frontier.commit()
-    frontier.note_response(take(frontier))
+    frontier.run.note_response(take(frontier))
     frontier = reopened(disk, options, frontier)
     assert frontier._suspects.suspicions == {}
 
@@ -502,7 +502,7 @@ def test_a_finished_job_suspects_nobody(disk: DiskKind, options: Options) -> Non
     frontier = open_frontier(disk.path, OWNER, options)
     frontier.add(page("ended with the process", stored=False))
     frontier.commit()
-    frontier.note_response(take(frontier))
+    frontier.run.note_response(take(frontier))
     frontier = reopened(disk, options, frontier)
     assert suspicions_of(frontier) == (1, 0)
     frontier.close(finished=True)
@@ -517,9 +517,9 @@ def test_all_equal_requests_of_a_page_that_is_blamed_are_leased(
     for unique in (True, False, False):
         frontier.add(page("!", unique=unique))
     frontier.commit()
-    frontier.note_response(take(frontier))
+    frontier.run.note_response(take(frontier))
     frontier = reopened(disk, options, frontier)
-    frontier.note_response(take(frontier))
+    frontier.run.note_response(take(frontier))
     frontier = reopened(disk, options, frontier)
     assert suspicions_of(frontier) == (0, 1)
     assert work_off(frontier) == ["!", "!", "!"]
@@ -533,7 +533,7 @@ def test_one_that_waits_is_not_read_from_the_store_again(disk: DiskKind, options
     frontier.add(page("!"))
     frontier.commit()
     for _ in range(2):
-        frontier.note_response(take(frontier))
+        frontier.run.note_response(take(frontier))
         frontier = reopened(disk, small, frontier)
     held = take(frontier)
     assert name_of(held) == "last"
@@ -564,8 +564,8 @@ def test_what_a_page_that_is_alone_has_led_to_goes_beside_it(
     assert isinstance(events[-1], IsolationEnded)
     assert "led to" in events[-1].why
     # Who is let in beside it changes nothing.
-    frontier.note_response(child)
-    frontier.note_response(alone)
+    frontier.run.note_response(child)
+    frontier.run.note_response(alone)
     frontier.commit()
     frontier = reopened(disk, options, frontier)
     assert frontier._suspects.suspicions == {b"!": Suspicion(BLAMED, in_hand=1)}
@@ -719,7 +719,7 @@ class Simulation:
             if what == "killed":
                 return True
             if what == "response":
-                frontier.note_response(lease)
+                frontier.run.note_response(lease)
                 free_at = max(free_at, at) + self.callback
                 heappush(events, (free_at, order, "callback", lease))
             elif what == "callback" and number in self.killers and " " not in name_of(lease):

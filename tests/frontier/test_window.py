@@ -321,7 +321,7 @@ def test_what_a_failed_write_has_stored_is_not_leased_twice(disk: DiskKind) -> N
         frontier.add(page(f"new {number}"))
     journal = journal_of(frontier)
     assert isinstance(frontier._kept, Persistence)
-    counters = replace(frontier._run.counters)
+    counters = replace(frontier.run.counters)
     Store.write(journal, frontier._kept.prepare(counters).batch)
     journal.commit_number -= 1
     names = [name_of(take(frontier)) for _ in range(7)]

@@ -90,7 +90,7 @@ def test_pending_requests_have_the_new_fingerprints_and_their_old_places(disk: D
     frontier = disk.open()
     assert problems_of(frontier) == []
     assert seen(frontier, "a", "A", "b", "B", "c", "d") == [False, True, False, True, True, True]
-    assert frontier.note("fingerprints") == b"new"
+    assert frontier.run.note("fingerprints") == b"new"
     assert frontier.add(page("A")) is Verdict.SEEN
     assert work_off(frontier) == ["d", "A", "B", "c"]
     assert frontier.counts() == Counts(accepted=4, done=4)
@@ -116,11 +116,11 @@ def test_if_nothing_changes_nothing_is_written_anew(disk: DiskKind) -> None:
     frontier = disk.open()
     add(frontier, *"abc")
     frontier.close()
-    before = frontier._run.commit_number
+    before = frontier.run.commit_number
     assert change(disk, {}) == Refingerprinted(pending=3)
     frontier = disk.open()
-    assert frontier._run.commit_number == before + 2, "the note, and the opening"
-    assert frontier.note("fingerprints") == b"new"
+    assert frontier.run.commit_number == before + 2, "the note, and the opening"
+    assert frontier.run.note("fingerprints") == b"new"
     assert work_off(frontier) == ["c", "b", "a"]
     frontier.close()
 
@@ -257,13 +257,13 @@ def test_suspects_stay_suspects(disk: DiskKind) -> None:
     leased = [take(frontier) for _ in range(2)]
     assert [name_of(lease) for lease in leased] == ["d", "c"]
     for lease in leased:
-        frontier.note_response(lease)
+        frontier.run.note_response(lease)
     disk.crash(frontier)
     # One of them dies again.
     frontier = disk.open()
     lease = take(frontier)
     assert name_of(lease) == "d"
-    frontier.note_response(lease)
+    frontier.run.note_response(lease)
     disk.crash(frontier)
     change(disk, {"c": "C", "d": "D", "a": "A"})
     frontier = disk.open()
@@ -433,7 +433,7 @@ def test_a_kill_in_the_middle_leaves_all_as_it_was(disk: DiskKind, moment: str) 
     frontier = disk.open()
     add(frontier, *(page(name, f"slot {int(name) % 3}") for name in names))
     frontier.close()
-    before = frontier._run.commit_number
+    before = frontier.run.commit_number
     run = subprocess.run(
         [sys.executable, "-c", KILLED, str(disk.path), str(steps), str(CHUNK), OWNER],
         check=False,
@@ -445,10 +445,10 @@ def test_a_kill_in_the_middle_leaves_all_as_it_was(disk: DiskKind, moment: str) 
     frontier = disk.open()
     # What was written before the death is there, and counts for nothing.
     written = {"reading": 0, "writing": 2, "at the last": 3, "after all": 4}[moment]
-    assert frontier._run.commit_number == before + written + 1
+    assert frontier.run.commit_number == before + written + 1
     assert problems_of(frontier) == []
     assert frontier.counts() == Counts(accepted=len(names), pending=len(names))
-    assert frontier.note("fingerprints") == (b"new" if is_changed else None)
+    assert frontier.run.note("fingerprints") == (b"new" if is_changed else None)
     assert sum(1 for _ in journal_of(frontier).pending()) == len(names)
     expected = [f"new {name}" for name in names] if is_changed else names
     assert all(seen(frontier, *expected))

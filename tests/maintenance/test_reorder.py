@@ -83,10 +83,10 @@ def test_the_order_is_as_if_it_had_always_been_so(disk: DiskKind, old: str, new:
     frontier = disk.open(options(old))
     fill(frontier)
     frontier.close()
-    before = frontier._run.commit_number
+    before = frontier.run.commit_number
     frontier = open_frontier(disk.path, OWNER, options(new), locate=locate)
     # No batch is larger than a chunk, and the last one, with the rest, makes it all true.
-    assert frontier._run.commit_number == before + REQUESTS // CHUNK + 2
+    assert frontier.run.commit_number == before + REQUESTS // CHUNK + 2
     assert problems_of(frontier) == []
     assert frontier.counts().pending == REQUESTS
     assert work_off(frontier) == order_if_always(new)
@@ -130,9 +130,9 @@ def test_an_unchanged_order_asks_nothing_and_writes_nothing_anew(
     frontier = disk.open(options(old))
     fill(frontier)
     frontier.close()
-    number = frontier._run.commit_number
+    number = frontier.run.commit_number
     frontier = open_frontier(disk.path, OWNER, options(old), locate=never)
-    assert frontier._run.commit_number == number + 1
+    assert frontier.run.commit_number == number + 1
     frontier.close()
 
 
@@ -208,7 +208,7 @@ def test_suspects_and_counts_outlive_the_change(disk: DiskKind) -> None:
     frontier.commit()
     suspect = lease_from(frontier)
     assert suspect is not None
-    frontier.note_response(suspect)
+    frontier.run.note_response(suspect)
     before = frontier.counts()
     disk.crash(frontier)
     frontier = open_frontier(disk.path, OWNER, options("one/lifo/fifo"), locate=locate)

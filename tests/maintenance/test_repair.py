@@ -100,7 +100,7 @@ class Builder:
             self._note(frontier)
 
     def _note(self, frontier: LocalFrontier) -> None:
-        self.states[frontier._run.commit_number] = State(frozenset(self._pending), self._done)
+        self.states[frontier.run.commit_number] = State(frozenset(self._pending), self._done)
 
 
 @pytest.fixture(scope="session")
@@ -273,7 +273,7 @@ def test_a_damaged_job_goes_on_from_a_state_it_was_in_and_says_so_or_is_refused(
             caplog.clear()
             frontier = open_job(path)
             # The commit before the one that opened it.
-            commit = frontier._run.commit_number - 1
+            commit = frontier.run.commit_number - 1
             state, failure = state_of(frontier)
             if failure is None:
                 assert state == job.states[commit]
@@ -301,7 +301,7 @@ def test_a_log_that_is_cut_anywhere_leaves_a_whole_state(job: Job) -> None:
     for length in range(0, size, max(1, size // 150)):
         with damaged(job, name, lambda path, length=length: os.truncate(path, length)) as path:  # type: ignore[misc]
             frontier = open_job(path)
-            commit = frontier._run.commit_number - 1
+            commit = frontier.run.commit_number - 1
             reached.add(commit)
             assert state_of(frontier) == (job.states[commit], None)
             assert stored_problems_of(frontier) == []

@@ -200,7 +200,7 @@ def test_a_requeue_has_its_crashes_forgotten(disk: DiskKind) -> None:
     frontier.add(page("a"))
     frontier.commit()
     for _ in range(5):
-        frontier.note_response(take(frontier))
+        frontier.run.note_response(take(frontier))
         disk.crash(frontier)
         frontier = disk.open(FIFO)
     assert lease_from(frontier) is None
@@ -209,7 +209,7 @@ def test_a_requeue_has_its_crashes_forgotten(disk: DiskKind) -> None:
     requeue_in(disk.path)
     for _ in range(5):
         frontier = disk.open(FIFO)
-        frontier.note_response(take(frontier))
+        frontier.run.note_response(take(frontier))
         disk.crash(frontier)
     frontier = disk.open(FIFO)
     assert lease_from(frontier) is None

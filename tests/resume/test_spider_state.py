@@ -388,7 +388,7 @@ def test_an_orderly_close_saves_a_large_state(
     crawl.spider.state["pages"] = 2  # type: ignore[attr-defined]
     assert scheduler.enqueue_request(Request("http://site.test/"))
     assert scheduler.checkpoint()
-    assert pickle.loads(scheduler._session.frontier.note(STATE))["pages"] == 1
+    assert pickle.loads(scheduler._session.frontier.run.note(STATE))["pages"] == 1
     scheduler.close("shutdown")
     assert Run(tmp_path, committed(tmp_path)).state["pages"] == 2
 

@@ -55,8 +55,8 @@ class LocalFrontier(FrontierOfRun):
             self._pending += count
 
     def add(self, entry: Entry) -> Verdict:
-        if self._is_forked:
-            self.check_owner()
+        if self.run.is_forked:
+            self._check_owner()
         try:
             return self._decide(entry)
         except StoreError as error:
@@ -102,8 +102,8 @@ class LocalFrontier(FrontierOfRun):
                 self._on_event(Refused(entry, verdict))
 
     def lease(self, gate: Gate, /) -> Lease | Waiting:
-        if self._is_forked:
-            self.check_owner()
+        if self.run.is_forked:
+            self._check_owner()
         suspects = self._suspects
         try:
             if suspects.matters:
@@ -124,7 +124,7 @@ class LocalFrontier(FrontierOfRun):
             suspects.note_lease(lease)
             return lease
         with suppress(OSError):
-            self._run.leases.flush()
+            self.run.leases.flush()
         return Waiting.ISOLATING if self._pending else Waiting.EMPTY
 
     def _take_next(self, gate: Gate) -> Lease | None:
@@ -166,21 +166,21 @@ class LocalFrontier(FrontierOfRun):
         self._put(slot, lease.key, lease.entry)
 
     def mark_seen(self, fingerprint: bytes) -> bool:
-        self.check_owner()
+        self._check_owner()
         was_seen = self._kept.has_seen(fingerprint)
         if not was_seen:
             self._kept.mark(fingerprint)
         return was_seen
 
     def forget(self, fingerprint: bytes) -> bool:
-        self.check_owner()
+        self._check_owner()
         was_seen = self._kept.has_seen(fingerprint)
         if was_seen:
             self._kept.forget(fingerprint)
         return was_seen
 
     def counts(self) -> Counts:
-        self.check_owner()
+        self._check_owner()
         return self._live.as_counts(
             self._pending,
             leased=len(self._leases) + len(self._held),
@@ -196,11 +196,11 @@ class LocalFrontier(FrontierOfRun):
         return self._pending + len(self._undecided)
 
     def has_changes(self, notes: Mapping[str, bytes] = _NO_NOTES) -> bool:
-        self.check_owner()
+        self._check_owner()
         return bool(self._undecided or self._kept.has_changes(notes))
 
     def commit(self, notes: Mapping[str, bytes] = _NO_NOTES, *, wait: bool = False) -> bool:
-        self.check_owner()
+        self._check_owner()
         self._decide_again()
         kept = self._kept
         self._live.next_slot = self._slots.next_id
@@ -212,12 +212,12 @@ class LocalFrontier(FrontierOfRun):
         if complete:
             self._completed += 1
             self.pressure.urgent = False
-            self._run.restart_leases(self._suspects.describe(self._leases.values()))
+            self.run.restart_leases(self._suspects.describe(self._leases.values()))
         for slot, count in written.stored.items():
             if not count:
                 self._slots.drop_if_empty(slot)
         self._window.note_commit()
-        self._on_event(Committed(self._run.commit_number))
+        self._on_event(Committed(self.run.commit_number))
         return complete
 
     @property
@@ -242,8 +242,8 @@ class LocalFrontier(FrontierOfRun):
         self._window.push(slot, key, entry)
 
     def _end_work(self, lease: Lease) -> None:
-        if self._is_forked:
-            self.check_owner()
+        if self.run.is_forked:
+            self._check_owner()
         del self._leases[lease.key]
         if self._suspects.note_over(lease):
             self.pressure.urgent = True

@@ -47,7 +47,7 @@ class SharedFrontier(FrontierOfRun):
         return self._server.job
 
     def add(self, entry: Entry) -> Verdict:
-        self.check_owner()
+        self._check_owner()
         if self._server.is_over and not self._server.reopen():
             return Verdict.STARTED if entry.from_start else Verdict.SEEN
         verdict = self._additions.add(entry)
@@ -58,20 +58,20 @@ class SharedFrontier(FrontierOfRun):
         return verdict
 
     def mark_seen(self, fingerprint: bytes) -> bool:
-        self.check_owner()
+        self._check_owner()
         is_known = self._additions.mark_seen(fingerprint)
         if not is_known:
             self._server.note_change()
         return is_known
 
     def forget(self, fingerprint: bytes) -> bool:
-        self.check_owner()
+        self._check_owner()
         was_known = self._additions.forget(fingerprint)
         self._server.note_change()
         return was_known
 
     def lease(self, gate: Gate | None = None, /) -> Lease | Waiting:  # noqa: ARG002
-        self.check_owner()
+        self._check_owner()
         leases, server, suspects = self._leases, self._server, self._suspects
         if suspects.matters:
             alone = suspects.alone
@@ -112,7 +112,7 @@ class SharedFrontier(FrontierOfRun):
         self._end(lease, Kind.DONE)
 
     def hold(self, lease: Lease) -> None:
-        self.check_owner()
+        self._check_owner()
         self._end_work(lease)
         lease.held = True
 
@@ -128,7 +128,7 @@ class SharedFrontier(FrontierOfRun):
         self.dead_letter(lease, why)
 
     def _end(self, lease: Lease, kind: Kind, reason: bytes = b"") -> None:
-        self.check_owner()
+        self._check_owner()
         if not lease.held:
             self._end_work(lease)
         if lease.key:
@@ -155,7 +155,7 @@ class SharedFrontier(FrontierOfRun):
         return self._stream.reply.pending + fetched + self._additions.undecided
 
     def counts(self) -> Counts:
-        self.check_owner()
+        self._check_owner()
         reply, here, fetched = self._stream.reply, self._here, len(self._leases.fetched)
         return Counts(
             accepted=reply.accepted + here.accepted,
@@ -172,14 +172,14 @@ class SharedFrontier(FrontierOfRun):
             yield from self._read_dead()
 
     def has_changes(self, notes: Mapping[str, bytes] = _NO_NOTES) -> bool:
-        self.check_owner()
+        self._check_owner()
         has_ended = self._stream.unacknowledged > 0 or bool(self._additions.ended)
-        return has_ended or bool(self._run.changed(notes))
+        return has_ended or bool(self.run.changed(notes))
 
     def commit(self, notes: Mapping[str, bytes] = _NO_NOTES, *, wait: bool = False) -> bool:
-        self.check_owner()
+        self._check_owner()
         # What a note tells must be known before the endings count that it belongs to.
-        self._run.write_notes(notes)
+        self.run.write_notes(notes)
         self._server.commit()
         if wait:
             self._server.wait_for_answers(_WAIT_WITHIN)
@@ -194,7 +194,7 @@ class SharedFrontier(FrontierOfRun):
 
     def _finish(self, *, finished: bool) -> None:
         self._server.leave(_WAIT_WITHIN)
-        self._run.finish(finished=finished)
+        self.run.finish(finished=finished)
 
     def _free(self) -> None:
         self._suspects.close()

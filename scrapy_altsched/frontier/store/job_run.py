@@ -19,7 +19,41 @@ from .records import Batch
 _FINISHED_IN = "finished in run"
 
 
-class JobRun:
+class _Run:
+    """What is the same with and without a job directory.
+
+    :ivar leases: the log of what is leased.
+    :ivar is_forked: looked at in the path of every request, before :meth:`check_owner` is called.
+    """
+
+    def __init__(self, leases: LeaseLog | NullLeaseLog) -> None:
+        self.leases = leases
+        self._pid = os.getpid()
+        self.is_forked = False
+        close_in_child(self._note_fork)
+
+    def _note_fork(self) -> None:
+        self.is_forked = True
+
+    def check_owner(self) -> None:
+        if self.is_forked:
+            raise ForkedError(
+                f"The frontier of process {self._pid} was used in process {os.getpid()}, forked"
+                " from it. Schedule requests in the crawl's own process only; in the child, end"
+                " with os._exit()."
+            )
+
+    def note_response(self, lease: Lease) -> None:
+        lease.in_hand = True
+        with suppress(OSError):
+            self.leases.note(lease.entry.fingerprint, RECEIVED)
+
+    def note_closing(self) -> None:
+        with suppress(OSError):
+            self.leases.note_closing()
+
+
+class JobRun(_Run):
     """A run of the job in a job directory; the first batch written begins it.
 
     :ivar last: counters as the last run left them.
@@ -28,9 +62,9 @@ class JobRun:
     """
 
     def __init__(self, journal: Journal) -> None:
+        super().__init__(journal.leases)
         self.journal = journal
-        self.note, self.recover = journal.note, journal.reopen
-        self.leases: LeaseLog | NullLeaseLog = journal.leases
+        self.note = journal.note
         self.last = last = journal.counters()
         self.counters = replace(last, run=last.run + 1, finished=False, memory_only=0)
         # The log can be read only once.
@@ -77,6 +111,10 @@ class JobRun:
     def sync(self) -> None:
         self.journal.sync()
 
+    def recover(self) -> None:
+        self.check_owner()
+        self.journal.reopen()
+
     def finish(
         self,
         *,
@@ -108,13 +146,21 @@ class JobRun:
             self.journal.jobdir.release()
 
 
-class MemoryRun:
+class MemoryRun(_Run):
     """A run without a job directory, which keeps nothing: see :class:`JobRun`."""
 
     commit_number = 0
     job = JobInfo()
     evidence = Evidence()
-    leases: LeaseLog | NullLeaseLog = NullLeaseLog()
+
+    def __init__(self) -> None:
+        super().__init__(NullLeaseLog())
+
+    def recover(self) -> None:
+        self.check_owner()
+
+    def note(self, _: str) -> None:
+        return None
 
     def changed(self, _: Mapping[str, bytes]) -> dict[str, bytes]:
         return {}
@@ -122,47 +168,19 @@ class MemoryRun:
     def _nothing(self, *_: object, **__: object) -> None:
         pass
 
-    note = write_notes = restart_leases = sync = recover = finish = abandon = end = _nothing
+    write_notes = restart_leases = sync = finish = abandon = end = _nothing
 
 
 class FrontierOfRun:
     """The part of a :class:`~..contract.Frontier` that is the same wherever its requests are."""
 
     def __init__(self, run: JobRun | MemoryRun) -> None:
-        self._run = run
-        self.note, self.sync, self.end = run.note, run.sync, run.end
+        self.run = run
+        self._check_owner = run.check_owner
         self._is_closed = False
-        self._pid = os.getpid()
-        #: Looked at in the path of every request, before :meth:`check_owner` is called.
-        self._is_forked = False
-        close_in_child(self._note_fork)
-
-    def _note_fork(self) -> None:
-        self._is_forked = True
-
-    def check_owner(self) -> None:
-        if self._is_forked:
-            raise ForkedError(
-                f"The frontier of process {self._pid} was used in process {os.getpid()}, forked"
-                " from it. Schedule requests in the crawl's own process only; in the child, end"
-                " with os._exit()."
-            )
-
-    def note_response(self, lease: Lease) -> None:
-        lease.in_hand = True
-        with suppress(OSError):
-            self._run.leases.note(lease.entry.fingerprint, RECEIVED)
-
-    def note_closing(self) -> None:
-        with suppress(OSError):
-            self._run.leases.note_closing()
-
-    def recover(self) -> None:
-        self.check_owner()
-        self._run.recover()
 
     def close(self, *, finished: bool = False, hold: bool = False) -> None:
-        self.check_owner()
+        self._check_owner()
         if self._is_closed:
             return
         try:
@@ -170,14 +188,14 @@ class FrontierOfRun:
         finally:
             self.abandon()
             if not hold:
-                self.end()
+                self.run.end()
 
     def abandon(self) -> None:
-        self.check_owner()
+        self._check_owner()
         if not self._is_closed:
             self._is_closed = True
             self._free()
-            self._run.abandon()
+            self.run.abandon()
 
     def _finish(self, *, finished: bool) -> None:
         """Commit all, and write that the run has ended."""
