@@ -52,7 +52,7 @@ STEPS = {
     "an add": Step(LocalFrontier, "add"),
     "a lease": Step(LocalFrontier, "lease"),
     "recording a lease": Step(LeaseLog, "note"),
-    "a response": Step(LocalFrontier, "note_response"),
+    "a response": Step(JobRun, "note_response"),
     "handing out a request": Step(Traffic, "_take"),
     "the end of a request": Step(LocalFrontier, "finish"),
     # At a commit
