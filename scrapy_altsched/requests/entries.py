@@ -85,10 +85,11 @@ class Entries:
 
         :raises CodecError: it cannot be restored from its bytes.
         """
+        tally = self._tally
         request: Request | None = entry.request
         if (payload := entry.payload) is None:
             assert request is not None
-            self._tally["scheduler/dequeued/memory"] += 1
+            tally["scheduler/dequeued/memory"] += 1
         else:
             entry.request = None
             if (
@@ -97,8 +98,8 @@ class Entries:
                 or not self._codec.is_as_encoded(request, payload)  # type: ignore[union-attr]
             ):
                 request = self.decode(payload)
-            self._tally["scheduler/dequeued/disk"] += 1
-        self._tally["scheduler/dequeued"] += 1
+            tally["scheduler/dequeued/disk"] += 1
+        tally["scheduler/dequeued"] += 1
         return request
 
     def decode(self, payload: bytes) -> Request:
