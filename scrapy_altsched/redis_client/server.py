@@ -82,32 +82,7 @@ def understand(
             f"{server} is too old for a shared crawl: use Redis {'.'.join(map(str, _OLDEST))} or"
             " newer, or Valkey."
         )
-    # Valkey has the former.
-    mode = info.get("server_mode") or info.get("redis_mode", "standalone")
-    if mode != "standalone":
-        raise ConfigError(
-            f"{server} runs as {mode!r}: shared crawls need a standalone server; set REDIS_URL or"
-            " REDIS_HOST to one."
-        )
-    if info.get("role", "master") != "master":
-        raise ConfigError(
-            f"{server} is a replica, which takes no writes: set REDIS_URL or REDIS_HOST to its"
-            f" master, {info.get('master_host')}:{info.get('master_port')}."
-        )
-    # Refused without a limit of memory as well: an operator who sets one later is not warned.
-    policy = str(info.get("maxmemory_policy", ""))
-    if policy != "noeviction":
-        raise ConfigError(
-            f"{server} may delete requests when its memory is full (maxmemory-policy is"
-            f" {policy!r}): run {cli} CONFIG SET maxmemory-policy noeviction, or change it"
-            " where the server is managed."
-        )
-    if int(config.get("proto-max-bulk-len", _MOST_BYTES)) < _MOST_BYTES:
-        raise ConfigError(
-            f"{server} takes no more than {config['proto-max-bulk-len']} bytes at once"
-            f" (proto-max-bulk-len), and a shared crawl may send {_MOST_BYTES}: run {cli} CONFIG"
-            f" SET proto-max-bulk-len {_MOST_BYTES}, or more."
-        )
+    _refuse_unfit(info, config, server, cli)
     warnings = []
     remedy = f"turn on appendonly ({cli} CONFIG SET appendonly yes)"
     if info.get("aof_enabled"):
@@ -148,3 +123,35 @@ def understand(
             " hash-max-listpack-value have their default values."
         )
     return warnings
+
+
+def _refuse_unfit(
+    info: Mapping[str, Any], config: Mapping[str, str], server: str, cli: str
+) -> None:
+    """Raise ConfigError if *server* cannot hold a shared crawl as it is set up."""
+    # Valkey has the former.
+    mode = info.get("server_mode") or info.get("redis_mode", "standalone")
+    if mode != "standalone":
+        raise ConfigError(
+            f"{server} runs as {mode!r}: shared crawls need a standalone server; set REDIS_URL or"
+            " REDIS_HOST to one."
+        )
+    if info.get("role", "master") != "master":
+        raise ConfigError(
+            f"{server} is a replica, which takes no writes: set REDIS_URL or REDIS_HOST to its"
+            f" master, {info.get('master_host')}:{info.get('master_port')}."
+        )
+    # Refused without a limit of memory as well: an operator who sets one later is not warned.
+    policy = str(info.get("maxmemory_policy", ""))
+    if policy != "noeviction":
+        raise ConfigError(
+            f"{server} may delete requests when its memory is full (maxmemory-policy is"
+            f" {policy!r}): run {cli} CONFIG SET maxmemory-policy noeviction, or change it"
+            " where the server is managed."
+        )
+    if int(config.get("proto-max-bulk-len", _MOST_BYTES)) < _MOST_BYTES:
+        raise ConfigError(
+            f"{server} takes no more than {config['proto-max-bulk-len']} bytes at once"
+            f" (proto-max-bulk-len), and a shared crawl may send {_MOST_BYTES}: run {cli} CONFIG"
+            f" SET proto-max-bulk-len {_MOST_BYTES}, or more."
+        )
