@@ -33,7 +33,7 @@ _COPIED = (
     ", or another worker was started with a copy of this one's JOBDIR (give each one of its own)"
 )
 _SUSPECTS = (
-    "one after the other, beside the rest",
+    "one after the other, along with the rest",
     "alone, when nothing else is pending or in a pause of the crawl, every 10 minutes",
 )
 #: Since scrapy-splash 0.10 its filter is deprecated, and its fingerprinter does the same.

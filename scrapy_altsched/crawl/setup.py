@@ -92,10 +92,8 @@ class Setup:
             if self.identity.is_refused is not None and type(df) is not BaseDupeFilter:
                 self.reports.log_foreign_filter(df)
         self.tally: defaultdict[str, int] = defaultdict(int)
-        codec, by_slot = (
-            codec_of(config, spider) if is_stored else None,
-            config.order.policy == "slots",
-        )
+        codec = codec_of(config, spider) if is_stored else None
+        by_slot = config.order.policy == "slots"
         self.entries = Entries(codec, self.engine, self.tally, by_slot=by_slot)
         self.feed_files = find_files(settings, spider) if is_stored else ()
 

@@ -88,7 +88,7 @@ class Level(enum.IntEnum):
 
     #: As any other.
     FREE = 0
-    #: One after the other, beside others that are free.
+    #: One after the other, along with others that are free.
     SUSPECT = 1
     #: Alone, when nothing else is pending.
     BLAMED = 2
