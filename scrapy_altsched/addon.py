@@ -28,7 +28,11 @@ _ADDON = SETTINGS_PRIORITIES["addon"]
 
 
 class Addon:
-    """Sets scheduler, dupefilter and feed storage, and replaces plugins that a kill would harm."""
+    """Sets scheduler, dupefilter and feed storage, unless the project sets its own.
+
+    Plugins that the project has turned on, and that a kill would harm, are replaced by those of
+    ours that are derived from them.
+    """
 
     def __repr__(self) -> str:
         return "<scrapy_altsched.Addon>"

@@ -249,8 +249,9 @@ class _WrappedFingerprinter(RequestFingerprinter):
         if canonical.steps:
             request = request.replace(url=canonical.url, body=canonical.body)
         made = self._wrapped.fingerprint(request)
-        more = json.dumps(headers, sort_keys=True).encode()
-        return sha1(made + more).digest() if headers else made
+        if headers:
+            return sha1(made + json.dumps(headers, sort_keys=True).encode()).digest()
+        return made
 
 
 def apply_rules(
