@@ -7,13 +7,13 @@ import builtins
 from scrapy import signals
 
 from scrapy_altsched.crawl.session import Session
-from scrapy_altsched.frontier.local.frontier import LocalFrontier
+from scrapy_altsched.frontier.store.job_run import JobRun
 
 
 def _place(name):
     """Class and method that a thread calls."""
     if name == "sync":
-        return LocalFrontier, "sync"
+        return JobRun, "sync"
     # What these import is optional.
     from scrapy_altsched.feeding.queue import RedisQueue
     from scrapy_altsched.frontier.shared.exchange import Exchange

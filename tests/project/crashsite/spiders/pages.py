@@ -274,6 +274,35 @@ class OrderSpider(Spider):
                 yield Request(f"{self.url}/{number}", callback=callback, priority=priority)
 
 
+class SlowSpider(Spider):
+    """While /held is under way, another request comes in from outside."""
+
+    name = "slow"
+
+    async def start(self):
+        yield Request(f"{self.url}/quick")
+        yield Request(f"{self.url}/held", priority=-1)
+
+    def parse(self, response):
+        yield {"url": response.url}
+
+    @classmethod
+    def from_crawler(cls, crawler, *args, **kwargs):
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        crawler.signals.connect(spider.wait, signals.request_reached_downloader)
+        return spider
+
+    def wait(self, request):
+        if request.url.endswith("/held"):
+            from twisted.internet import reactor
+
+            reactor.callLater(float(self.after), self.crawl_late)
+
+    def crawl_late(self):
+        print("late", flush=True)
+        self.crawler.engine.crawl(Request(f"{self.url}/late"))
+
+
 class AsyncSpider(PagesSpider):
     """Works on each page in steps."""
 
