@@ -14,7 +14,7 @@ from pathlib import Path
 
 try:
     import fcntl
-except ImportError:  # Windows
+except ImportError:  # Windows; CAN_LOCK is asked before it is used
     fcntl = None  # type: ignore[assignment]
 
 #: Whether this operating system has the locks that :func:`lock` takes.

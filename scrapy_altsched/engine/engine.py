@@ -95,6 +95,7 @@ class Engine:
     @property
     def in_progress(self) -> Set[Request]:
         """Those whose output was not all scheduled yet, or whose items are in pipelines."""
+        # A cast() would be one more call for each request.
         return self._slot.inprogress  # type: ignore[no-any-return]
 
     def find_parent(self) -> Request | None:

@@ -51,7 +51,7 @@ class StartWatch:
         self.is_waiting = True
         try:
             self.last = await self._source.__anext__()
-        except BaseException as error:
+        except BaseException as error:  # a task that is cancelled has ended, too
             self.exhausted = isinstance(error, StopAsyncIteration)
             self.end()
             raise

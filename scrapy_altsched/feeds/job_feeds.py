@@ -93,7 +93,7 @@ class JobFeeds:
         }
         try:
             self._repair(noted, files, lost_power=bool(boot) and boot != boot_id().encode())
-        except BaseException:
+        except BaseException:  # nothing else would let go of the files
             self.locks.give_back()
             raise
         crawler.signals.connect(self.write_out, frontier_committing)

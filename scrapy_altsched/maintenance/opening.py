@@ -64,7 +64,7 @@ def open_frontier(
         fill(journal, is_new=False)
         _reorder(journal, options.order, locate)
         return LocalFrontier(options, journal, on_event)
-    except BaseException:
+    except BaseException:  # nothing else would let go of the job directory
         with suppress(StoreError):
             journal.close()
         raise

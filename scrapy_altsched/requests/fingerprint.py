@@ -266,7 +266,7 @@ def apply_rules(
 
 
 def _refuse_misspelled(settings: BaseSettings) -> None:
-    """ConfigError: the rules' setting is, where maybe no scheduler of ours checks all settings."""
+    """ConfigError: the rules' setting is misspelled; maybe no scheduler of ours checks it."""
     for name in map(str, settings):
         rest = name.removeprefix("ALTSCHED_")
         if rest not in {name, "URL_RULES"} and difflib.get_close_matches(

@@ -4,7 +4,7 @@ A stored queue is read from its head: per slot, everything below the slot's *bou
 (or leased), everything from the bound on is only in the store.  Reading goes on from the bound, and
 so never walks over what was deleted before it.  What is not written yet stays in memory wherever it
 belongs; it becomes droppable with the commit.  The cap is on all requests together: a hundred
-thousand slots must fit.  (Flink's RocksDBCachingPriorityQueueSet works in a like way.)
+thousand slots must fit.  (Flink's RocksDBCachingPriorityQueueSet works in a similar way.)
 
 What was read from the store stays bytes, and what was pushed becomes so once it is written and no
 longer new: a garbage collection does not look into a dict that has never held anything else
