@@ -7,7 +7,7 @@ import importlib.util
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from scrapy import Request, pqueues, squeues
 from scrapy.utils.misc import load_object
@@ -18,6 +18,7 @@ from .errors import ConfigError
 from .frontier import Options, Order
 from .frontier.options import Idle, SharedOptions
 from .frontier.queue.order import DEFAULT_ORDER, Direction, Policy
+from .frontier.store.engines import Choice
 from .redis_client import SETTINGS as REDIS_SETTINGS
 from .worker import check_name
 
@@ -104,6 +105,11 @@ class Config:
     max_crashes: int = _number(3, 1, "crashes")
     memory_requests: int = _number(100_000, 1, "requests")
     skip_started: bool = _flag(True)
+    store: Choice = _setting(  # noqa: RUF009  (a field)
+        "auto",
+        "one of 'auto', 'rocksdb' and 'sqlite'",
+        {name: name for name in get_args(Choice)}.__getitem__,
+    )
     url_rules: Rules | None = _setting(  # noqa: RUF009  (a field)
         None, "a list of rules, or the path of a JSON or TOML file", Rules.load
     )
@@ -138,6 +144,7 @@ class Config:
             patience=self.patience,
             memory_requests=self.memory_requests,
             skip_started=self.skip_started,
+            store=self.store,
         )
 
     def shared_options(self, spider_name: str) -> SharedOptions | None:

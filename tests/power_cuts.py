@@ -372,11 +372,11 @@ def main() -> None:
     def run(_: socket.socket) -> None:
         from scrapy.cmdline import execute
 
-        from scrapy_altsched.frontier.store import rocksdb
+        from scrapy_altsched.frontier.store.rocksdb import options
 
         # Tables are written, and logs begun, while even a short crawl runs.
-        assert hasattr(rocksdb, "_MIB")
-        rocksdb._MIB = 4096
+        assert hasattr(options, "_MIB")
+        options._MIB = 4096
         try:
             execute(["scrapy", *arguments])
         except SystemExit as end:

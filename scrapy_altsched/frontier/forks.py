@@ -6,17 +6,27 @@ A lock taken with ``flock`` belongs to the open file, which a forked child share
 
 from __future__ import annotations
 
+import ctypes
 import os
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
 
+_kept: list[object] = []
 _closers: set[weakref.WeakMethod[Callable[[], None]]] = set()
 
 
 def close_in_child(close: Callable[[], None]) -> None:
     """Have each forked child call *close*, a method, as long as its object lives."""
     _closers.add(weakref.WeakMethod(close, _closers.discard))
+
+
+def never_free(value: object) -> None:
+    """Keep *value* until the process is gone, even while its interpreter ends."""
+    _kept.append(value)
+    # When CPython ends, it frees what modules hold; PyPy, which counts no references, does not.
+    if hasattr(ctypes, "pythonapi"):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
 
 
 def _close_all() -> None:

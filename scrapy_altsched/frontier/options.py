@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from .clock import Clock, SystemClock
 from .queue.order import DEFAULT_ORDER, Order
+from .store.engines import Choice
 from .store.runs import SCRAPY_ALTSCHED, Components
 
 SYSTEM_CLOCK: Clock = SystemClock()
@@ -23,6 +24,7 @@ class Options:
     :ivar patience: seconds for which a request that is leased alone may hold up all others.
     :ivar memory_requests: how many pending requests of a stored queue are kept in memory.
     :ivar skip_started: whether a resumed unfinished job skips start requests that it accepted.
+    :ivar store: the engine of a new job's store.
     """
 
     order: Order = DEFAULT_ORDER
@@ -30,6 +32,7 @@ class Options:
     patience: float = 540.0
     memory_requests: int = 100_000
     skip_started: bool = True
+    store: Choice = "auto"
     components: Components = SCRAPY_ALTSCHED
     clock: Clock = SYSTEM_CLOCK
 

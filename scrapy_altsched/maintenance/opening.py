@@ -52,7 +52,7 @@ def open_frontier(
         if source is not None:
             import_job(store, source, options.order, options.components, is_new=is_new)
 
-    journal = Journal(path, owner, fill)
+    journal = Journal(path, owner, fill, engine=options.store)
     try:
         refuse_worker(
             journal,

@@ -1,7 +1,8 @@
 """A store that agrees with itself, out of what can be read of a damaged one.
 
 The rows are copied one by one into a new store, which is put in the damaged one's place when it is
-whole; the damaged one is kept next to it.  How they are read is told in :mod:`.salvage`.
+whole; the damaged one is kept next to it.  How they are read is told in
+:mod:`~scrapy_altsched.frontier.store.salvage`.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ from ..errors import JobdirError, StoreDamagedError
 from ..frontier.entry import Cause, DeadLetter
 from ..frontier.queue.order import Order
 from ..frontier.store import records
+from ..frontier.store.engines import engine_of, salvage
 from ..frontier.store.jobdir import REPAIRED, Identity, Jobdir, LastCommit
 from ..frontier.store.journal import Journal
 from ..frontier.store.records import DAMAGE, ORPHANS, Batch, Counters
+from ..frontier.store.salvage import Salvage
 from ..frontier.store.states import DEAD, PENDING, UNQUEUED, State
 from ..frontier.store.store import Store
 from ..inflection import inflect
 from .rewriter import CHUNK, Locate, Rewriter
-from .salvage import Salvage
 
 
 def repair(
@@ -44,7 +46,7 @@ def repair(
     try:
         with (
             tempfile.TemporaryDirectory(prefix="altsched-repair-") as directory,
-            closing(Salvage(jobdir.store, Path(directory), is_whole)) as source,
+            closing(salvage(jobdir.store, Path(directory), is_whole)) as source,
         ):
             return _replace_store(jobdir, source, locate)
     except StoreDamagedError as error:
@@ -85,7 +87,7 @@ def _replace_store(jobdir: Jobdir, source: Salvage, locate: Locate | None) -> Re
     try:
         shutil.rmtree(partial, ignore_errors=True)
         shutil.rmtree(repaired, ignore_errors=True)
-        store = Store(partial)
+        store = Store(partial, engine_of(place))
         store.create(identity)
         with closing(store):
             last = jobdir.last_commit or LastCommit("", -1, 0, 0)

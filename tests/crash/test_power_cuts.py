@@ -15,11 +15,11 @@ from urllib.parse import urlsplit
 import pytest
 from scrapy import Request, Spider
 from scrapy.extensions.feedexport import FeedExporter
+from scrapy_altsched.maintenance.salvage import Salvage
 
 from scrapy_altsched.errors import StoreDamagedError
 from scrapy_altsched.feeds import job_feeds
 from scrapy_altsched.maintenance.repair import repair
-from scrapy_altsched.maintenance.salvage import Salvage
 
 from ..crawls import run_python
 from ..engines import StandIn

@@ -25,7 +25,8 @@ from scrapy_altsched.errors import (
 )
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.store import directory
-from scrapy_altsched.frontier.store.database import Database
+from scrapy_altsched.frontier.store.database import RowBatch
+from scrapy_altsched.frontier.store.engines import database_at
 from scrapy_altsched.frontier.store.holder import Holder
 from scrapy_altsched.frontier.store.jobdir import FORMAT
 from scrapy_altsched.frontier.store.view import View
@@ -642,11 +643,11 @@ def test_a_store_that_lacks_commits_before_its_last_one_is_refused(tmp_path: Pat
     number = frontier.run.commit_number
     frontier.close()
     assert number > 2
-    database = Database(path / "frontier")
+    database = database_at(path / "frontier")
     database.open(path / "frontier")
-    rows = database.new_batch()
+    rows = RowBatch()
     # What the log that was lost would have written.
-    rows.delete(b"commit:%d" % (number - 1), database.handles["meta"])
+    rows.delete("meta", [b"commit:%d" % (number - 1)])
     database.write(rows, wait=True)
     database.close()
     lost = f"lacks commits {number - 1} to {number - 1}, though it has later ones"

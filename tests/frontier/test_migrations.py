@@ -16,7 +16,7 @@ from scrapy_altsched.errors import JobdirMismatchError
 from scrapy_altsched.frontier.entry import Cause, DeadLetter
 from scrapy_altsched.frontier.store import jobdir as jobdir_module
 from scrapy_altsched.frontier.store import migrations
-from scrapy_altsched.frontier.store.jobdir import Identity, Jobdir
+from scrapy_altsched.frontier.store.jobdir import FORMAT, Identity, Jobdir
 from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.frontier.store.records import Batch
 from scrapy_altsched.frontier.store.states import DEAD, PENDING, decode_value
@@ -127,7 +127,7 @@ def test_causes_of_dead_letters_are_told_apart_from_format_3_on(job_of_format_2:
         assert causes == sorted(Cause)
         assert problems_of(frontier) == []
         frontier.close()
-    assert stated_format(job_of_format_2) == 3
+    assert stated_format(job_of_format_2) == FORMAT
     frontier = open_frontier(job_of_format_2, OWNER)
     assert work_off(frontier) == ["d"]
     frontier.close()

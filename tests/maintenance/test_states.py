@@ -18,19 +18,19 @@ from scrapy_altsched.errors import StoreDamagedError
 from scrapy_altsched.frontier import Counts, Entry
 from scrapy_altsched.frontier.entry import DeadLetter
 from scrapy_altsched.frontier.queue.order import Order
-from scrapy_altsched.frontier.store import records, states
+from scrapy_altsched.frontier.store import engines, records, states
 from scrapy_altsched.frontier.store.database import Database
+from scrapy_altsched.frontier.store.engines import database_at
 from scrapy_altsched.frontier.store.jobdir import Identity
 from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.frontier.store.records import Batch, Counters
-from scrapy_altsched.frontier.store.rocksdb import READ_ONLY
+from scrapy_altsched.frontier.store.salvage import Salvage
 from scrapy_altsched.frontier.store.states import DEAD, PENDING, State, encode_value
 from scrapy_altsched.frontier.store.store import Store
 from scrapy_altsched.frontier.store.view import View
 from scrapy_altsched.maintenance.audit import audit
 from scrapy_altsched.maintenance.refingerprint import Refingerprinted, refingerprint
 from scrapy_altsched.maintenance.repair import repair
-from scrapy_altsched.maintenance.salvage import Salvage
 
 from ..frontiers import OWNER
 
@@ -74,6 +74,7 @@ def parking(monkeypatch: pytest.MonkeyPatch) -> None:
         (states.FAMILIES, (*states.FAMILIES, PARKED.family)),
         (records.Counters, CountersWithParked),
         (Counts, CountsWithParked),
+        (states.FAMILIES, (*states.FAMILIES, PARKED.family)),
     ]
     for name, module in list(sys.modules.items()):
         if name.startswith("scrapy_altsched"):
@@ -81,8 +82,6 @@ def parking(monkeypatch: pytest.MonkeyPatch) -> None:
                 for old, new in replaced:
                     if value is old:
                         monkeypatch.setattr(module, attribute, new)
-    defaults = Database.open.__kwdefaults__
-    monkeypatch.setitem(defaults, "families", (*defaults["families"], PARKED.family))
 
 
 def entry(name: str) -> Entry:
@@ -236,7 +235,7 @@ def test_a_repair_notes_a_request_of_the_state_that_is_lost(parking: None, tmp_p
 @contextmanager
 def salvage_of(job: Path, directory: Path) -> Iterator[Salvage]:
     directory.mkdir()
-    salvage = Salvage(job / "frontier", directory, is_whole)
+    salvage = engines.salvage(job / "frontier", directory, is_whole)
     try:
         yield salvage
     finally:
@@ -358,8 +357,8 @@ def test_an_earlier_job_can_be_opened_and_gets_the_family(earlier: Path) -> None
 def test_a_family_that_was_not_asked_for_is_not_taken_as_empty(
     earlier: Path, read: Callable[[Database], object]
 ) -> None:
-    database = Database(earlier / "frontier")
-    database.open(earlier / "frontier", READ_ONLY, families=("meta",))
+    database = database_at(earlier / "frontier")
+    database.open_read_only(earlier / "frontier", ("meta",))
     with pytest.raises(Exception, match="closed"):
         read(database)
     database.close()

@@ -169,7 +169,7 @@ class _Opening:
         worker = self.worker
         if worker.jobdir is None:
             return Record(MemoryRun())
-        journal = Journal(worker.jobdir, worker.spider)
+        journal = Journal(worker.jobdir, worker.spider, engine=self.options.store)
 
         @undo.callback
         def close() -> None:

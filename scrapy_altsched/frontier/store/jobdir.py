@@ -1,6 +1,6 @@
 """Whose a job directory is: one crawl at a time, one spider, one format.
 
-All of this is decided before RocksDB is opened: an open that is refused rewrites files, too.
+All of this is decided before the store is opened: an open that is refused may rewrite files, too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .directory import Directory, find, not_reached
 from .holder import Holder
 
 #: Version of everything that is written into a job directory.
-FORMAT = 3
+FORMAT = 4
 #: The oldest one that is brought up to date (see :mod:`.migrations`).
 OLDEST = 1
 
@@ -303,11 +303,16 @@ def read_identity(jobdir: Path) -> Identity | None:
         ) from error
 
 
+def find_present(jobdir: Path) -> Path | None:
+    """The job's store, or the repaired one, if there is one; StoreError: unknown."""
+    places = (jobdir / _STORE, jobdir / REPAIRED)
+    return next((place for place in places if find(place) is not None), None)
+
+
 def find_store(jobdir: Path) -> Path:
-    """The job's store, or the repaired one; JobdirLostError: there is none; StoreError: unknown."""
-    for name in (_STORE, REPAIRED):
-        if find(jobdir / name) is not None:
-            return jobdir / name
+    """The same; JobdirLostError: there is none."""
+    if (store := find_present(jobdir)) is not None:
+        return store
     raise JobdirLostError(
         f"JOBDIR {jobdir} names a job, but its store {jobdir / _STORE} is not there. Restore it"
         " from a copy, or delete the JOBDIR to start the crawl over."

@@ -1,7 +1,7 @@
 """The journal of a running crawl: its store, and the job directory around it.
 
-Opening is the delicate part, since RocksDB continues from whatever files it finds.  What it drops
-by itself shows in the number of the last commit, which is also kept beside the store.
+Opening is the delicate part, since engines continue from whatever files they find.  What they drop
+by themselves shows in the number of the last commit, which is also kept beside the store.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ import os
 import shutil
 from collections.abc import Callable
 from contextlib import closing, suppress
+from pathlib import Path
 from shlex import quote
 
 from ...disk import force_name
 from ...errors import JobdirLostError, StoreDamagedError, StoreError
-from .database import open_up_to_damage, remedy
+from .database import remedy
 from .directory import Directory, find
-from .jobdir import Identity, Jobdir, LastCommit, not_writable, using
+from .engines import Choice, choose, require
+from .jobdir import Identity, Jobdir, LastCommit, find_present, not_writable, using
 from .lease_log import LeaseLog
 from .migrations import migrate
 from .records import Batch
-from .rocksdb import READ_ONLY, Recovery, require
 from .store import Store
 
 logger = logging.getLogger(__name__)
@@ -32,10 +33,11 @@ class Journal(Store):
 
     :param fill: called with a store that is new, before it gets its name: it is there with all that
         this wrote, or not at all.
+    :param engine: of a store that is new; one that is there keeps its own.
     :ivar rolled_back: by how many commits the job was rolled back when it was opened.
     :ivar leases: of the run that is open, or of the last one, until it is restarted.
-    :raises ConfigError: rocksdict is missing.
-    :raises JobdirError: as by :class:`Jobdir`; StoreError: RocksDB does not open.
+    :raises ConfigError: the engine is not installed.
+    :raises JobdirError: as by :class:`Jobdir`; StoreError: the store does not open.
     """
 
     def __init__(
@@ -43,20 +45,25 @@ class Journal(Store):
         path: str | os.PathLike[str],
         owner: str,
         fill: Callable[[Store], None] = lambda _: None,
+        *,
+        engine: Choice = "auto",
     ) -> None:
         # Before anything is made of a directory that this process cannot use.
-        require()
+        _find_engine(Path(path), engine)
         self.jobdir = Jobdir(path, owner)
-        super().__init__(self.jobdir.store)
-        self.rolled_back = 0
         try:
-            if find(self.path) is None:
-                self._create(fill)
-            with using(self.path):
-                self._directory = Directory(self.path, self.jobdir.place / self.path.name)
+            super().__init__(self.jobdir.store, _find_engine(self.jobdir.path, engine))
+            self._open_job(fill)
         except BaseException:
             self.jobdir.release()
             raise
+
+    def _open_job(self, fill: Callable[[Store], None]) -> None:
+        self.rolled_back = 0
+        if find(self.path) is None:
+            self._create(fill)
+        with using(self.path):
+            self._directory = Directory(self.path, self.jobdir.place / self.path.name)
         try:
             damage = self._open()
             self.check_directory()
@@ -65,14 +72,13 @@ class Journal(Store):
         except BaseException:
             with suppress(StoreError):  # what came first is what the user must hear of
                 self._close_store()
-            self.jobdir.release()
             raise
 
     def _create(self, fill: Callable[[Store], None]) -> None:
         """Make the store beside its place and move it there: it is whole or absent."""
         place = self.jobdir.place / self.path.name
         partial = place.with_name(place.name + ".partial")
-        store = Store(self.path)
+        store = Store(self.path, self.engine)
         try:
             shutil.rmtree(partial, ignore_errors=True)
             store.create(Identity.new(self.jobdir.owner), partial)
@@ -101,8 +107,7 @@ class Journal(Store):
                 f"The store {self.path} is not the one that JOBDIR {self.jobdir.path} was made"
                 " with. Restore the JOBDIR as a whole from one copy."
             )
-        # Also past an end that was torn off, where another log may follow it.
-        self.database.open(self._directory.place, recovery=Recovery.UP_TO_DAMAGE)
+        self.database.open(self._directory.place)
         self.commit_number = self.stored_commit()
         if lost := self.describe_lost_commits():
             raise StoreDamagedError(f"The store {self.path} {lost}", remedy(self.path))
@@ -113,19 +118,14 @@ class Journal(Store):
 
     def _identify(self) -> tuple[Identity, StoreDamagedError | None]:
         """Whose the store is, and what its log can be read up to; nothing of it is changed."""
-        value: bytes | None = None
-
-        def read(recovery: Recovery) -> None:
-            nonlocal value
-            with closing(self.database) as database:
-                database.open(self._directory.place, READ_ONLY, recovery, families=("meta",))
-                value = self.identity()
-
-        if find(self.path / "CURRENT") is None:
+        file = self.database.FILE
+        if find(self.path / file) is None:
             raise StoreDamagedError(
-                f"The store {self.path} lacks its file CURRENT.", remedy(self.path)
+                f"The store {self.path} lacks its file {file}.", remedy(self.path)
             )
-        damage = open_up_to_damage(read)
+        with closing(self.database) as database:
+            damage = database.open_read_only(self._directory.place, ("meta",))
+            value = self.identity()
         if value is None:
             raise StoreDamagedError(
                 f"The store {self.path} has no identity: it was cut short before its first commit.",
@@ -159,7 +159,7 @@ class Journal(Store):
         )
 
     def reopen(self) -> None:
-        """Close the store and open it again, which is what ends RocksDB's refusal to write.
+        """Close the store and open it again, which is what ends an engine's refusal to write.
 
         The last write may have been applied though it failed, and is then one commit more.
         StoreError: nothing can be written, and the store can be read; or it does not open; or it is
@@ -226,3 +226,9 @@ class Journal(Store):
         super().write(batch, wait=wait)
         numbers = self.commit_number, batch.counters.accepted, batch.counters.done
         self.jobdir.note_commit(LastCommit(self.jobdir.store_id, *numbers))
+
+
+def _find_engine(jobdir: Path, choice: Choice) -> str:
+    """The engine of the store that is there, or of a new one; ConfigError: it is not installed."""
+    store = find_present(jobdir)
+    return choose(choice) if store is None else require(store)

@@ -6,7 +6,8 @@ the rest true, and says the new format: one that was cut short starts again.
 To change the format: raise ``FORMAT`` in :mod:`.jobdir`, and add the step from the one before.
 
 2: what is held against a suspect is more than a number of deaths;
-3: a dead letter has its cause as a number, not in the words of its text.
+3: a dead letter has its cause as a number, not in the words of its text;
+4: the store may be one of SQLite, which earlier versions take for a damaged one.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ STEPS: dict[int, Callable[[Store], Batch]] = {
     # Both forms are read, but a version before this reads one.
     1: lambda store: Batch(store.counters(), suspects=list(store.suspects())),
     2: _tell_causes_apart,
+    3: lambda store: Batch(store.counters()),
 }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..entry import Counts, DeadLetter
-from .database import Database
+from .engines import database_at, engine_of
 from .records import NOTED, Counters, Suspicion, decode_slot, encode_claim, noted_key
 from .states import DEAD, PENDING, State
 
@@ -17,12 +17,14 @@ _NOTE = b"note:"
 class Rows:
     """What a store says as of its last commit; StoreError: it cannot be read.
 
+    :param engine: of a store that is to be made.
     :ivar database: where the rows are; the maker of an object of this class opens it.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, engine: str | None = None) -> None:
         self.path = path
-        self.database = Database(path)
+        self.engine = engine or engine_of(path)
+        self.database = database_at(path, self.engine)
         self._families = self.database.families
 
     def identity(self) -> bytes | None:

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from contextlib import closing, suppress
+from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ...errors import StoreError
-from .database import after
+from .database import RowBatch, after
 from .jobdir import Identity
 from .records import Batch, encode_slot, noted_key
 from .rows import Rows
 from .states import PENDING, STATES
-
-if TYPE_CHECKING:
-    from rocksdict import WriteBatch
 
 #: Past every key of a family whose keys are a fingerprint, or begin with one.
 _PAST_FINGERPRINTS = b"\xff" * 300
@@ -27,8 +23,8 @@ _PAST_SLOTS = b"\xff" * 9
 class Store(Rows):
     """A store that is open to be written; what writes raises StoreError if it fails."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
+    def __init__(self, path: Path, engine: str | None = None) -> None:
+        super().__init__(path, engine)
         self.commit_number = 0
         self._first_noted: int | None = None
 
@@ -37,8 +33,8 @@ class Store(Rows):
         database = self.database
         try:
             database.open(place or self.path, create=True)
-            rows = database.new_batch()
-            rows.put(b"identity", identity.encode(), database.handles["meta"])
+            rows = RowBatch()
+            rows.put("meta", [(b"identity", identity.encode())])
             database.write(rows, wait=True)
         except BaseException:
             with suppress(StoreError):  # what came first is what the user must hear of
@@ -61,60 +57,43 @@ class Store(Rows):
         self.database.write(self._encode(batch, number, self._first_noted), wait=wait)
         self.commit_number = number
 
-    def _encode(self, batch: Batch, number: int, first_noted: int) -> WriteBatch:
-        rows = self.database.new_batch()
-        put: Callable[..., None] = rows.put
-        delete: Callable[..., None] = rows.delete
-        handles = self.database.handles
-        handle = handles["seen"]
-        seen_value = batch.seen_value
-        for fingerprint in batch.forgotten:
-            delete(fingerprint, handle)
-        # In the order of keys: RocksDB then finds the place of each beside that of the last one.
-        for fingerprint in sorted(batch.seen):
-            put(fingerprint, seen_value, handle)
+    def _encode(self, batch: Batch, number: int, first_noted: int) -> RowBatch:
+        rows = RowBatch()
+        rows.delete("seen", batch.forgotten)
+        # In the order of keys: the place of each is then found near that of the last one.
+        rows.put("seen", zip(sorted(batch.seen), repeat(batch.seen_value)))
         for state in STATES:
-            handle = handles[state.family]
-            for key in sorted(batch.removed[state]):
-                delete(key, handle)
-            for key, value in sorted(batch.stored[state]):
-                put(key, value, handle)
-        handle = handles[PENDING.family]
+            rows.delete(state.family, sorted(batch.removed[state]))
+            rows.put(state.family, sorted(batch.stored[state]))
         for prefix in batch.removed_slots:
-            rows.delete_range(prefix, after(prefix) or _PAST_SLOTS, handle)
-        handle = handles["slots"]
-        for slot_id, count, name in batch.slots:
-            if count:
-                put(slot_id, encode_slot(count, name), handle)
-            else:
-                delete(slot_id, handle)
-        handle = handles["started"]
-        for key in batch.unclaimed:
-            delete(key, handle)
-        for key, run in batch.started:
-            put(key, run.to_bytes(4, "big"), handle)
+            rows.delete_range(PENDING.family, prefix, after(prefix) or _PAST_SLOTS)
+        held = [
+            (slot_id, encode_slot(count, name)) for slot_id, count, name in batch.slots if count
+        ]
+        rows.delete("slots", [slot_id for slot_id, count, _ in batch.slots if not count])
+        rows.put("slots", held)
+        rows.delete("started", batch.unclaimed)
+        rows.put("started", [(key, run.to_bytes(4, "big")) for key, run in batch.started])
         if batch.clear_started:
-            rows.delete_range(b"", _PAST_FINGERPRINTS, handle)
-        handle = handles["suspects"]
-        for fingerprint, suspicion in batch.suspects:
-            if suspicion is None:
-                delete(fingerprint, handle)
-            else:
-                put(fingerprint, suspicion.encode(), handle)
-        handle = handles["meta"]
+            rows.delete_range("started", b"", _PAST_FINGERPRINTS)
+        known = [(key, found.encode()) for key, found in batch.suspects if found is not None]
+        rows.delete("suspects", [key for key, found in batch.suspects if found is None])
+        rows.put("suspects", known)
+        meta = [(b"note:" + name.encode(), note) for name, note in batch.notes.items()]
         if batch.identity is not None:
-            put(b"identity", batch.identity, handle)
-        for name, note in batch.notes.items():
-            put(b"note:" + name.encode(), note, handle)
-        put(b"counters", batch.counters.encode(), handle)
-        put(b"commit", number.to_bytes(8, "big"), handle)
-        put(noted_key(number), struct.pack(">QQ", number, first_noted), handle)
+            meta.append((b"identity", batch.identity))
+        meta += (
+            (b"counters", batch.counters.encode()),
+            (b"commit", number.to_bytes(8, "big")),
+            (noted_key(number), struct.pack(">QQ", number, first_noted)),
+        )
+        rows.put("meta", meta)
         return rows
 
     def remove_orphans(self, next_slot: int) -> None:
         """Delete rows of slots that no commit ever named: a re-encoding was cut short."""
         first = next_slot.to_bytes(8, "big")
         if next(self.database.iterate("pending", start=first), None) is not None:
-            rows = self.database.new_batch()
-            rows.delete_range(first, _PAST_SLOTS, self.database.handles["pending"])
+            rows = RowBatch()
+            rows.delete_range("pending", first, _PAST_SLOTS)
             self.database.write(rows, wait=True)

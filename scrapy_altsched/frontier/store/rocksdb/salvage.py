@@ -8,49 +8,36 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ..errors import StoreDamagedError, StoreError
-from ..frontier.store.database import translated
-from ..frontier.store.records import DAMAGE, decode_seen
-from ..frontier.store.rocksdb import READ_ONLY, READ_WRITE, Access, Recovery, options_for, secondary
-from ..frontier.store.rows import Rows
-from ..frontier.store.states import FAMILIES, STATES
-from ..frontier.store.unverified import unverified
-from ..frontier.store.view import link_files
+from rocksdict import Rdict, RdictIter
 
-if TYPE_CHECKING:
-    from rocksdict import RdictIter
+from ....errors import StoreDamagedError, StoreError
+from ..database import Row
+from ..records import DAMAGE, Counters, decode_seen
+from ..salvage import IsWhole, Salvage
+from ..states import FAMILIES, STATES
+from .database import RocksDatabase, link_files, translated
+from .options import READ_ONLY, READ_WRITE, Access, Recovery, options_for, secondary
+from .unverified import unverified
 
 
-class Salvage:
-    """A damaged store, of which as much is read as can be opened, in whatever way.
+class RocksSalvage(Salvage):
+    """A damaged store, of which as much is read as can be opened, in whatever way."""
 
-    :param directory: a temporary one, for links to the store's files.
-    :ivar is_whole: whether a request's payload is as it was written.
-    :ivar losses: what could not be read, in sentences.
-    :ivar incomplete: families of which rows may be missing.
-    """
-
-    def __init__(self, store: Path, directory: Path, is_whole: Callable[[bytes], bool]) -> None:
-        self.store = store
-        self.is_whole = is_whole
-        self._directory = directory
-        self.losses: list[str] = []
-        self.incomplete: set[str] = set()
+    def __init__(self, store: Path, directory: Path, is_whole: IsWhole) -> None:
+        super().__init__(store, directory, is_whole)
         try:
             self._readers = self._open_as_it_is(self._link("as it is"))
         except StoreDamagedError as error:
             self.losses.append(error.problem)
             self._readers = self._open_somehow()
 
-    def rows(self, family: str) -> Iterator[tuple[bytes, bytes]]:
-        """All rows of a family that can be read, in key order; of equal keys the newest."""
+    def rows(self, family: str) -> Iterator[Row]:
         readers = self._readers
         if family == "pending" and len(readers) > 1 and readers[0].is_accounted_for():
             readers = readers[:1]  # an older one would bring back what was done since
@@ -70,7 +57,7 @@ class Salvage:
             reader.database.close()
 
     def _link(self, name: str) -> Path:
-        links = self._directory / name
+        links = self.directory / name
         links.mkdir()
         link_files(self.store, links)
         return links
@@ -99,7 +86,7 @@ class Salvage:
     def _open_without_tables(self) -> _Reader | None:
         """As a secondary instance, which does without tables that are missing."""
         links = self._link("without tables")
-        access = secondary(self._directory / "secondary")
+        access = secondary(self.directory / "secondary")
         while True:
             try:
                 return _Reader(self, links, access)
@@ -115,8 +102,6 @@ class Salvage:
     def _open_rebuilt(self) -> _Reader:
         """With a new list of files, made by RocksDB, without those that it cannot use."""
         links = self._link("rebuilt")
-        from rocksdict import Rdict
-
         with translated("Repairing", self.store, links):
             Rdict.repair(str(links), options_for(Recovery.UP_TO_DAMAGE))
         dropped = {path.name for path in links.glob("lost/*.sst")}
@@ -129,22 +114,23 @@ class Salvage:
         return _Reader(self, links, READ_WRITE)
 
 
-class _Reader(Rows):
+class _Reader:
     """Reads a store, or links to its files in *place*, around its damaged parts."""
 
     def __init__(
         self, salvage: Salvage, place: Path, access: Access, how: Recovery = Recovery.UP_TO_DAMAGE
     ) -> None:
-        super().__init__(salvage.store)
+        self.database = RocksDatabase(salvage.store)
         self._salvage = salvage
         self._place = place
-        self.database.open(place, access, how)
+        self.database.open_as(place, access, how)
 
     def is_accounted_for(self) -> bool:
         """Whether it holds as many pending requests as its counters say."""
         with suppress(StoreDamagedError):
-            pending = sum(1 for _ in self.pending())
-            return not self.counters().as_counts(pending).unaccounted
+            pending = sum(1 for _ in self.database.iterate("pending"))
+            counters = Counters.parse(self.database.get("meta", b"counters") or b"{}")
+            return not counters.as_counts(pending).unaccounted
         return False
 
     def essentials(self) -> dict[bytes, bytes]:
@@ -156,7 +142,7 @@ class _Reader(Rows):
                     found[name] = value
         return found
 
-    def rows(self, family: str) -> Iterator[tuple[bytes, bytes]]:
+    def rows(self, family: str) -> Iterator[Row]:
         """All rows of a family but those that are damaged, in key order."""
         if family in self.database.absent:
             return
@@ -185,16 +171,14 @@ class _Reader(Rows):
                 last = beyond[-1][0]
                 cursor.seek(last + b"\0")
 
-    def _past_damage(
-        self, family: str, cursor: RdictIter, last: bytes
-    ) -> list[tuple[bytes, bytes]]:
+    def _past_damage(self, family: str, cursor: RdictIter, last: bytes) -> list[Row]:
         """The next rows after *last* that can be read, back to the end of the damage.
 
         Keys farther and farther away are tried until one is past the damaged block; from there it
         is read backwards.
         """
         back = self.database.families[family].iter()
-        found: list[tuple[bytes, bytes]] = []
+        found: list[Row] = []
         for key in _farther_and_farther(last):
             cursor.seek(key)
             if cursor.valid():
@@ -238,3 +222,6 @@ def _farther_and_farther(key: bytes) -> Iterator[bytes]:
 def _tables_in(text: str) -> set[str]:
     """The names of the table files that a message speaks of."""
     return set(re.findall(r"\d+\.sst", text))
+
+
+SALVAGE = RocksSalvage

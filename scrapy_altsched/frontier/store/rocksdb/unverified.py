@@ -15,8 +15,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from .database import Database
-from .rocksdb import Recovery, secondary
+from rocksdict import ReadOptions
+
+from .database import RocksDatabase
+from .options import Recovery, secondary
 
 
 def unverified(
@@ -48,14 +50,12 @@ def unverified(
 
 
 def _answer() -> None:
-    from rocksdict import ReadOptions
-
     path, family, low, high = marshal.load(sys.stdin.buffer)
     store = Path(path)
     # As a secondary instance, which does without tables that are missing.
     beside = store.with_name(f"{store.name}, unverified")
-    database = Database(store)
-    database.open(store, secondary(beside), Recovery.UP_TO_DAMAGE, families=(family,))
+    database = RocksDatabase(store)
+    database.open_as(store, secondary(beside), Recovery.UP_TO_DAMAGE, families=(family,))
     options = ReadOptions()
     options.set_verify_checksums(False)
     rows = database.families[family].iter(options)

@@ -1,7 +1,4 @@
-"""How a store is opened: RocksDB's options and modes, and the package that brings it.
-
-``rocksdict`` is imported when a store is opened: some Pythons have no release of it, and crawls
-that keep nothing on disk need none.
+"""How a store is opened: RocksDB's options and modes.
 
 See https://github.com/facebook/rocksdb/wiki: WAL-Recovery-Modes, Atomic-flush, and MemTable.
 """
@@ -9,30 +6,18 @@ See https://github.com/facebook/rocksdb/wiki: WAL-Recovery-Modes, Atomic-flush, 
 from __future__ import annotations
 
 import enum
-import platform
-import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from ...errors import ConfigError
-
-if TYPE_CHECKING:
-    from rocksdict import Options
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    DBCompressionType,
+    DBRecoveryMode,
+    MemtableFactory,
+    Options,
+)
 
 _MIB = 1024 * 1024
-
-
-def require() -> None:
-    """Raise ConfigError if ``rocksdict`` is not there."""
-    try:
-        import rocksdict  # noqa: F401
-    except ImportError as error:
-        raise ConfigError(
-            f"A JOBDIR needs the package 'rocksdict', which is not installed ({error}): run"
-            f" `{sys.executable} -m pip install rocksdict`. If there is no release of it for this"
-            f" Python ({platform.python_version()}; there are some up to 3.14), use another Python,"
-            " or crawl without a JOBDIR: in memory, or with ALTSCHED_SHARED on a Redis server."
-        ) from None
 
 
 class Recovery(enum.Enum):
@@ -57,8 +42,6 @@ def secondary(directory: object) -> Access:
 
 def options_for(recovery: Recovery) -> Options:
     """RocksDB's options for the database, and for what all families have in common."""
-    from rocksdict import DBRecoveryMode, Options
-
     options = Options(raw_mode=True)
     options.create_missing_column_families(True)
     # Without it a lost WAL file opens without error, with queue and seen of different times.
@@ -80,8 +63,6 @@ def options_for(recovery: Recovery) -> Options:
 
 def options_of_families(names: Iterable[str], recovery: Recovery) -> dict[str, Options]:
     """RocksDB's options for each family; they share one cache."""
-    from rocksdict import BlockBasedOptions, Cache, DBCompressionType, MemtableFactory
-
     by_name, cache = {}, Cache(8 * _MIB)
     for name in names:
         options = by_name[name] = options_for(recovery)

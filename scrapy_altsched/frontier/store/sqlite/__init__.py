@@ -1,0 +1,1 @@
+"""Stores of SQLite, through Python's own ``sqlite3``."""
