@@ -7,7 +7,6 @@ whole; the damaged one is kept next to it.  How they are read is told in
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -16,13 +15,12 @@ from datetime import date
 from itertools import count, islice
 from pathlib import Path
 
-from ..disk import force_name
 from ..errors import JobdirError, StoreDamagedError
 from ..frontier.entry import Cause, DeadLetter
 from ..frontier.queue.order import Order
 from ..frontier.store import records
 from ..frontier.store.engines import engine_of, salvage
-from ..frontier.store.jobdir import REPAIRED, Identity, Jobdir, LastCommit
+from ..frontier.store.jobdir import Identity, Jobdir, LastCommit
 from ..frontier.store.journal import Journal
 from ..frontier.store.records import DAMAGE, ORPHANS, Batch, Counters
 from ..frontier.store.salvage import Salvage
@@ -82,29 +80,22 @@ def _replace_store(jobdir: Jobdir, source: Salvage, locate: Locate | None) -> Re
     with suppress(ValueError):
         identity = Identity.parse(meta.get(b"identity", b"null"))
     jobdir.check(identity)
-    place, repaired = jobdir.store, jobdir.path / REPAIRED
-    partial = place.with_name(place.name + ".partial")
+    place = jobdir.store
     try:
-        shutil.rmtree(partial, ignore_errors=True)
-        shutil.rmtree(repaired, ignore_errors=True)
-        store = Store(partial, engine_of(place))
-        store.create(identity)
+        store = Store(place, engine_of(place))
+        store.create(identity, jobdir.partial)
         with closing(store):
             last = jobdir.last_commit or LastCommit("", -1, 0, 0)
             result = Repair(store, source, last, locate)
             result.run(meta)
             store.database.flush()
-        # A death in between leaves a job whose repaired store is put in place at the next open.
         names = (place.with_name(f"{place.name}.damaged-{number}") for number in count(1))
         result.damaged = next(name for name in names if not name.exists())
         jobdir.write_identity(identity)
-        partial.rename(repaired)
-        place.rename(result.damaged)
-        repaired.rename(place)
-        force_name(place)
+        jobdir.replace_store(result.damaged.name)
     except OSError as error:
         raise JobdirError(
-            f"The repaired store {partial} cannot be written ({error}). Nothing was changed;"
+            f"A repaired store of {place} cannot be written ({error}). Nothing was changed;"
             " check that the disk has space for a copy of the store."
         ) from error
     jobdir.note_commit(LastCommit(identity.store_id, store.commit_number, 0, 0))

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import Any, ClassVar
 
-from ...errors import StoreDamagedError
+from ...errors import StoreDamagedError, StoreError
 
 #: A key and its value.
 Row = tuple[bytes, bytes]
@@ -49,6 +48,31 @@ class RowBatch:
         self.changes.append((Operation.DELETE_RANGE, family, (start, end)))
 
 
+class translated:  # noqa: N801  (reads as a verb; a class, as generators cost 1 us on hot paths)
+    """Every error of an engine as a :class:`StoreError`.
+
+    :param what: what was tried, such as "Reading".
+    :param explain: of *what* and an error, makes ours; ``None``: it is none of the engine's.
+    """
+
+    __slots__ = ("_explain", "_what")
+
+    def __init__(self, what: str, explain: Callable[[str, Exception], StoreError | None]) -> None:
+        self._what = what
+        self._explain = explain
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: object
+    ) -> None:
+        if isinstance(error, Exception) and not isinstance(error, StoreError):
+            explained = self._explain(self._what, error)
+            if explained is not None:
+                raise explained from error
+
+
 class Database(ABC):
     """A database, closed until one of the ``open`` methods is called.
 
@@ -70,7 +94,7 @@ class Database(ABC):
     path: Path
     families: Mapping[str, Container[bytes]]
     absent: frozenset[str]
-    reading: AbstractContextManager[None]
+    reading: translated
 
     @abstractmethod
     def open(self, place: Path, *, create: bool = False) -> None:

@@ -9,12 +9,13 @@ import errno
 import json
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ...disk import CAN_LOCK, force, identify, lock, write_whole
+from ...disk import CAN_LOCK, force, force_name, identify, lock, write_whole
 from ...errors import (
     JobdirError,
     JobdirLockedError,
@@ -43,8 +44,12 @@ _TOO_MANY = (errno.EMFILE, errno.ENFILE)
 #: Bytes that have to be free for a store to be opened.
 _ROOM = 1024 * 1024
 _STORE = "frontier"
-#: Where a repaired store waits until the damaged one was moved out of its way.
+#: Where a store that is not whole yet is made.
+_PARTIAL = "frontier.partial"
+#: Where a new store waits until the old one was moved out of its way.
 REPAIRED = "frontier.repaired"
+#: Where a store is that another one has replaced, until it is deleted.
+_REPLACED = "frontier.replaced"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +107,7 @@ class Jobdir:
 
     :param path: made if it is not there.
     :param owner: the spider's name.
+    :ivar partial: where a store can be made; nothing is there.
     :ivar place: a path to it that stays right if it is moved: see :class:`~.directory.Directory`.
     :ivar last_commit: of earlier runs; ``None``: it is not known.
     :raises UnsupportedSystemError: this operating system cannot lock it.
@@ -129,6 +135,7 @@ class Jobdir:
         with using(self.path):
             self._directory = Directory(self.path)
         self.place = self._directory.place
+        self.partial = self.place / _PARTIAL
         close_in_child(self.release)
         try:
             self._lock = self._take_lock()
@@ -137,6 +144,9 @@ class Jobdir:
             repaired = self.place / REPAIRED
             if find(repaired) is not None and find(self.store) is None:
                 repaired.rename(self.place / _STORE)
+            # What a death has left.
+            for name in (_PARTIAL, _REPLACED):
+                shutil.rmtree(self.place / name, ignore_errors=True)
             self.last_commit = LastCommit.read(self.path)
         except BaseException:
             self.release()
@@ -196,6 +206,23 @@ class Jobdir:
         with using(self.path / _IDENTITY):
             write_whole(self.place / _IDENTITY, identity.encode())
         self.identity = identity
+
+    def replace_store(self, kept: str | None = None) -> None:
+        """Put the store at :attr:`partial` in the place of the job's; OSError: it is as it was.
+
+        A death in between leaves a job whose new store is put in place at the next open.
+
+        :param kept: name of a directory for the old one, which is deleted otherwise.
+        """
+        store, repaired = self.place / _STORE, self.place / REPAIRED
+        old = self.place / (kept or _REPLACED)
+        shutil.rmtree(repaired, ignore_errors=True)
+        self.partial.rename(repaired)
+        store.rename(old)
+        repaired.rename(store)
+        force_name(self.store)
+        if kept is None:
+            shutil.rmtree(old, ignore_errors=True)
 
     def note_commit(self, commit: LastCommit) -> None:
         """Note how far the job has come; an older note is harmless: an error here is none.

@@ -76,16 +76,14 @@ class Journal(Store):
 
     def _create(self, fill: Callable[[Store], None]) -> None:
         """Make the store beside its place and move it there: it is whole or absent."""
-        place = self.jobdir.place / self.path.name
-        partial = place.with_name(place.name + ".partial")
+        partial = self.jobdir.partial
         store = Store(self.path, self.engine)
         try:
-            shutil.rmtree(partial, ignore_errors=True)
             store.create(Identity.new(self.jobdir.owner), partial)
             fill(store)
             store.database.flush()
             store.close()
-            partial.rename(place)
+            partial.rename(self.jobdir.place / self.path.name)
             force_name(self.path)
         except BaseException as error:
             with suppress(StoreError):  # nothing is to be left of what could not be filled

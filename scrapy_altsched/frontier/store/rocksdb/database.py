@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,17 @@ from rocksdict import (
 
 from ....errors import StoreDamagedError, StoreError, StoreStalledError
 from ...forks import close_in_child, never_free
-from ..database import Database, Operation, Row, RowBatch, advise, after, held_elsewhere, remedy
+from ..database import (
+    Database,
+    Operation,
+    Row,
+    RowBatch,
+    advise,
+    after,
+    held_elsewhere,
+    remedy,
+    translated,
+)
 from ..states import FAMILIES
 from .options import READ_ONLY, READ_WRITE, Access, Recovery, options_for, options_of_families
 
@@ -33,35 +44,19 @@ from .options import READ_ONLY, READ_WRITE, Access, Recovery, options_for, optio
 _PATIENCE = 10.0
 
 
-class translated:  # noqa: N801  (reads as a verb; a class, as generators cost 1 us on hot paths)
-    """Every error of rocksdict as a :class:`StoreError` that says what was tried, and where.
+def explain(path: Path, place: Path, what: str, error: Exception) -> StoreError:
+    """An error of rocksdict, which raises nothing narrower than Exception, as one of ours.
 
     :param place: where RocksDB believes the store at *path* to be.
     """
-
-    __slots__ = ("_path", "_place", "_what")
-
-    def __init__(self, what: str, path: Path, place: Path) -> None:
-        self._what = what
-        self._path = path
-        self._place = place
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: object
-    ) -> None:
-        # rocksdict raises nothing narrower than Exception.
-        if not isinstance(error, Exception) or isinstance(error, StoreError):
-            return
-        text = "it is closed, and could not be opened again" if kind is KeyError else str(error)
-        text = " ".join(text.split()).rstrip(".").replace(str(self._place), str(self._path))
-        message = f"{self._what} the store {self._path} failed: {text}."
-        if "Corruption" in text or "No such file" in text:
-            raise StoreDamagedError(message, remedy(self._path)) from error
-        refined = StoreStalledError if "Result incomplete" in text else StoreError
-        raise refined(f"{message} {_advise(text)}") from error
+    is_closed = isinstance(error, KeyError)
+    text = "it is closed, and could not be opened again" if is_closed else str(error)
+    text = " ".join(text.split()).rstrip(".").replace(str(place), str(path))
+    message = f"{what} the store {path} failed: {text}."
+    if "Corruption" in text or "No such file" in text:
+        return StoreDamagedError(message, remedy(path))
+    refined = StoreStalledError if "Result incomplete" in text else StoreError
+    return refined(f"{message} {_advise(text)}")
 
 
 def _advise(text: str) -> str:
@@ -96,9 +91,9 @@ class RocksDatabase(Database):
         close_in_child(self._leave_alone)
 
     def _name(self, place: Path) -> None:
-        self._place = place
-        self.reading = translated("Reading", self.path, place)
-        self._writing = translated("Writing to", self.path, place)
+        self._explain = partial(explain, self.path, place)
+        self.reading = translated("Reading", self._explain)
+        self._writing = translated("Writing to", self._explain)
 
     def open(self, place: Path, *, create: bool = False) -> None:
         # Also past an end that was torn off, where another log may follow it.
@@ -152,7 +147,7 @@ class RocksDatabase(Database):
         families = FAMILIES if families is None else families
         options = options_for(recovery)
         options.create_if_missing(create)
-        with translated("Opening", self.path, place):
+        with translated("Opening", self._explain):
             if access != READ_WRITE:  # which could not make those that are not there
                 self.absent = frozenset(families).difference(Rdict.list_cf(str(place), options))
                 families = [name for name in families if name not in self.absent]
@@ -174,7 +169,7 @@ class RocksDatabase(Database):
         self._forget()
         try:
             if rdict is not None:
-                with translated("Closing", self.path, self._place):
+                with translated("Closing", self._explain):
                     rdict.close()
         finally:
             links, self._links = self._links, None
@@ -261,7 +256,7 @@ class RocksDatabase(Database):
 
     def sync(self) -> None:
         # It has failed, too, if RocksDB could not force a directory to the disk in the background.
-        with translated("Syncing", self.path, self._place):
+        with translated("Syncing", self._explain):
             rdict = self._opened
             rdict.flush_wal(True)
             failed = rdict.property_int_value("rocksdb.background-errors")

@@ -10,6 +10,7 @@ import heapq
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -17,11 +18,11 @@ from pathlib import Path
 from rocksdict import Rdict, RdictIter
 
 from ....errors import StoreDamagedError, StoreError
-from ..database import Row
+from ..database import Row, translated
 from ..records import DAMAGE, Counters, decode_seen
 from ..salvage import IsWhole, Salvage
 from ..states import FAMILIES, STATES
-from .database import RocksDatabase, link_files, translated
+from .database import RocksDatabase, explain, link_files
 from .options import READ_ONLY, READ_WRITE, Access, Recovery, options_for, secondary
 from .unverified import unverified
 
@@ -102,7 +103,7 @@ class RocksSalvage(Salvage):
     def _open_rebuilt(self) -> _Reader:
         """With a new list of files, made by RocksDB, without those that it cannot use."""
         links = self._link("rebuilt")
-        with translated("Repairing", self.store, links):
+        with translated("Repairing", partial(explain, self.store, links)):
             Rdict.repair(str(links), options_for(Recovery.UP_TO_DAMAGE))
         dropped = {path.name for path in links.glob("lost/*.sst")}
         named = {name for text in self.losses for name in _tables_in(text)}

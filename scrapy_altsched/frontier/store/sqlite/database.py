@@ -11,6 +11,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -18,7 +19,17 @@ from zlib import crc32
 
 from ....errors import StoreDamagedError, StoreError, StoreStalledError
 from ...forks import close_in_child, never_free
-from ..database import Database, Operation, Row, RowBatch, advise, after, held_elsewhere, remedy
+from ..database import (
+    Database,
+    Operation,
+    Row,
+    RowBatch,
+    advise,
+    after,
+    held_elsewhere,
+    remedy,
+    translated,
+)
 from ..states import FAMILIES
 from .log import Log
 
@@ -43,33 +54,14 @@ _LOCKED = ("locked", "busy")
 _CLOSED = "it is closed, and could not be opened again"
 
 
-class translated:  # noqa: N801  (reads as a verb; a class, as generators cost 1 us on hot paths)
-    """Every error of sqlite3 as a :class:`StoreError` that says what was tried, and where."""
-
-    __slots__ = ("_path", "_what")
-
-    def __init__(self, what: str, path: Path) -> None:
-        self._what = what
-        self._path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: object
-    ) -> None:
-        if not isinstance(error, sqlite3.Error | OSError | KeyError):
-            return
-        text = " ".join(str(getattr(error, "strerror", None) or error).split()).rstrip(".")
-        if isinstance(error, KeyError):
-            text = _CLOSED
-        raise _error(
-            f"{self._what} the store {self._path} failed: {text}.", text, self._path
-        ) from (error)
-
-
-def _error(message: str, text: str, path: Path) -> StoreError:
-    lower = text.lower()
+def _explain(path: Path, what: str, error: Exception) -> StoreError | None:
+    if not isinstance(error, sqlite3.Error | OSError | KeyError):
+        return None
+    text = _CLOSED if isinstance(error, KeyError) else str(error)
+    if isinstance(error, OSError):
+        text = error.strerror or text
+    text = " ".join(text.split()).rstrip(".")
+    message, lower = f"{what} the store {path} failed: {text}.", text.lower()
     if any(word in lower for word in _DAMAGED):
         return StoreDamagedError(message, remedy(path))
     if "protocol" in lower:
@@ -77,9 +69,8 @@ def _error(message: str, text: str, path: Path) -> StoreError:
             f"{message} SQLite needs a file system with locks and shared memory, which network"
             " file systems lack: set a JOBDIR on a local disk."
         )
-    if any(word in lower for word in _LOCKED):
-        return StoreError(f"{message} {held_elsewhere(_FILE)}")
-    return StoreError(f"{message} {advise(text)}")
+    advice = held_elsewhere(_FILE) if any(word in lower for word in _LOCKED) else advise(text)
+    return StoreError(f"{message} {advice}")
 
 
 class _Family:
@@ -130,14 +121,15 @@ class SqliteDatabase(Database):
         self.path = path
         self.families = {}
         self.absent = frozenset()
-        self.reading = translated("Reading", path)
-        self._writing = translated("Writing to", path)
+        self._explain = partial(_explain, path)
+        self.reading = translated("Reading", self._explain)
+        self._writing = translated("Writing to", self._explain)
         self._connection: sqlite3.Connection | None = None
         self._log: Log | None = None
         close_in_child(self._leave_alone)
 
     def open(self, place: Path, *, create: bool = False) -> None:
-        with translated("Opening", self.path):
+        with translated("Opening", self._explain):
             try:
                 if create:
                     place.mkdir(exist_ok=True)
@@ -173,7 +165,7 @@ class SqliteDatabase(Database):
         self, place: Path, families: Sequence[str] | None = None
     ) -> StoreDamagedError | None:
         wanted = FAMILIES if families is None else families
-        with translated("Opening", self.path):
+        with translated("Opening", self._explain):
             try:
                 connection = self._connect(place, "ro")
                 # It is read as it is now until it is closed.
@@ -205,7 +197,7 @@ class SqliteDatabase(Database):
             return
         try:
             if self._log is not None:
-                with translated("Closing", self.path):
+                with translated("Closing", self._explain):
                     self._log.close(self._connection)
         finally:
             self._close()
@@ -214,7 +206,7 @@ class SqliteDatabase(Database):
         self.families.clear()
         connection, self._connection = self._connection, None
         log, self._log = self._log, None
-        with translated("Closing", self.path):
+        with translated("Closing", self._explain):
             if log is not None:
                 log.stop()
                 log.free()
@@ -316,7 +308,7 @@ class SqliteDatabase(Database):
             connection.execute(family.delete_range, tuple(changed))
 
     def sync(self) -> None:
-        with translated("Syncing", self.path):
+        with translated("Syncing", self._explain):
             assert self._log is not None
             self._log.sync()
 

@@ -1,0 +1,60 @@
+"""Writing a job's store again with another engine, all of it or nothing."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+
+from ..errors import JobdirError
+from ..frontier.store.database import RowBatch
+from ..frontier.store.engines import database_at
+from ..frontier.store.journal import Journal
+from ..frontier.store.states import FAMILIES
+from .progress import follow
+from .rewriter import CHUNK
+
+
+def convert(path: Path, owner: str, engine: str) -> str:
+    """Give the job in a directory a store of *engine*; the name of the engine that it had.
+
+    :raises ConfigError: one of the engines is not installed.
+    :raises JobdirError: the directory cannot be used, or has no space; StoreError: the store cannot
+        be read.  The job is as it was.
+    """
+    journal = Journal(path, owner)
+    jobdir = journal.jobdir
+    try:
+        try:
+            if journal.engine != engine:
+                _copy(journal, engine)
+        finally:
+            journal.close(hold=True)
+        if journal.engine != engine:
+            jobdir.replace_store()
+    except OSError as error:
+        raise JobdirError(
+            f"A store of {path} with another engine cannot be written ({error}). Nothing was"
+            " changed; check that the disk has space for a copy of the store."
+        ) from error
+    finally:
+        jobdir.release()
+    return journal.engine
+
+
+def _copy(journal: Journal, engine: str) -> None:
+    counters, total = journal.counters(), journal.counts()
+    numbers = {"seen": counters.accepted, "pending": total.pending, "dead": total.dead}
+    new = database_at(journal.path, engine)
+    with closing(new):
+        new.open(journal.jobdir.partial, create=True)
+        for family in FAMILIES:
+            rows = journal.database.iterate(family)
+            if family in numbers:
+                rows = follow(f"Copying {family}", rows, numbers[family])
+            while portion := list(islice(rows, CHUNK)):
+                batch = RowBatch()
+                batch.put(family, portion)
+                new.write(batch, wait=True)
+        new.flush()
+        new.sync()
