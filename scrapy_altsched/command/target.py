@@ -26,6 +26,7 @@ from ..frontier import Counts
 from ..frontier.entry import Cause, DeadLetter
 from ..frontier.shared.record import crawl_of, refuse_worker
 from ..frontier.store import jobdir as jobdirs
+from ..frontier.store.engines import ENGINES
 from ..frontier.store.jobdir import Identity, LastCommit, find_store, read_identity
 from ..frontier.store.journal import Journal
 from ..frontier.store.states import UNQUEUED
@@ -192,6 +193,7 @@ class Job:
 def _describe(view: View, report: Report) -> None:
     """Add what the store of a job says of it, and what keeps it from being finished."""
     counters, counts = view.counters(), view.counts()
+    report.rows.append(("store", ENGINES[view.engine][0]))
     if shared := crawl_of(view):
         text = f"the shared crawl {shared}; for that: check --shared KEY"
         report.rows.append(("worker of", text))

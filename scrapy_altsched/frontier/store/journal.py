@@ -18,7 +18,7 @@ from ...disk import force_name
 from ...errors import JobdirLostError, StoreDamagedError, StoreError
 from .database import remedy
 from .directory import Directory, find
-from .engines import Choice, choose, require
+from .engines import ENGINES, Choice, choose, require
 from .jobdir import Identity, Jobdir, LastCommit, find_present, not_writable, using
 from .lease_log import LeaseLog
 from .migrations import migrate
@@ -53,12 +53,12 @@ class Journal(Store):
         self.jobdir = Jobdir(path, owner)
         try:
             super().__init__(self.jobdir.store, _find_engine(self.jobdir.path, engine))
-            self._open_job(fill)
+            self._open_job(fill, engine)
         except BaseException:
             self.jobdir.release()
             raise
 
-    def _open_job(self, fill: Callable[[Store], None]) -> None:
+    def _open_job(self, fill: Callable[[Store], None], engine: Choice) -> None:
         self.rolled_back = 0
         if find(self.path) is None:
             self._create(fill)
@@ -68,6 +68,7 @@ class Journal(Store):
             damage = self._open()
             self.check_directory()
             self._look_back(damage)
+            self._look_at_engine(engine)
             self.leases = LeaseLog(self.jobdir.place, self.jobdir.store_id)
         except BaseException:
             with suppress(StoreError):  # what came first is what the user must hear of
@@ -156,6 +157,21 @@ class Journal(Store):
             max(0, known.done - counters.done),
         )
 
+    def _look_at_engine(self, choice: Choice) -> None:
+        #: How many requests there may be before a line of the log advises another engine.
+        self._suits = self.database.SUITS
+        if self._suits is not None and self.counters().accepted >= self._suits:
+            self._suits = None
+        if choice not in ("auto", self.engine):
+            logger.info(
+                "The store %s is one of %s, and stays so, whatever ALTSCHED_STORE says. `scrapy"
+                " altsched convert %s --store %s` converts it, while no crawl of the job runs.",
+                self.path,
+                ENGINES[self.engine][0],
+                quote(str(self.jobdir.path)),
+                choice,
+            )
+
     def reopen(self) -> None:
         """Close the store and open it again, which is what ends an engine's refusal to write.
 
@@ -224,6 +240,18 @@ class Journal(Store):
         super().write(batch, wait=wait)
         numbers = self.commit_number, batch.counters.accepted, batch.counters.done
         self.jobdir.note_commit(LastCommit(self.jobdir.store_id, *numbers))
+        if self._suits is not None and batch.counters.accepted >= self._suits:
+            logger.warning(
+                "The job in %s has passed %d requests. From here on each new one costs a store of"
+                " %s several kilobytes of writing, and one of RocksDB a tenth of one: `scrapy"
+                " altsched convert %s --store rocksdb` converts it, while no crawl of the job"
+                " runs, where rocksdict is installed.",
+                self.jobdir.path,
+                self._suits,
+                ENGINES[self.engine][0],
+                quote(str(self.jobdir.path)),
+            )
+            self._suits = None
 
 
 def _find_engine(jobdir: Path, choice: Choice) -> str:
