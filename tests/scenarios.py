@@ -14,6 +14,7 @@ from scrapy_altsched.frontier.local import uncommitted
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.maintenance import importing, rewriter
+from scrapy_altsched.maintenance.convert import convert
 from scrapy_altsched.maintenance.opening import open_frontier
 from scrapy_altsched.maintenance.requeue import dead_requests, requeue
 
@@ -115,6 +116,20 @@ def second_chance(path: Path, phase: Phase) -> None:
     requeue(journal, list(dead_requests(journal.dead())), lambda _: ("elsewhere", False))
     phase("close")
     journal.close()
+
+
+def convert_to_rocksdb(path: Path, phase: Phase) -> None:
+    """The store of a job is written again with another engine."""
+    have_small_batches()
+    phase("convert")
+    convert(path, OWNER, "rocksdb")
+
+
+def convert_to_sqlite(path: Path, phase: Phase) -> None:
+    """The same the other way round."""
+    have_small_batches()
+    phase("convert")
+    convert(path, OWNER, "sqlite")
 
 
 def import_job(path: Path, phase: Phase) -> None:

@@ -145,7 +145,7 @@ class Jobdir:
             if find(repaired) is not None and find(self.store) is None:
                 repaired.rename(self.place / _STORE)
             # What a death has left.
-            for name in (_PARTIAL, _REPLACED):
+            for name in (_PARTIAL, REPAIRED, _REPLACED):
                 shutil.rmtree(self.place / name, ignore_errors=True)
             self.last_commit = LastCommit.read(self.path)
         except BaseException:
@@ -216,7 +216,6 @@ class Jobdir:
         """
         store, repaired = self.place / _STORE, self.place / REPAIRED
         old = self.place / (kept or _REPLACED)
-        shutil.rmtree(repaired, ignore_errors=True)
         self.partial.rename(repaired)
         store.rename(old)
         repaired.rename(store)
