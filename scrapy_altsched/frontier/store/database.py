@@ -13,6 +13,7 @@ from shlex import quote
 from typing import Any, ClassVar
 
 from ...errors import StoreDamagedError, StoreError
+from .directory import find
 
 #: A key and its value.
 Row = tuple[bytes, bytes]
@@ -112,6 +113,11 @@ class Database(ABC):
 
         :param families: those that are to be read, if not all.
         """
+
+    def _check_file(self, place: Path) -> None:
+        if find(place / self.FILE) is None:
+            problem = f"The store {self.path} lacks its file {self.FILE}."
+            raise StoreDamagedError(problem, remedy(self.path))
 
     @abstractmethod
     def open_view(self) -> StoreDamagedError | None:

@@ -117,11 +117,6 @@ class Journal(Store):
 
     def _identify(self) -> tuple[Identity, StoreDamagedError | None]:
         """Whose the store is, and what its log can be read up to; nothing of it is changed."""
-        file = self.database.FILE
-        if find(self.path / file) is None:
-            raise StoreDamagedError(
-                f"The store {self.path} lacks its file {file}.", remedy(self.path)
-            )
         with closing(self.database) as database:
             damage = database.open_read_only(self._directory.place, ("meta",))
             value = self.identity()

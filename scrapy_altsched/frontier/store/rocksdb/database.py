@@ -102,6 +102,7 @@ class RocksDatabase(Database):
     def open_read_only(
         self, place: Path, families: Sequence[str] | None = None
     ) -> StoreDamagedError | None:
+        self._check_file(place)
         try:
             self.open_as(place, READ_ONLY, Recovery.STRICT, families=families)
         except StoreDamagedError as error:

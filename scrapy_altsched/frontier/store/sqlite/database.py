@@ -165,6 +165,7 @@ class SqliteDatabase(Database):
         self, place: Path, families: Sequence[str] | None = None
     ) -> StoreDamagedError | None:
         wanted = FAMILIES if families is None else families
+        self._check_file(place)
         with translated("Opening", self._explain):
             try:
                 connection = self._connect(place, "ro")
@@ -274,9 +275,8 @@ class SqliteDatabase(Database):
 
     def write(self, batch: RowBatch, *, wait: bool) -> None:
         with self._writing:
-            connection, log = self._opened, self._log
-            assert log is not None
-            with log.writing(wait=wait):
+            connection = self._opened
+            with self._opened_log.writing(wait=wait):
                 try:
                     connection.execute("BEGIN IMMEDIATE")
                 except sqlite3.OperationalError as error:
@@ -309,19 +309,23 @@ class SqliteDatabase(Database):
 
     def sync(self) -> None:
         with translated("Syncing", self._explain):
-            assert self._log is not None
-            self._log.sync()
+            self._opened_log.sync()
 
     def flush(self) -> None:
         with self._writing:
-            assert self._log is not None
-            self._log.write_back(self._opened)
+            self._opened_log.write_back(self._opened)
 
     @property
     def _opened(self) -> sqlite3.Connection:
         if self._connection is None:
             raise sqlite3.ProgrammingError(_CLOSED)
         return self._connection
+
+    @property
+    def _opened_log(self) -> Log:
+        if self._log is None:
+            raise sqlite3.ProgrammingError(_CLOSED)
+        return self._log
 
 
 def _connect(place: Path, mode: str) -> sqlite3.Connection:

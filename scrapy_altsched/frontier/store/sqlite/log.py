@@ -89,7 +89,6 @@ class Log:
     def close(self, connection: sqlite3.Connection) -> None:
         """Write all of it back, for the last time."""
         self.stop()
-        self._collect()
         self.write_back(connection)
 
     def stop(self) -> None:
