@@ -14,6 +14,7 @@ from .disks import Disk, small_disk_at
 from .frontiers import DiskKind
 from .reach import starts_process
 from .servers import RedisServer
+from .stores import INSTALLED
 
 ASYNCIO = "twisted.internet.asyncioreactor.AsyncioSelectorReactor"
 
@@ -25,7 +26,10 @@ if (reactor := os.environ.get("REACTOR", ASYNCIO)) != "none" and not is_reactor_
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark as ``long`` what starts a process of its own, but for the crawls marked ``smoke``."""
+    missing = pytest.mark.skip(reason="it is about RocksDB, and rocksdict is not installed")
     for item in items:
+        if item.get_closest_marker("rocksdb") and "rocksdb" not in INSTALLED:
+            item.add_marker(missing)
         if isinstance(item, pytest.Function) and not item.get_closest_marker("smoke"):
             name = item.function.__name__
             if item.get_closest_marker("slow") or starts_process(item.module.__name__, name):
@@ -48,10 +52,10 @@ def server(running_server: RedisServer) -> RedisServer:
     return running_server
 
 
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[DiskKind]:
+@pytest.fixture(params=INSTALLED)
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DiskKind]:
     """A job directory; every frontier that was opened in it agrees with itself at the end."""
-    disk = DiskKind(tmp_path)
+    disk = DiskKind(tmp_path, request.param)
     yield disk
     disk.verify()
 

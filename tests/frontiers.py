@@ -11,6 +11,7 @@ from typing import Any
 from scrapy_altsched.frontier import Entry, Lease, Options, Order, Waiting
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.local.persistence import Persistence
+from scrapy_altsched.frontier.store.engines import Choice
 from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.frontier.store.records import Batch, Counters
 from scrapy_altsched.frontier.store.states import PENDING, State
@@ -20,6 +21,7 @@ from scrapy_altsched.maintenance.rewriter import Locate
 
 from .servers import RedisServer
 from .shared import SettledShared
+from .stores import INSTALLED
 
 OWNER = "spider"
 
@@ -55,15 +57,18 @@ class DiskKind(MemoryKind):
     """Opens frontiers with a journal: each goes on where the one before it ended."""
 
     survives = True
+    engine: Choice = "auto"
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, engine: Choice | None = None) -> None:
         super().__init__(directory)
+        self.engine = engine or self.engine
         self.path = directory / "job"
         self._images = 0
         self._order = Order()
 
     def _open(self, options: Options, locate: Locate | None = None) -> LocalFrontier:
         self._order = options.order
+        options = replace(options, store=self.engine)
         return open_frontier(self.path, OWNER, options, locate=locate)
 
     def image(self) -> Path:
@@ -126,11 +131,15 @@ class SharedKind(MemoryKind):
         self._server.__exit__(None, None, None)
 
 
+def _of_engine(kind: type[DiskKind], engine: Choice) -> type[DiskKind]:
+    return type(f"{engine} {kind.__name__}", (kind,), {"engine": engine})
+
+
 #: Whatever is added here has to pass the whole contract.
 KINDS: Mapping[str, type[MemoryKind]] = {
     "memory": MemoryKind,
-    "disk": DiskKind,
-    "disk with a small window": SmallWindowKind,
+    **{engine: _of_engine(DiskKind, engine) for engine in INSTALLED},
+    **{f"{engine}, small window": _of_engine(SmallWindowKind, engine) for engine in INSTALLED},
     "shared": SharedKind,
 }
 

@@ -60,6 +60,8 @@ class Journal(Store):
 
     def _open_job(self, fill: Callable[[Store], None], engine: Choice) -> None:
         self.rolled_back = 0
+        #: How many requests there may be before a line of the log advises another engine.
+        self._suits: int | None = None
         if find(self.path) is None:
             self._create(fill)
         with using(self.path):
@@ -153,15 +155,14 @@ class Journal(Store):
         )
 
     def _look_at_engine(self, choice: Choice) -> None:
-        #: How many requests there may be before a line of the log advises another engine.
-        self._suits = self.database.SUITS
-        if self._suits is not None and self.counters().accepted >= self._suits:
-            self._suits = None
+        suits = self.database.SUITS
+        if suits is not None and self.counters().accepted < suits:
+            self._suits = suits
         if choice not in ("auto", self.engine):
             logger.info(
-                "The store %s is one of %s, and stays so, whatever ALTSCHED_STORE says. `scrapy"
+                "The job in %s is stored in %s, and stays so, whatever ALTSCHED_STORE says. `scrapy"
                 " altsched convert %s --store %s` converts it, while no crawl of the job runs.",
-                self.path,
+                self.jobdir.path,
                 ENGINES[self.engine][0],
                 quote(str(self.jobdir.path)),
                 choice,
