@@ -22,6 +22,8 @@ from ....disk import force, write_again
 from ....errors import StoreStalledError
 
 _MIB = 1024 * 1024
+#: Bytes from which on a log is written back, and from which on commits wait for that.
+LONG, TOO_LONG = 16 * _MIB, 64 * _MIB
 #: Seconds for which one waits for the thread.
 _PATIENCE = 60.0
 
@@ -37,9 +39,8 @@ class Log:
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self._path = path
         self._connection = connection
-        #: Bytes from which on it is written back, and from which on commits wait for that.
-        self._long, self._too_long = 16 * _MIB, 64 * _MIB
-        self._write_back_at = self._long
+        #: Bytes.
+        self._write_back_at = LONG
         #: Held in each commit, and while the end of the log is written back.
         self._lock = threading.Lock()
         #: Whether nothing of the log was written back yet.
@@ -60,7 +61,7 @@ class Log:
         :raises StoreStalledError: it is, and *wait* is false.
         """
         self._collect()
-        is_behind = self._is_working and self._size() > self._too_long
+        is_behind = self._is_working and self._size() > TOO_LONG
         if is_behind and wait:
             self._collect(_PATIENCE)
         if (is_behind and not wait) or not self._lock.acquire(blocking=wait):
@@ -128,8 +129,8 @@ class Log:
         [(is_read, _, _)] = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         self._is_fresh = not is_read
         if is_read:
-            self._write_back_at = self._size() + self._long
+            self._write_back_at = self._size() + LONG
         else:
-            self._write_back_at = self._long
+            self._write_back_at = LONG
             # The first commit, which is forced to the disk.
             connection.execute("PRAGMA user_version = 1")
