@@ -40,7 +40,7 @@ if sqlite3.sqlite_version_info < _OLDEST:
 
 _FILE = "store.sqlite"
 #: Bytes; see docs/dependencies.rst.
-_PAGE = 4096
+PAGE = 4096
 _CACHE = 8 * 1024 * 1024
 #: Seconds for which one who only looks waits for a lock.
 _PATIENCE = 10.0
@@ -89,7 +89,7 @@ class _Family:
         self.delete = f'DELETE FROM "{name}" WHERE key = ?'
         self.delete_range = f'DELETE FROM "{name}" WHERE key >= ? AND key < ?'
         self.read = f'SELECT key, value FROM "{name}" WHERE key >= ? AND key < ? ORDER BY key'
-        self.seed = crc32(name.encode())
+        self.seed = seed_of(name)
 
     def __contains__(self, key: object) -> bool:
         # All rows: a statement that was not read to its end would keep the log from being cut.
@@ -100,6 +100,11 @@ class _Family:
         seed = self.seed
         for key, value in rows:
             yield key, value + crc32(value, crc32(key, seed)).to_bytes(_CRC, "big")
+
+
+def seed_of(family: str) -> int:
+    """What the checksums of a family's rows begin with."""
+    return crc32(family.encode())
 
 
 def checked(seed: int, key: bytes, stored: bytes) -> bytes | None:
@@ -141,7 +146,7 @@ class SqliteDatabase(Database):
                 raise
 
     def _make_families(self, connection: sqlite3.Connection) -> None:
-        connection.execute(f"PRAGMA page_size = {_PAGE}")
+        connection.execute(f"PRAGMA page_size = {PAGE}")
         [(mode,)] = connection.execute("PRAGMA journal_mode = WAL")
         if mode != "wal":
             raise sqlite3.OperationalError("locking protocol")
