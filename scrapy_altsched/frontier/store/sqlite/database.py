@@ -190,6 +190,12 @@ class SqliteDatabase(Database):
         return self.open_read_only(self.path)
 
     def _connect(self, place: Path, mode: str) -> sqlite3.Connection:
+        # SQLite would delete the log of an empty one, and make the tables anew.
+        if mode != "rwc" and not _has_pages(place / _FILE):
+            raise StoreDamagedError(
+                f"The store {self.path} lacks its file {_FILE}, or that file is empty.",
+                remedy(self.path),
+            )
         self._connection = connection = _connect(place, mode)
         connection.execute(f"PRAGMA cache_size = {-_CACHE // 1024}")
         return connection
@@ -331,6 +337,12 @@ class SqliteDatabase(Database):
         if self._log is None:
             raise sqlite3.ProgrammingError(_CLOSED)
         return self._log
+
+
+def _has_pages(file: Path) -> bool:
+    with suppress(FileNotFoundError):
+        return file.stat().st_size > 0
+    return False
 
 
 def _connect(place: Path, mode: str) -> sqlite3.Connection:
