@@ -49,7 +49,7 @@ _PORTION = 1_000, 1024 * 1024
 _CRC = 4
 
 #: What SQLite says, in lower case, of files that are damaged, and of a lock that another has.
-_DAMAGED = ("malformed", "not a database", "no such table", "unsupported file format")
+_DAMAGED = ("malformed", "not a database", "no such table", "unsupported file format", "not decode")
 _LOCKED = ("locked", "busy")
 _CLOSED = "it is closed, and could not be opened again"
 
@@ -109,8 +109,11 @@ def seed_of(family: str) -> int:
 
 def checked(seed: int, key: bytes, stored: bytes) -> bytes | None:
     """The value of a row as it is stored; ``None``: it is not what was written."""
-    value = stored[:-_CRC]
-    right = crc32(value, crc32(key, seed)).to_bytes(_CRC, "big")
+    try:
+        value = stored[:-_CRC]
+        right = crc32(value, crc32(key, seed)).to_bytes(_CRC, "big")
+    except TypeError:  # a damaged row says that it has numbers, texts or nothing
+        return None
     return value if stored[-_CRC:] == right else None
 
 
@@ -249,27 +252,32 @@ class SqliteDatabase(Database):
     def _checked(self, family: str, key: bytes, stored: bytes) -> bytes:
         value = checked(self.families[family].seed, key, stored)
         if value is None:
-            raise StoreDamagedError(
-                f"Reading the store {self.path} failed: a row of {family!r}, {key.hex()}, is not"
-                " what was written.",
-                remedy(self.path),
-            )
+            raise self._damaged(family, key)
         return value
+
+    def _damaged(self, family: str, key: object) -> StoreDamagedError:
+        name = key.hex() if isinstance(key, bytes) else repr(key)
+        return StoreDamagedError(
+            f"Reading the store {self.path} failed: a row of {family!r}, {name}, is not what was"
+            " written.",
+            remedy(self.path),
+        )
 
     def read(
         self, family: str, prefix: bytes, start: bytes, limit: int, most_bytes: int
     ) -> list[Row]:
         found: list[Row] = []
         size = 0
-        end = after(prefix) or b"\xff" * 300
+        least, end = max(start, prefix), after(prefix) or b"\xff" * 300
         with (
             self.reading,
-            closing(
-                self._opened.execute(self.families[family].read, (max(start, prefix), end))
-            ) as rows,
+            closing(self._opened.execute(self.families[family].read, (least, end))) as rows,
         ):
             for key, stored in rows:
                 value = self._checked(family, key, stored)
+                if key < least:  # a damaged page leads back
+                    raise self._damaged(family, key)
+                least = key
                 size += len(value)
                 found.append((key, value))
                 if len(found) >= limit or size >= most_bytes:
