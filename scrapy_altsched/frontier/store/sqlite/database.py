@@ -193,12 +193,10 @@ class SqliteDatabase(Database):
         return self.open_read_only(self.path)
 
     def _connect(self, place: Path, mode: str) -> sqlite3.Connection:
-        # SQLite would delete the log of an empty one, and make the tables anew.
-        if mode != "rwc" and not _has_pages(place / _FILE):
-            raise StoreDamagedError(
-                f"The store {self.path} lacks its file {_FILE}, or that file is empty.",
-                remedy(self.path),
-            )
+        # SQLite would delete the log, which is all that is left, and make the tables anew.
+        if mode != "rwc" and not (place / _FILE).stat().st_size:
+            problem = f"The file {_FILE} of the store {self.path} is empty."
+            raise StoreDamagedError(problem, remedy(self.path))
         self._connection = connection = _connect(place, mode)
         connection.execute(f"PRAGMA cache_size = {-_CACHE // 1024}")
         return connection
@@ -287,10 +285,20 @@ class SqliteDatabase(Database):
     def iterate(self, family: str, prefix: bytes = b"", start: bytes = b"") -> Iterator[Row]:
         if family in self.absent:
             return
+        if self._log is None and not prefix and not start:
+            self._verify(family)
         # In portions: a statement that was not read to its end would keep the log from being cut.
         while rows := self.read(family, prefix, start, *_PORTION):
             yield from rows
             start = rows[-1][0] + b"\0"
+
+    def _verify(self, family: str) -> None:
+        """Have the pages of a family compared with each other: rows may be missing from them."""
+        with self.reading:
+            [(found,), *_] = self._opened.execute(f'PRAGMA quick_check("{family}")').fetchall()
+            if found != "ok":
+                text = found.removeprefix("*** in database main ***\n").partition("\n")[0]
+                raise sqlite3.DatabaseError(f"malformed: {text}")
 
     def write(self, batch: RowBatch, *, wait: bool) -> None:
         with self._writing:
@@ -345,12 +353,6 @@ class SqliteDatabase(Database):
         if self._log is None:
             raise sqlite3.ProgrammingError(_CLOSED)
         return self._log
-
-
-def _has_pages(file: Path) -> bool:
-    with suppress(FileNotFoundError):
-        return file.stat().st_size > 0
-    return False
 
 
 def _connect(place: Path, mode: str) -> sqlite3.Connection:
