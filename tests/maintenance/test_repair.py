@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -12,6 +11,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -25,6 +25,7 @@ from scrapy_altsched.errors import JobdirError, StoreDamagedError
 from scrapy_altsched.frontier import Entry, Options, Order
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.store.database import RowBatch
+from scrapy_altsched.frontier.store.engines import Choice
 from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.frontier.store.records import Batch, decode_seen, encode_seen
 from scrapy_altsched.frontier.store.states import decode_value
@@ -36,7 +37,18 @@ from scrapy_altsched.maintenance.rewriter import CHUNK
 from scrapy_altsched.requests.codec import encode_request, is_whole, url_of
 
 from ..crawls import altsched
-from ..frontier.test_jobdir import listing
+from ..damage import (
+    DAMAGE,
+    ENGINES,
+    FILES,
+    flip_at,
+    keep_from_opening,
+    largest_table,
+    overwrite_requests,
+    remove,
+    targets,
+)
+from ..frontier.test_jobdir import listing as listing_of_all
 from ..frontiers import OWNER, journal_of, stored, take, work_off
 from ..frontiers import problems_of as stored_problems_of
 
@@ -50,8 +62,8 @@ def page(number: int) -> Entry:
     return Entry(f"{number:020}".encode(), f"host{number % 3}.example", payload=payload)
 
 
-def open_job(path: Path) -> LocalFrontier:
-    return open_frontier(path, OWNER, FIFO)
+def open_job(path: Path, engine: Choice = "auto") -> LocalFrontier:
+    return open_frontier(path, OWNER, replace(FIFO, store=engine))
 
 
 @dataclass(frozen=True)
@@ -71,6 +83,10 @@ class Job:
 
     path: Path
     states: dict[int, State]
+
+    @property
+    def store(self) -> Path:
+        return self.path / "frontier"
 
     @property
     def last(self) -> int:
@@ -104,21 +120,37 @@ class Builder:
         self.states[frontier.run.commit_number] = State(frozenset(self._pending), self._done)
 
 
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> Choice:
+    choice: Choice = request.param
+    return choice
+
+
 @pytest.fixture(scope="session")
-def died(tmp_path_factory: pytest.TempPathFactory) -> Job:
-    """A job with tables and a log, killed in its second run."""
-    path = tmp_path_factory.mktemp("died") / "job"
-    builder = Builder()
-    frontier = open_job(path)
-    builder.crawl(frontier, 3, 500, 100)
-    frontier.close()
-    builder.states[max(builder.states) + 1] = builder.states[max(builder.states)]
-    frontier = open_job(path)
-    builder.crawl(frontier, 6, 30, 20)
-    image = path.with_name("image")
-    shutil.copytree(path, image)
-    frontier.abandon()
-    return Job(image, builder.states)
+def deaths(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Choice], Job]:
+    """Makes a job of an engine once, with tables and a log, killed in its second run."""
+
+    @cache
+    def die(engine: Choice) -> Job:
+        path = tmp_path_factory.mktemp("died") / "job"
+        builder = Builder()
+        frontier = open_job(path, engine)
+        builder.crawl(frontier, 3, 500, 100)
+        frontier.close()
+        builder.states[max(builder.states) + 1] = builder.states[max(builder.states)]
+        frontier = open_job(path)
+        builder.crawl(frontier, 6, 30, 20)
+        image = path.with_name("image")
+        shutil.copytree(path, image)
+        frontier.abandon()
+        return Job(image, builder.states)
+
+    return die
+
+
+@pytest.fixture
+def died(deaths: Callable[[Choice], Job], engine: Choice) -> Job:
+    return deaths(engine)
 
 
 @pytest.fixture
@@ -126,67 +158,6 @@ def job(died: Job, tmp_path: Path) -> Job:
     """A copy of it, to be damaged."""
     shutil.copytree(died.path, tmp_path / "job")
     return replace(died, path=tmp_path / "job")
-
-
-# Kinds of damage
-
-
-def remove(path: Path) -> None:
-    path.unlink()
-
-
-def empty(path: Path) -> None:
-    os.truncate(path, 0)
-
-
-def halve(path: Path) -> None:
-    os.truncate(path, path.stat().st_size // 2)
-
-
-def cut_end(path: Path) -> None:
-    os.truncate(path, path.stat().st_size - 7)
-
-
-def fill_with_garbage(path: Path) -> None:
-    path.write_bytes(random.Random(1).randbytes(path.stat().st_size))
-
-
-def flip(path: Path, offset: int) -> None:
-    """Change one bit."""
-    content = bytearray(path.read_bytes())
-    content[offset] ^= 0x40
-    path.write_bytes(content)
-
-
-def overwrite_middle(path: Path) -> None:
-    """Damage so many bytes that some request is among them."""
-    content = path.read_bytes()
-    middle = len(content) // 2
-    path.write_bytes(content[:middle] + random.Random(1).randbytes(500) + content[middle + 500 :])
-
-
-def flip_at(part: float) -> Callable[[Path], None]:
-    def flip_there(path: Path) -> None:
-        flip(path, int((path.stat().st_size - 1) * part))
-
-    flip_there.__name__ = f"flip_at_{part}"
-    return flip_there
-
-
-DAMAGE: list[Callable[[Path], None]] = [remove, empty, halve, cut_end, fill_with_garbage]
-DAMAGE += [flip_at(part) for part in (0, 0.01, 0.3, 0.5, 0.7, 0.9, 0.97, 1)]
-#: What a store cannot do without, and the files that are of each kind.
-KINDS = {"log": "*.log", "table": "*.sst", "list of files": "MANIFEST-*", "CURRENT": "CURRENT"}
-
-
-def targets(job: Job, kind: str) -> list[str]:
-    return sorted(path.name for path in (job.path / "frontier").glob(KINDS[kind]))
-
-
-def largest_table(job: Job) -> str:
-    """The one with the pending requests."""
-    store = job.path / "frontier"
-    return max(targets(job, "table"), key=lambda name: (store / name).stat().st_size)
 
 
 @contextmanager
@@ -199,6 +170,16 @@ def damaged(job: Job, name: str, damage: Callable[[Path], None]) -> Iterator[Pat
         yield copy
     finally:
         shutil.rmtree(copy)
+
+
+def listing(path: Path) -> dict[str, tuple[int, bytes | None]]:
+    """All files, but what SQLite has there while a store is open, and leaves behind."""
+    found = listing_of_all(path).items()
+    return {
+        name: file
+        for name, file in found
+        if not name.endswith("-shm") and not (name.endswith("-wal") and not file[1])
+    }
 
 
 def problems_of(path: Path) -> list[str]:
@@ -243,7 +224,7 @@ def state_of(frontier: LocalFrontier) -> tuple[State | None, str | None]:
 
 
 def test_a_damaged_store_can_be_reopened_while_its_error_is_at_hand(job: Job) -> None:
-    overwrite_middle(job.path / "frontier" / largest_table(job))
+    overwrite_requests(largest_table(job.store))
     frontier = open_job(job.path)
     journal = journal_of(frontier)
     for read in (
@@ -259,12 +240,12 @@ def test_a_damaged_store_can_be_reopened_while_its_error_is_at_hand(job: Job) ->
     frontier.abandon()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("engine", "kind"), FILES, indirect=["engine"])
 @pytest.mark.parametrize("damage", DAMAGE, ids=lambda damage: damage.__name__)
 def test_a_damaged_job_goes_on_from_a_state_it_was_in_and_says_so_or_is_refused(
     job: Job, kind: str, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    for name in targets(job, kind):
+    for name in targets(job.store, kind):
         with damaged(job, name, damage) as path:
             refusal = refusal_of(path)
             if refusal is not None:
@@ -280,7 +261,7 @@ def test_a_damaged_job_goes_on_from_a_state_it_was_in_and_says_so_or_is_refused(
                 assert state == job.states[commit]
             else:
                 # It is met when it is read, and never passed over.
-                assert str(path / "frontier" / name) in failure
+                assert str(path / "frontier") in failure
                 assert frontier.counts().unaccounted == 0
             if commit < job.last:
                 [warning] = [text for text in caplog.messages if "is rolled back" in text]
@@ -296,7 +277,7 @@ def test_a_damaged_job_goes_on_from_a_state_it_was_in_and_says_so_or_is_refused(
 @pytest.mark.long
 def test_a_log_that_is_cut_anywhere_leaves_a_whole_state(job: Job) -> None:
     """What a kill in the middle of a write leaves: the log, cut at any byte."""
-    [name] = targets(job, "log")
+    [name] = targets(job.store, "log")
     size = (job.path / "frontier" / name).stat().st_size
     reached = set()
     for length in range(0, size, max(1, size // 150)):
@@ -329,8 +310,8 @@ def test_a_damaged_note_of_the_last_commit_harms_nothing(job: Job, content: byte
 
 
 def test_a_setback_is_said_once(job: Job) -> None:
-    [name] = targets(job, "log")
-    remove(job.path / "frontier" / name)
+    [name] = targets(job.store, "log")
+    remove(job.store / name)
     frontier = open_job(job.path)
     assert frontier.job.rolled_back
     frontier.close()
@@ -348,8 +329,8 @@ def test_a_new_job_in_an_old_place_is_not_taken_for_a_setback(job: Job) -> None:
 
 
 def test_what_was_lost_with_the_log_can_be_added_again(job: Job) -> None:
-    [name] = targets(job, "log")
-    remove(job.path / "frontier" / name)
+    [name] = targets(job.store, "log")
+    remove(job.store / name)
     frontier = open_job(job.path)
     known = 1500  # of the first run
     assert frontier.add(page(known - 1)).value == "seen"
@@ -361,12 +342,12 @@ def test_what_was_lost_with_the_log_can_be_added_again(job: Job) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("engine", "kind"), FILES, indirect=["engine"])
 @pytest.mark.parametrize("damage", DAMAGE, ids=lambda damage: damage.__name__)
 def test_the_check_finds_every_damage_and_changes_nothing(
     job: Job, kind: str, damage: Callable[[Path], None]
 ) -> None:
-    for name in targets(job, kind):
+    for name in targets(job.store, kind):
         with damaged(job, name, damage) as path:
             before = listing(path)
             found = problems_of(path)
@@ -393,20 +374,23 @@ from pathlib import Path
 from tests.frontiers import journal_of
 from tests.maintenance.test_repair import Builder, open_job
 
-frontier = open_job(Path(sys.argv[1]))
+frontier = open_job(Path(sys.argv[1]), sys.argv[2])
 print("open", flush=True)
 builder = Builder()
 while True:
     builder.crawl(frontier, 25, 200, 190)
     # Tables are written and merged while others look.
-    for family in journal_of(frontier).database.families.values():
-        family.flush()
+    journal_of(frontier).database.flush()
 """
 
 
-def test_a_job_can_be_checked_while_a_crawl_is_at_work_on_it(tmp_path: Path) -> None:
+def test_a_job_can_be_checked_while_a_crawl_is_at_work_on_it(
+    tmp_path: Path, engine: Choice
+) -> None:
     path = tmp_path / "job"
-    crawler = subprocess.Popen([sys.executable, "-c", CRAWLER, path], stdout=subprocess.PIPE)
+    crawler = subprocess.Popen(
+        [sys.executable, "-c", CRAWLER, path, engine], stdout=subprocess.PIPE
+    )
     try:
         assert crawler.stdout is not None
         assert crawler.stdout.readline() == b"open\n"
@@ -421,10 +405,11 @@ def test_a_job_can_be_checked_while_a_crawl_is_at_work_on_it(tmp_path: Path) -> 
         crawler.wait()
 
 
+@pytest.mark.rocksdb
 def test_a_table_that_has_come_and_gone_while_a_job_is_looked_into_is_no_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    frontier = open_job(tmp_path / "job")
+    frontier = open_job(tmp_path / "job", "rocksdb")
     builder = Builder()
     builder.crawl(frontier, 2, 10, 5)
     store = tmp_path / "job" / "frontier"
@@ -466,11 +451,10 @@ def test_the_command_says_what_is_good_and_what_is_not(job: Job) -> None:
     assert run.returncode == 0, run.stderr
     assert "good" in run.stdout
     assert f"{len(job.states[job.last].pending):,} pending" in run.stdout
-    largest = job.path / "frontier" / largest_table(job)
-    overwrite_middle(largest)
+    overwrite_requests(largest_table(job.store))
     run = altsched("check", job.path)
     assert run.returncode == 1
-    assert largest.name in run.stdout
+    assert "Not all of 'pending' can be read" in run.stdout
     run = altsched("check", "--repair", job.path)
     assert run.returncode == 1
     assert "could not be read" in run.stdout
@@ -493,7 +477,7 @@ def test_the_command_refuses_what_is_no_job(tmp_path: Path, arguments: tuple[str
 
 def test_a_job_that_does_not_say_whose_it_is_can_be_checked_and_repaired(job: Job) -> None:
     (job.path / "altsched.json").unlink()
-    remove(job.path / "frontier" / "CURRENT")
+    keep_from_opening(job.store)
     run = altsched("check", "--repair", job.path)
     assert run.returncode == 1
     assert "--spider NAME" in run.stderr
@@ -512,13 +496,13 @@ def mend(path: Path) -> Repair:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("engine", "kind"), FILES, indirect=["engine"])
 @pytest.mark.parametrize("damage", DAMAGE, ids=lambda damage: damage.__name__)
 def test_a_repair_keeps_what_can_be_read_and_says_what_it_could_not(
     job: Job, kind: str, damage: Callable[[Path], None]
 ) -> None:
     every = frozenset().union(*(state.pending for state in job.states.values()))
-    for name in targets(job, kind):
+    for name in targets(job.store, kind):
         with damaged(job, name, damage) as path:
             result = mend(path)
             with View(path / "frontier") as view:
@@ -549,8 +533,9 @@ def test_a_repair_keeps_what_can_be_read_and_says_what_it_could_not(
 def test_one_damaged_place_costs_no_more_than_its_block(job: Job) -> None:
     everything = urls(job.path)
     lost = []
-    for damage in (overwrite_middle, *(flip_at(part / 20) for part in range(1, 20, 2))):
-        with damaged(job, largest_table(job), damage) as path:
+    table = largest_table(job.store).name
+    for damage in (overwrite_requests, *(flip_at(part / 20) for part in range(1, 20, 4))):
+        with damaged(job, table, damage) as path:
             result = mend(path)
             kept = urls(path)
             assert kept <= everything
@@ -564,7 +549,7 @@ def test_one_damaged_place_costs_no_more_than_its_block(job: Job) -> None:
     assert 0 < lost[0] < 150
     assert max(lost) < 150
     # Where only a bit is wrong, most of the block's requests are whole.
-    assert sum(count < 10 for count in lost) >= 4
+    assert sum(count < 10 for count in lost) >= 2
 
 
 #: A length as RocksDB writes it, 8 bytes short of four gigabytes: together with that of the key,
@@ -572,11 +557,12 @@ def test_one_damaged_place_costs_no_more_than_its_block(job: Job) -> None:
 TOO_LONG = b"\xf8\xff\xff\xff\x0f"
 
 
+@pytest.mark.parametrize("engine", ENGINES[:1], indirect=True)
 def test_a_length_that_leads_rocksdb_out_of_a_block_costs_no_more_than_its_block(job: Job) -> None:
     everything = urls(job.path)
     with View(job.path / "frontier") as view:
         keys = [key for key, _ in view.pending()]
-    table = job.path / "frontier" / largest_table(job)
+    table = largest_table(job.store)
     content = bytearray(table.read_bytes())
     # A row begins with three lengths, here in a byte each: of what its key shares with the one
     # before, of the rest of the key, which follows, and of the value.  Few keys are there whole.
@@ -600,7 +586,7 @@ def urls(path: Path) -> set[str | None]:
 
 
 def test_what_a_repair_could_not_keep_keeps_the_job_from_being_finished(job: Job) -> None:
-    overwrite_middle(job.path / "frontier" / largest_table(job))
+    overwrite_requests(largest_table(job.store))
     assert mend(job.path).damage
     frontier = open_job(job.path)
     missing = frontier.counts().unaccounted
@@ -651,7 +637,7 @@ def test_a_slot_whose_row_is_cut_short_loses_its_name_and_no_request(job: Job) -
 def test_the_order_goes_on_after_a_repair(job: Job, tmp_path: Path) -> None:
     shutil.copytree(job.path, tmp_path / "good")
     good = open_job(tmp_path / "good")
-    remove(job.path / "frontier" / "CURRENT")
+    keep_from_opening(job.store)
     mend(job.path)
     frontier = open_job(job.path)
     assert work_off(frontier) == work_off(good)
@@ -695,7 +681,7 @@ repair(Path(sys.argv[1]), "spider", lambda payload: True)
 
 
 def test_a_repair_that_is_killed_anywhere_can_be_done_again(job: Job, tmp_path: Path) -> None:
-    remove(job.path / "frontier" / "CURRENT")
+    keep_from_opening(job.store)
     killed = 0
     for step in range(1, 300):
         path = tmp_path / str(step)
@@ -722,9 +708,9 @@ def test_a_running_crawls_job_is_not_repaired(job: Job) -> None:
     frontier.close()
 
 
-def test_repair_keeps_in_which_run_a_fingerprint_was_seen(tmp_path: Path) -> None:
+def test_repair_keeps_in_which_run_a_fingerprint_was_seen(tmp_path: Path, engine: Choice) -> None:
     path = tmp_path / "job"
-    journal = Journal(path, OWNER)
+    journal = Journal(path, OWNER, engine=engine)
     runs = {b"%020d" % number: number % 4 for number in range(CHUNK + 10)}
     for run in range(4):
         seen = [fingerprint for fingerprint, of in runs.items() if of == run]
