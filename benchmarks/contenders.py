@@ -59,6 +59,10 @@ class Contender:
         return settings
 
 
+def _missing_rocksdict() -> str:
+    return "" if importlib.util.find_spec("rocksdict") else "rocksdict is not installed"
+
+
 def _missing_redis() -> str:
     if importlib.util.find_spec("scrapy_redis") is None:
         return "scrapy-redis is not installed"
@@ -126,7 +130,15 @@ CONTENDERS = {
         missing=_missing_redis,
     ),
     "altsched-memory": Contender("scrapy_altsched, memory", _ALTSCHED),
-    "altsched-disk": Contender("scrapy_altsched, disk", _ALTSCHED, on_disk=True),
+    "altsched-disk": Contender(
+        "scrapy_altsched, disk",
+        {**_ALTSCHED, "ALTSCHED_STORE": "rocksdb"},
+        on_disk=True,
+        missing=_missing_rocksdict,
+    ),
+    "altsched-sqlite": Contender(
+        "scrapy_altsched, SQLite", {**_ALTSCHED, "ALTSCHED_STORE": "sqlite"}, on_disk=True
+    ),
     "altsched-shared": Contender(
         "scrapy_altsched, shared",
         {**_ALTSCHED, "ALTSCHED_SHARED": True},
@@ -136,6 +148,8 @@ CONTENDERS = {
 }
 #: The one with goals to reach; it commits.
 OURS = "altsched-disk"
+#: Ours on disk, by the engines of their stores.
+STORES = (OURS, "altsched-sqlite")
 #: Those of many machines.
 SHARED = ("scrapy-redis", "altsched-shared")
 

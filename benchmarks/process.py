@@ -17,6 +17,11 @@ def resident() -> int:
     return size
 
 
+def resident_at_most() -> int:
+    """Bytes of memory that were resident at most so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
 def open_files() -> int:
     """Open file descriptors."""
     return sum(1 for _ in Path("/proc/self/fd").iterdir()) - 1

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..process import bytes_written
+
 if TYPE_CHECKING:
     from ..contenders import Contender
     from ..engine import Crawl
@@ -98,6 +100,11 @@ def microseconds(seconds: float, number: int) -> float:
     Differences of clocks may come out a little below 0.
     """
     return max(seconds, 0.0) / max(number, 1) * 1e6
+
+
+def bytes_each(before: int, number: int) -> float:
+    """Of the bytes written since there were *before*, how many each of *number* things took."""
+    return (bytes_written() - before) / max(number, 1)
 
 
 def work_of(crawl: Crawl) -> str:

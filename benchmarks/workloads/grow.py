@@ -1,8 +1,8 @@
 """Ten million URLs seen and one million pending, over 1,000 hosts: does it stay flat?
 
 For each new request there is one duplicate, of any that came before, and nine of ten are taken.  At
-the end, our scheduler is left as after a kill: it is opened again after that, and once more after a
-clean end.  Others are closed, as they could not be opened again otherwise.
+the end, our scheduler on disk is left as after a kill: it is opened again after that, and once more
+after a clean end.  Others are closed, as they could not be opened again otherwise.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import resource
 import subprocess
 import sys
 from dataclasses import asdict
@@ -19,10 +18,12 @@ from typing import Any
 
 from scrapy import Request
 
-from ..contenders import CONTENDERS, OURS, Contender
+from scrapy_altsched.frontier.store.sqlite.database import SqliteDatabase
+
+from ..contenders import CONTENDERS, OURS, STORES, Contender
 from ..engine import BudgetExceeded, Clock, Crawl, collections_timed, link, start_request
-from ..process import bytes_on_disk, bytes_written, other_threads_seconds, resident
-from . import Case, Metric, Outcome, Place, microseconds
+from ..process import bytes_on_disk, other_threads_seconds, resident, resident_at_most
+from . import Case, Metric, Outcome, Place, bytes_each, microseconds
 from .unique import HOSTS, url
 
 METRICS = (
@@ -37,7 +38,7 @@ METRICS = (
     Metric("longest_collection", "ms, longest garbage collection"),
     Metric("resident", "MB resident at most", digits=0),
     Metric("disk", "MB on disk", digits=0),
-    Metric("written", "MB written", digits=0),
+    Metric("written", "bytes written a new one, so far", digits=0),
     Metric("open_killed", "s to open after a kill", digits=3),
     Metric("open", "s to open", digits=3),
     Metric("open_resident", "MB more when open"),
@@ -53,13 +54,13 @@ STEPS = 40
 
 
 def cases(scale: float, options: Any) -> list[Case]:
-    """The full size for ours on disk; a tenth of it for others."""
+    """The full size for ours on disk, if it suits the store; a tenth of it for all."""
     seen = max(1_000, int(options.grow * scale))
-    peers = tuple(name for name in CONTENDERS if name not in (OURS, "stock-sqlite"))
+    full = STORES if seen <= SqliteDatabase.SUITS else (OURS,)
     step = max(1, seen // STEPS)
     return [
-        Case(f"{int(seen * PEERS):,}", {"seen": int(seen * PEERS), "step": step}, peers, rounds=1),
-        Case(f"{seen:,}", {"seen": seen, "step": step}, (OURS,), rounds=1),
+        Case(f"{size:,}", {"seen": size, "step": step}, names, rounds=1)
+        for size, names in ((int(seen * PEERS), ()), (seen, full))
     ]
 
 
@@ -68,7 +69,7 @@ def run(contender: Contender, place: Place, seen: int, step: int) -> Outcome:
     name = next(name for name, found in CONTENDERS.items() if found is contender)
     where = {"contender": name, "directory": str(place.directory), "redis": place.redis_url}
     outcome = Outcome(**_in_process({**where, "seen": seen, "step": step}))
-    if name == OURS:
+    if name in STORES:
         outcome.figures["open_killed"] = _in_process(where)["open"]
     if contender.on_disk:
         figures = _in_process(where)
@@ -152,7 +153,7 @@ class _Growth:
             **{name: getattr(clock, name) * 1e3 for name in _LONGEST},
             "resident": resident() / 1e6,
             "disk": bytes_on_disk(self._directory) / 1e6,
-            "written": bytes_written() / 1e6,
+            "written": bytes_each(0, self._number),
         }
         self.series.append({**place, "cost": cost, **spent})
         self._last, self._last_size = now, self._number
@@ -182,7 +183,7 @@ def _fill(settings: dict[str, Any], directory: Path, seen: int, step: int, budge
         growth.work.popitem()
     figures = dict(growth.series[-1])
     figures.update({name: seconds * 1e3 for name, seconds in growth.longest.items()})
-    figures["resident"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+    figures["resident"] = resident_at_most() / 1e6
     print(json.dumps(asdict(Outcome(figures, growth.work, growth.series, note))), flush=True)
     return crawl
 
@@ -203,7 +204,7 @@ def main() -> None:
     if "seen" not in order:
         _open(settings).close()
         return
-    is_ours = contender is CONTENDERS[OURS]
+    is_ours = order["contender"] in STORES
     budget = float("inf") if is_ours else PEERS_BUDGET
     crawl = _fill(settings, directory, order["seen"], order["step"], budget)
     if is_ours:

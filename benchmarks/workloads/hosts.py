@@ -7,16 +7,17 @@ from typing import Any
 
 from scrapy import Request
 
-from ..contenders import CONTENDERS, OURS, Contender
+from ..contenders import CONTENDERS, STORES, Contender
 from ..engine import BudgetExceeded, Clock, Crawl, link, start_request
-from ..process import open_files, resident
-from . import Case, Metric, Outcome, Place, microseconds, work_of
+from ..process import bytes_written, open_files, resident
+from . import Case, Metric, Outcome, Place, bytes_each, microseconds, work_of
 
 METRICS = (
     Metric("take", "us a request taken", is_main=True),
     Metric("enqueue", "us an enqueue"),
     Metric("files", "open files", digits=0),
     Metric("resident", "MB resident", digits=0),
+    Metric("written", "bytes written a request", digits=0),
 )
 SIZES = (100, 1_000, 10_000, 100_000)
 #: Requests at the least, so that few hosts are measured as well as many.
@@ -37,7 +38,7 @@ def cases(scale: float, _: Any) -> list[Case]:
         found.append(Case(f"{hosts:,} hosts", {"hosts": hosts, "requests": requests}))
     few = max(2, int(FEW * scale))
     title = f"{few:,} hosts, {requests:,} requests"
-    return [*found, Case(title, {"hosts": few, "requests": requests}, (OURS,))]
+    return [*found, Case(title, {"hosts": few, "requests": requests}, STORES)]
 
 
 def run(contender: Contender, place: Place, hosts: int, requests: int) -> Outcome:
@@ -46,6 +47,7 @@ def run(contender: Contender, place: Place, hosts: int, requests: int) -> Outcom
     random.Random(2).shuffle(order)
     figures: dict[str, float] = {}
     clock = Clock()
+    before = bytes_written()
     crawl = Crawl(place.settings(contender), clock)
 
     def scrape(page: Request) -> list[Request]:
@@ -58,7 +60,7 @@ def run(contender: Contender, place: Place, hosts: int, requests: int) -> Outcom
                 )
             figures["files"] = open_files()
             figures["resident"] = resident() / 1e6
-            if contender is not CONTENDERS[OURS]:
+            if contender not in [CONTENDERS[name] for name in STORES]:
                 crawl.allow(PEERS_BUDGET)
         return []
 
@@ -74,4 +76,5 @@ def run(contender: Contender, place: Place, hosts: int, requests: int) -> Outcom
     figures["take"] = microseconds(clock.taking, crawl.taken)
     figures["enqueue"] = microseconds(clock.enqueueing, crawl.accepted)
     crawl.close()
+    figures["written"] = bytes_each(before, crawl.accepted)
     return Outcome(figures, work, [{"size": hosts, **figures}], note)

@@ -11,7 +11,8 @@ from scrapy import Request
 
 from ..contenders import Contender
 from ..engine import Clock, Crawl, Scrape, link, start_request
-from . import Case, Metric, Outcome, Place, microseconds, work_of
+from ..process import bytes_written, resident_at_most
+from . import Case, Metric, Outcome, Place, bytes_each, microseconds, work_of
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDINGS = {
@@ -23,6 +24,8 @@ METRICS = (
     Metric("processor", "us of processor time"),
     Metric("enqueue", "us an enqueue"),
     Metric("take", "us a request taken"),
+    Metric("written", "bytes written a request taken", digits=0),
+    Metric("resident", "MB resident at most", digits=0),
 )
 BUDGET = 120.0
 
@@ -51,6 +54,7 @@ def run(contender: Contender, place: Place, recording: str, scale: float) -> Out
     """Enqueue every page's links, in the order in which the scheduler gives out pages."""
     first, scrape = read(recording, scale)
     clock = Clock()
+    before = bytes_written()
     crawl = Crawl(place.settings(contender), clock, BUDGET)
     crawl.enqueue([start_request(first)])
     crawl.run(scrape)
@@ -61,5 +65,7 @@ def run(contender: Contender, place: Place, recording: str, scale: float) -> Out
         "processor": microseconds(clock.processor, calls),
         "enqueue": microseconds(clock.enqueueing, calls),
         "take": microseconds(clock.taking, crawl.taken),
+        "written": bytes_each(before, crawl.taken),
+        "resident": resident_at_most() / 1e6,
     }
     return Outcome(figures, {"all": work_of(crawl)})

@@ -9,8 +9,8 @@ from scrapy import Request
 
 from ..contenders import Contender
 from ..engine import BudgetExceeded, Clock, Crawl, Scrape, link, start_request
-from ..process import other_threads_seconds
-from . import Case, Metric, Outcome, Place, microseconds, work_of
+from ..process import bytes_written, other_threads_seconds, resident_at_most
+from . import Case, Metric, Outcome, Place, bytes_each, microseconds, work_of
 
 METRICS = (
     Metric("cost", "us a request", is_main=True),
@@ -18,6 +18,8 @@ METRICS = (
     Metric("enqueue", "us an enqueue"),
     Metric("take", "us a request taken"),
     Metric("background", "us a request in other threads"),
+    Metric("written", "bytes written a request", digits=0),
+    Metric("resident", "MB resident at most", digits=0),
 )
 HOSTS = 1_000
 IN, OUT = 50, 40
@@ -62,7 +64,7 @@ def run(contender: Contender, place: Place, requests: int) -> Outcome:
     scrape = bursts(requests)
     clock = Clock()
     crawl = Crawl(place.settings(contender), clock, BUDGET)
-    before = other_threads_seconds()
+    before, written = other_threads_seconds(), bytes_written()
     crawl.enqueue([start_request("https://host-0.example/")])
     work = {}
     note = ""
@@ -82,4 +84,6 @@ def run(contender: Contender, place: Place, requests: int) -> Outcome:
         "background": microseconds(other_threads_seconds() - before, crawl.accepted),
     }
     crawl.close()
+    figures["written"] = bytes_each(written, crawl.accepted)
+    figures["resident"] = resident_at_most() / 1e6
     return Outcome(figures, work, note=note)
