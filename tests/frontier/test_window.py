@@ -180,14 +180,14 @@ def test_more_slots_than_requests_that_fit_still_fit(disk: DiskKind) -> None:
     for number in range(500):
         frontier.add(page(f"{number:03}", f"slot {number:03}"))
         frontier.add(page(f"{number:03} again", f"slot {number:03}"))
-        frontier.commit()
+        frontier.commit(wait=True)
         assert_small(frontier, 10)
     done: list[str] = []
     while (lease := lease_from(frontier)) is not None:
         assert_small(frontier, 10)
         done.append(name_of(lease))
         frontier.finish(lease)
-        frontier.commit()
+        frontier.commit(wait=True)
     assert done[:500] == [f"{number:03}" for number in range(500)]
     assert done[500:] == [f"{number:03} again" for number in range(500)]
 
