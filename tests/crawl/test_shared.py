@@ -120,12 +120,12 @@ def test_a_worker_that_differs(
     assert dump(server) == before
 
 
+EXECUTE = "from scrapy.cmdline import execute; execute(['scrapy', *sys.argv[1:]])"
+
+
 def scrapy_without(package: str, *words: object) -> str:
     """What a command of Scrapy's logs where a package is not installed."""
-    script = (
-        f"import sys; sys.modules[{package!r}] = None\n"
-        "from scrapy.cmdline import execute; execute(['scrapy', *sys.argv[1:]])"
-    )
+    script = f"import sys; sys.modules[{package!r}] = None\n" + EXECUTE
     return run_python("-c", script, *words).stderr
 
 
@@ -140,37 +140,88 @@ def test_a_package_that_is_missing(tmp_path: Path, site: Site, package: str) -> 
     assert "is finished: 3 requests done" in log
 
 
-def test_without_rocksdict_only_a_job_directory_is_refused(
+@pytest.mark.rocksdb
+def test_without_rocksdict_only_a_job_in_rocksdb_is_refused(
     tmp_path: Path, server: RedisServer, site: Site, crawl: Crawl
 ) -> None:
     """It has no release for some Pythons."""
     job = tmp_path / "job"
-    crawl.run()
-    needs = f"A JOBDIR needs the package 'rocksdict', which is not installed (import of rocksdict \
-halted; None in sys.modules): run `{sys.executable} -m pip install rocksdict`."
+    crawl.run(ALTSCHED_STORE="rocksdb")
 
     def scrapy(*words: object) -> str:
         return scrapy_without("rocksdict", *words, "-s", f"REDIS_PORT={server.port}")
+
+    def refusal_of(*words: object) -> str:
+        # Scrapy 2.13 has one of Twisted's, too.
+        [line] = re.findall(r"\[scrapy_altsched\.\S+\] CRITICAL: .*", scrapy(*words))
+        return str(line)
 
     command = ("crawl", "pages", "-a", f"url={site.url}/0")
     assert "'item_scraped_count': 3" in scrapy(*command)
     shared = (*command, "-s", "ALTSCHED_SHARED=1")
     assert "is finished: 3 requests done" in scrapy(*shared)
+    theirs = (*command, "-s", f"SCHEDULER={STOCK_ONE}", "-s", f"JOBDIR={tmp_path / 'theirs'}")
+    assert "'item_scraped_count': 3" in scrapy(*theirs)
     before = sorted(job.rglob("*"))
-    theirs = (*command, "-s", f"SCHEDULER={STOCK_ONE}")
-    for words, place in ((command, job), (shared, job), (theirs, tmp_path / "theirs")):
-        log = scrapy(*words, "-s", f"JOBDIR={place}")
-        # Scrapy 2.13 has one of Twisted's, too.
-        [line] = re.findall(r"\[scrapy_altsched\.\S+\] CRITICAL: .*", log)
-        assert needs in line
-    for name, *options in (("check",), ("requeue", "--all"), ("refingerprint",)):
-        assert scrapy("altsched", name, job, *options).startswith(
-            f"scrapy altsched {name}: {needs}"
-        )
+    needs = "needs the package 'rocksdict', which cannot be used on this Python"
+    convert = f"run `scrapy altsched convert {job} --store sqlite` with a Python that has it"
+    for words in (command, shared):
+        line = refusal_of(*words, "-s", f"JOBDIR={job}")
+        assert f"The store {job}/frontier, which is one of RocksDB, {needs}" in line
+        assert convert in line
+    line = refusal_of(*command, "-s", "ALTSCHED_STORE=rocksdb", "-s", f"JOBDIR={tmp_path / 'new'}")
+    assert f"ALTSCHED_STORE = 'rocksdb' {needs}" in line
+    assert f"`{sys.executable} -m pip install rocksdict`" in line
+    assert "or set ALTSCHED_STORE = 'sqlite'" in line
+    assert not (tmp_path / "new").exists()
+    for name, *options in (
+        *(("check",), ("requeue", "--all"), ("refingerprint",)),
+        ("convert", "--store", "sqlite"),
+    ):
+        answer = scrapy("altsched", name, job, *options)
+        assert answer.startswith(f"scrapy altsched {name}: The store {job}/frontier, which is")
+        assert convert in answer
     assert sorted(job.rglob("*")) == before
     # What is on a server needs none.
     assert scrapy("altsched", "check", "--shared", "pages") == ""
     assert scrapy("altsched", "drop", "pages") == ""
+    # Nor does a job in SQLite, which is what a new one is there.
+    log = scrapy(*command, "-s", f"JOBDIR={tmp_path / 'new'}")
+    assert "is finished: 3 requests done" in log
+    assert (tmp_path / "new" / "frontier" / "store.sqlite").is_file()
+    assert scrapy("altsched", "check", tmp_path / "new") == ""
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "auto"])
+def test_without_sqlite3_a_job_in_sqlite_is_refused(
+    tmp_path: Path, site: Site, engine: str
+) -> None:
+    """A Python can be built without it."""
+    script = "import sys; sys.modules.update(sqlite3=None, rocksdict=None)\n" + EXECUTE
+    words = ("crawl", "pages", "-a", f"url={site.url}/0", "-s", f"ALTSCHED_STORE={engine}")
+    run = run_python("-c", script, *words, "-s", f"JOBDIR={tmp_path / 'job'}")
+    user = "ALTSCHED_STORE = 'sqlite'" if engine == "sqlite" else "A JOBDIR"
+    assert f"{user} needs the package 'sqlite3', which cannot be used on this Python" in run.stderr
+    assert "Traceback" not in run.stderr
+    assert not (tmp_path / "job").exists()
+
+
+def test_an_older_sqlite_than_is_needed_is_refused(tmp_path: Path, site: Site) -> None:
+    script = "import sqlite3; sqlite3.sqlite_version_info = 3, 21, 0\nimport sys\n" + EXECUTE
+    words = ("crawl", "pages", "-a", f"url={site.url}/0", "-s", "ALTSCHED_STORE=sqlite")
+    run = run_python("-c", script, *words, "-s", f"JOBDIR={tmp_path / 'job'}")
+    assert "and 3.22 is needed). Use a Python that was built with it" in run.stderr
+    assert "Traceback" not in run.stderr
+    assert not (tmp_path / "job").exists()
+
+
+def test_an_engine_that_is_unknown_is_refused(tmp_path: Path, site: Site, crawl: Crawl) -> None:
+    crawl.run(ALTSCHED_STORE="mysql")
+    assert (
+        "ALTSCHED_STORE = 'mysql' cannot be used: it must be one of 'auto', 'rocksdb' and 'sqlite'"
+        in refusal(crawl)
+    )
+    assert not crawl.jobdir.exists()
 
 
 def test_what_only_a_project_of_scrapy_redis_needs_is_named() -> None:

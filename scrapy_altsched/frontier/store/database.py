@@ -172,6 +172,12 @@ class Database(ABC):
         """Move everything from the log into tables."""
 
 
+NEEDS_LOCKS = (
+    "Its file system lacks locks or shared memory, as network file systems may: set JOBDIR to a"
+    " directory on a local disk."
+)
+
+
 def advise(error: str | None) -> str:
     """What to do about an error of the operating system, by its text."""
     text = (error or "").lower()
@@ -180,6 +186,8 @@ def advise(error: str | None) -> str:
             "This process, or the machine, has too many files open: raise the limit (`ulimit -n`),"
             " or have the crawl open fewer."
         )
+    if "no locks" in text:
+        return NEEDS_LOCKS
     return "Check that its disk has space and can be written to."
 
 

@@ -23,15 +23,15 @@ ENGINES = {"rocksdb": ("RocksDB", "rocksdict"), "sqlite": ("SQLite", "sqlite3")}
 
 def choose(choice: Choice) -> str:
     """The engine of a new job; ConfigError: it is not installed."""
-    if choice != "auto":
-        _load(choice, _advise_setting(choice))
-        return choice
-    try:
-        _load("rocksdb", "")
-    except ConfigError:
-        _load("sqlite", _advise_setting("rocksdb"))
-        return "sqlite"
-    return "rocksdb"
+    if choice == "auto":
+        try:
+            _load("rocksdb", "")
+        except ConfigError:
+            _load("sqlite", "A JOBDIR")
+            return "sqlite"
+        return "rocksdb"
+    _load(choice, f"ALTSCHED_STORE = {choice!r}")
+    return choice
 
 
 def engine_of(store: Path) -> str:
@@ -43,7 +43,7 @@ def engine_of(store: Path) -> str:
 def require(store: Path) -> str:
     """The engine of the store in a directory; ConfigError: it is not installed."""
     engine = engine_of(store)
-    _load(engine, _advise_job(store.parent, engine))
+    database_at(store, engine)
     return engine
 
 
@@ -53,7 +53,7 @@ def database_at(path: Path, engine: str | None = None) -> Database:
     :param engine: of one that is to be made.
     """
     name = engine or engine_of(path)
-    return _load(name, _advise_job(path.parent, name))(path)
+    return _load(name, f"The store {path}, which is one of {ENGINES[name][0]},", path.parent)(path)
 
 
 def salvage(store: Path, directory: Path, is_whole: IsWhole) -> Salvage:
@@ -62,37 +62,33 @@ def salvage(store: Path, directory: Path, is_whole: IsWhole) -> Salvage:
     return found(store, directory, is_whole)
 
 
-def _load(name: str, advice: str) -> Callable[[Path], Database]:
-    title, package = ENGINES[name]
+def _load(name: str, user: str, job: Path | None = None) -> Callable[[Path], Database]:
+    """The class of databases of an engine.
+
+    :param user: what needs it, in messages; *job*: the directory of the job that has it.
+    """
+    package = ENGINES[name][1]
     try:
         found: Callable[[Path], Database] = import_module(f".{name}.database", __package__).ENGINE
     except ImportError as error:
         raise ConfigError(
-            f"A store of {title} needs the package {package!r}, which cannot be used on this"
-            f" Python, {platform.python_version()} ({error}). {advice}"
+            f"{user} needs the package {package!r}, which cannot be used on this Python,"
+            f" {platform.python_version()} ({error}). {_advise(name, job)}"
         ) from None
     return found
 
 
-def _advise_setting(name: str) -> str:
-    if name == "rocksdb":
-        other = "set ALTSCHED_STORE = 'auto' or 'sqlite'"
-        return f"{_advise_package()}; or {other}, and new jobs have a store of SQLite."
-    return (
-        "Use a Python that was built with it; or crawl without a JOBDIR: in memory, or with"
-        " ALTSCHED_SHARED on a Redis server."
-    )
-
-
-def _advise_job(jobdir: Path, name: str) -> str:
-    if name == "rocksdb":
-        command = f"scrapy altsched convert {quote(str(jobdir))} --store sqlite"
+def _advise(name: str, job: Path | None) -> str:
+    if name == "sqlite":
         return (
-            f"{_advise_package()}; or run `{command}` with a Python that has it, and the job goes"
-            " on without; or set another JOBDIR."
+            "Use a Python that was built with it; or crawl without a JOBDIR: in memory, or with"
+            " ALTSCHED_SHARED on a Redis server."
         )
-    return "Use a Python that was built with it, or set another JOBDIR."
-
-
-def _advise_package() -> str:
-    return f"Run `{sys.executable} -m pip install rocksdict`, if there is a release for this Python"
+    install = f"Run `{sys.executable} -m pip install rocksdict`, if this Python has a release of it"
+    if job is None:
+        return f"{install}; or set ALTSCHED_STORE = 'sqlite', which needs nothing."
+    command = f"scrapy altsched convert {quote(str(job))} --store sqlite"
+    return (
+        f"{install}; or run `{command}` with a Python that has it, after which the job needs it no"
+        " more; or set another JOBDIR."
+    )

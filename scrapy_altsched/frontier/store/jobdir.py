@@ -372,6 +372,6 @@ def using(path: Path) -> Iterator[None]:
 def not_writable(path: Path, error: OSError) -> JobdirError:
     """The error for a file of the job directory that cannot be written, or not be opened at all."""
     then = "Set JOBDIR to a directory that this user can write to, on a disk with space left."
-    if error.errno in _TOO_MANY:
+    if error.errno in (*_TOO_MANY, errno.ENOLCK):
         then = advise(error.strerror)
     return JobdirError(f"JOBDIR cannot be used: {path}: {error.strerror or error}. {then}")

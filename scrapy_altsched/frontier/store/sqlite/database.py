@@ -20,6 +20,7 @@ from zlib import crc32
 from ....errors import StoreDamagedError, StoreError, StoreStalledError
 from ...forks import close_in_child, never_free
 from ..database import (
+    NEEDS_LOCKS,
     Database,
     Operation,
     Row,
@@ -51,6 +52,8 @@ _CRC = 4
 #: What SQLite says, in lower case, of files that are damaged, and of a lock that another has.
 _DAMAGED = ("malformed", "not a database", "no such table", "unsupported file format", "not decode")
 _LOCKED = ("locked", "busy")
+#: What names of its errors end with if the file system cannot do what it needs.
+_NO_LOCKS = ("_IOERR_LOCK", "_SHMLOCK", "_SHMMAP", "_SHMOPEN")
 _CLOSED = "it is closed, and could not be opened again"
 
 
@@ -64,12 +67,10 @@ def _explain(path: Path, what: str, error: Exception) -> StoreError | None:
     message, lower = f"{what} the store {path} failed: {text}.", text.lower()
     if any(word in lower for word in _DAMAGED):
         return StoreDamagedError(message, remedy(path))
-    if "protocol" in lower:
-        return StoreError(
-            f"{message} SQLite needs a file system with locks and shared memory, which network"
-            " file systems lack: set a JOBDIR on a local disk."
-        )
     advice = held_elsewhere(_FILE) if any(word in lower for word in _LOCKED) else advise(text)
+    # Python 3.10 does not tell, but of the first.
+    if "protocol" in lower or getattr(error, "sqlite_errorname", "").endswith(_NO_LOCKS):
+        advice = NEEDS_LOCKS
     return StoreError(f"{message} {advice}")
 
 
