@@ -178,7 +178,7 @@ def listing(path: Path) -> dict[str, tuple[int, bytes | None]]:
     return {
         name: file
         for name, file in found
-        if not name.endswith("-shm") and not (name.endswith("-wal") and not file[1])
+        if file[1] is not None and not name.endswith("-shm") and (file[1] or "-wal" not in name)
     }
 
 
