@@ -20,7 +20,7 @@ from scrapy_altsched.frontier.entry import DeadLetter
 from scrapy_altsched.frontier.queue.order import Order
 from scrapy_altsched.frontier.store import engines, records, states
 from scrapy_altsched.frontier.store.database import Database
-from scrapy_altsched.frontier.store.engines import database_at
+from scrapy_altsched.frontier.store.engines import Choice, database_at
 from scrapy_altsched.frontier.store.jobdir import Identity
 from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.frontier.store.records import Batch, Counters
@@ -32,6 +32,7 @@ from scrapy_altsched.maintenance.audit import audit
 from scrapy_altsched.maintenance.refingerprint import Refingerprinted, refingerprint
 from scrapy_altsched.maintenance.repair import repair
 
+from ..damage import ENGINES, targets
 from ..frontiers import OWNER
 
 ORDER = Order("slots", "fifo")
@@ -118,9 +119,15 @@ def a_batch(parked: int = 2) -> Batch:
     return batch
 
 
-def make_job(path: Path) -> Path:
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> Choice:
+    choice: Choice = request.param
+    return choice
+
+
+def make_job(path: Path, engine: Choice = "auto") -> Path:
     """A job with a store of them, closed."""
-    journal = Journal(path, OWNER)
+    journal = Journal(path, OWNER, engine=engine)
     journal.write(a_batch())
     journal.database.flush()
     journal.close()
@@ -128,13 +135,13 @@ def make_job(path: Path) -> Path:
 
 
 @pytest.fixture
-def job(parking: None, tmp_path: Path) -> Path:
-    return make_job(tmp_path / "job")
+def job(parking: None, tmp_path: Path, engine: Choice) -> Path:
+    return make_job(tmp_path / "job", engine)
 
 
 @pytest.fixture
-def store(parking: None, tmp_path: Path) -> Iterator[Store]:
-    store = Store(tmp_path / "store")
+def store(parking: None, tmp_path: Path, engine: Choice) -> Iterator[Store]:
+    store = Store(tmp_path / "store", engine)
     store.create(Identity.new(OWNER))
     yield store
     store.close()
@@ -205,8 +212,10 @@ def test_a_repair_copies_the_state(job: Path) -> None:
     assert (counters.parked, counters.accepted) == (2, 6)
 
 
-def test_a_repair_marks_requests_of_the_state_as_seen(parking: None, tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "job", OWNER)
+def test_a_repair_marks_requests_of_the_state_as_seen(
+    parking: None, tmp_path: Path, engine: Choice
+) -> None:
+    journal = Journal(tmp_path / "job", OWNER, engine=engine)
     batch = a_batch()
     batch.seen.clear()
     journal.write(batch)
@@ -216,8 +225,10 @@ def test_a_repair_marks_requests_of_the_state_as_seen(parking: None, tmp_path: P
         assert sorted(dict(view.seen())) == [name.encode() for name in DETAILS]
 
 
-def test_a_repair_notes_a_request_of_the_state_that_is_lost(parking: None, tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "job", OWNER)
+def test_a_repair_notes_a_request_of_the_state_that_is_lost(
+    parking: None, tmp_path: Path, engine: Choice
+) -> None:
+    journal = Journal(tmp_path / "job", OWNER, engine=engine)
     batch = a_batch()
     batch.stored[PARKED][0] = (key(3), b"9:30")
     journal.write(batch)
@@ -253,7 +264,9 @@ def damage_table_of(job: Path, text: bytes) -> None:
 
     What comes before it may be compressed into other rows, too.
     """
-    (path,) = [path for path in job.glob("frontier/*.sst") if text in path.read_bytes()]
+    store = job / "frontier"
+    tables = [store / name for name in targets(store, "table")]
+    (path,) = [path for path in tables if text in path.read_bytes()]
     content = bytearray(path.read_bytes())
     content[content.index(text) + len(text) - 1] ^= 0x40
     path.write_bytes(content)
@@ -270,6 +283,7 @@ def test_salvage_keeps_what_is_whole_in_a_damaged_block_of_the_state(
         assert salvage.incomplete == {"parked"}
 
 
+@pytest.mark.parametrize("engine", ENGINES[:1], indirect=True)
 def test_salvage_accounts_for_the_state(job: Path, tmp_path: Path) -> None:
     with salvage_of(job, tmp_path / "links") as salvage:
         assert salvage._readers[0].is_accounted_for()
@@ -314,9 +328,9 @@ def test_check_prints_the_number_of_the_state(job: Path) -> None:
 
 
 @pytest.fixture
-def earlier(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+def earlier(tmp_path: Path, request: pytest.FixtureRequest, engine: Choice) -> Path:
     """A job whose store has no family for the state: it was made before the state was."""
-    journal = Journal(tmp_path / "earlier", OWNER)
+    journal = Journal(tmp_path / "earlier", OWNER, engine=engine)
     batch = Batch(Counters(accepted=1, next_sequence=9, next_slot=2, run=1))
     batch.slots.append((SLOT, 1, "host.example"))
     batch.notes["order"] = str(ORDER).encode()

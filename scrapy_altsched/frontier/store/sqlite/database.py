@@ -80,7 +80,17 @@ class _Family:
     :ivar seed: what the checksums of its rows begin with.
     """
 
-    __slots__ = ("_connection", "_has", "delete", "delete_range", "get", "put", "read", "seed")
+    __slots__ = (
+        "_connection",
+        "_has",
+        "delete",
+        "delete_range",
+        "get",
+        "put",
+        "read",
+        "seed",
+        "verify",
+    )
 
     def __init__(self, connection: sqlite3.Connection, name: str) -> None:
         self._connection = connection
@@ -90,6 +100,7 @@ class _Family:
         self.delete = f'DELETE FROM "{name}" WHERE key = ?'
         self.delete_range = f'DELETE FROM "{name}" WHERE key >= ? AND key < ?'
         self.read = f'SELECT key, value FROM "{name}" WHERE key >= ? AND key < ? ORDER BY key'
+        self.verify = f'PRAGMA quick_check("{name}")'
         self.seed = seed_of(name)
 
     def __contains__(self, key: object) -> bool:
@@ -296,7 +307,7 @@ class SqliteDatabase(Database):
     def _verify(self, family: str) -> None:
         """Have the pages of a family compared with each other: rows may be missing from them."""
         with self.reading:
-            [(found,), *_] = self._opened.execute(f'PRAGMA quick_check("{family}")').fetchall()
+            [(found,), *_] = self._opened.execute(self.families[family].verify).fetchall()
             if found != "ok":
                 text = found.removeprefix("*** in database main ***\n").partition("\n")[0]
                 raise sqlite3.DatabaseError(f"malformed: {text}")
