@@ -211,6 +211,20 @@ def test_a_first_page_that_is_damaged_costs_no_row(plain: Stored, damage: int) -
     assert (rows, incomplete) == (plain.rows, set())
 
 
+def test_a_wrong_number_of_a_family_s_first_page_costs_no_row(plain: Stored) -> None:
+    """It leads to one of the pages below, which is whole."""
+    table = (plain.path / FILE).read_bytes()
+    text = b"seen" * 2
+    place = table.index(text) + len(text)
+    assert table[place] == page_of("seen")
+    child = next(number for number in kinds(plain.path, 10) if number > page_of("dead"))
+    overwrite(plain.path / FILE, place, bytes([child]))
+    rows, losses, incomplete = salvaged(plain.path)
+    assert rows == plain.rows
+    assert losses == ["Some pages of 'seen' are not where they should be."]
+    assert incomplete == {"seen"}
+
+
 def test_deleted_rows_that_may_be_back_are_said(plain: Stored) -> None:
     zero(plain.path, 1)
     zero(plain.path, page_of("pending"))

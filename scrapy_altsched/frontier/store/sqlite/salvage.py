@@ -99,7 +99,7 @@ class SqliteSalvage(Salvage):
             self.losses.append(f"A part of {family!r} is damaged: {pages}.")
         for family in self._strays:
             if family not in self._damaged:
-                self.losses.append(f"Which pages {family!r} has is damaged.")
+                self.losses.append(f"Some pages of {family!r} are not where they should be.")
             if not self._knows_free:
                 self.losses.append(f"Rows of {family!r} that were deleted may be there again.")
         self.incomplete.update(self._damaged, self._strays)
