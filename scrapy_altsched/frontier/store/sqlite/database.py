@@ -81,7 +81,7 @@ class _Family:
     """
 
     __slots__ = (
-        "_connection",
+        "_cursor",
         "_has",
         "delete",
         "delete_range",
@@ -93,7 +93,8 @@ class _Family:
     )
 
     def __init__(self, connection: sqlite3.Connection, name: str) -> None:
-        self._connection = connection
+        # Kept: the connection would make one for each look-up.
+        self._cursor = connection.cursor()
         self._has = f'SELECT 1 FROM "{name}" WHERE key = ?'
         self.get = f'SELECT value FROM "{name}" WHERE key = ?'
         self.put = f'REPLACE INTO "{name}" VALUES (?, ?)'
@@ -105,7 +106,7 @@ class _Family:
 
     def __contains__(self, key: object) -> bool:
         # All rows: a statement that was not read to its end would keep the log from being cut.
-        return bool(self._connection.execute(self._has, (key,)).fetchall())
+        return bool(self._cursor.execute(self._has, (key,)).fetchall())
 
     def sign(self, rows: Iterable[Row]) -> Iterator[Row]:
         """The rows as they are stored: with checksums."""
