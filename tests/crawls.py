@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from scrapy_altsched.frontier.store.engines import Choice
+
 from .sites import Site
 
 PROJECT = Path(__file__).parent / "project"
@@ -62,12 +64,17 @@ class Crawl:
     """A crawl in a directory of its own, to be run, killed and run again.
 
     :param directory: where the job directory, the items and the logs go.
+    :param engine: of a new job's store.
+    :param arguments: of the spider.
     """
 
-    def __init__(self, directory: Path, spider: str, url: str, **arguments: Any) -> None:
+    def __init__(
+        self, directory: Path, spider: str, url: str, *, engine: Choice = "auto", **arguments: Any
+    ) -> None:
         self.directory = directory
         self.spider = spider
         self.arguments = {"url": url, **arguments}
+        self.engine = engine
         self.jobdir = directory / "job"
         self.items = directory / "items.jsonl"
         self.runs = 0
@@ -84,7 +91,8 @@ class Crawl:
         command = [*self.prefix, str(self.python), "-m", "scrapy", "crawl", self.spider]
         for name, value in self.arguments.items():
             command += ["-a", f"{name}={value}"]
-        for name, value in {"JOBDIR": self.jobdir, **QUICK, **settings}.items():
+        own = {"JOBDIR": self.jobdir, "ALTSCHED_STORE": self.engine}
+        for name, value in {**own, **QUICK, **settings}.items():
             if value is not None:
                 command += ["-s", f"{name}={value}"]
         command += feed if feed is not None else ("-o", str(self.items))

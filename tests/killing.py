@@ -2,14 +2,14 @@
 
 ::
 
-    python -m tests.killing SCENARIO IMAGE INTO [PHASE]
+    python -m tests.killing SCENARIO ENGINE IMAGE INTO [PHASE]
 
-The process is a child that does a scenario in a copy of IMAGE.  A seccomp filter has the kernel ask
-its parent before each system call that changes a file; at one of those below the job directory the
-parent answers with SIGKILL.  If that is a write, the parent first writes a part of the data itself,
-in further runs: that is a death inside of the call.  What a run leaves behind is in a directory in
-INTO, and there is a line of JSON for each: the directory, the phase of the scenario, the call, the
-kind of the file, and how much of the data was written.
+The process is a child that does a scenario, with stores of ENGINE, in a copy of IMAGE.  A seccomp
+filter has the kernel ask its parent before each system call that changes a file; at one of those
+below the job directory the parent answers with SIGKILL.  If that is a write, the parent first
+writes a part of the data itself, in further runs: that is a death inside of the call.  What a run
+leaves behind is in a directory in INTO, and there is a line of JSON for each: the directory, the
+phase of the scenario, the call, the kind of the file, and how much of the data was written.
 
 A first run that goes to its end tells the steps, or those of one PHASE of the scenario.  A step is
 the n-th of its phase, call and kind of file, and not the n-th of all: RocksDB deletes old files in
@@ -31,12 +31,15 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from .tracing import Step, Tracer
 
-#: Files that hold nothing of the job.
-_IDLE = ("LOG", "rocksdict-config.json", "IDENTITY", "LOCK")
+#: Files that hold nothing of the job; the last one is made anew by whoever finds it without a user.
+_IDLE = ("LOG", "rocksdict-config.json", "IDENTITY", "LOCK", "store.sqlite-shm")
+#: The phase in which the thread that writes back a log of SQLite is, whatever the others are in.
+BESIDE = "beside"
 
 #: Tells the parent which part of the scenario begins.
 Phase = Callable[[str], None]
@@ -69,7 +72,12 @@ def supervise(
             if select.select([tracer.socket], [], [], 0)[0]:
                 phase = tracer.socket.recv(4096).decode().split("\n")[-2]
             if not Path(step.path).name.startswith(_IDLE):
-                kind = phase, step.call, re.sub(r"\d{6}|\d$", "#", Path(step.path).name)
+                is_beside = step.thread != tracer.child and "/store.sqlite" in step.path
+                kind = (
+                    BESIDE if is_beside else phase,
+                    step.call,
+                    re.sub(r"\d{6}|\d$", "#", Path(step.path).name),
+                )
                 numbers[kind] += 1
                 point = Point(*kind, numbers[kind])
                 steps[point] = step
@@ -104,8 +112,8 @@ def _write_part(step: Step, part: float) -> None:
 def main() -> None:
     """Kill a scenario at each step: before it, and inside of it if it is a write."""
     module, _, name = sys.argv[1].partition(":")
-    scenario = getattr(importlib.import_module(module), name)
-    image, into = Path(sys.argv[2]), Path(sys.argv[3])
+    scenario = partial(getattr(importlib.import_module(module), name), engine=sys.argv[2])
+    image, into = Path(sys.argv[3]), Path(sys.argv[4])
 
     def run(path: Path, last: Point | None, part: float = 0) -> dict[Point, Step]:
         if image.exists():
@@ -116,7 +124,7 @@ def main() -> None:
     steps = run(whole, None)
     shutil.rmtree(whole)
     for number, (point, step) in enumerate(steps.items()):
-        if point.phase not in sys.argv[4:] and sys.argv[4:]:
+        if point.phase not in sys.argv[5:] and sys.argv[5:]:
             continue
         parts = [0.0]
         if len(step.data) > 1:

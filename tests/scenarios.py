@@ -6,13 +6,16 @@ with all of them done.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from scrapy_altsched.frontier import Options, Order, Verdict
 from scrapy_altsched.frontier.local import uncommitted
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
+from scrapy_altsched.frontier.store.engines import Choice
 from scrapy_altsched.frontier.store.journal import Journal
+from scrapy_altsched.frontier.store.sqlite import log
 from scrapy_altsched.maintenance import importing, rewriter
 from scrapy_altsched.maintenance.convert import convert
 from scrapy_altsched.maintenance.opening import open_frontier
@@ -23,6 +26,12 @@ from .killing import Phase
 
 FIFO = Options(order=Order("slots", "fifo"))
 OTHER = Options(order=Order("one", "lifo", None))
+
+
+def fifo(engine: Choice) -> Options:
+    """:data:`FIFO` with new stores of an engine."""
+    return replace(FIFO, store=engine)
+
 
 GRAPH = {
     "root": ["a", "b", "c", "d", "e"],
@@ -44,6 +53,10 @@ def have_small_batches() -> None:
     ):
         assert hasattr(module, constant)
         setattr(module, constant, 3)
+    # The log of SQLite is written back every few commits, and the next one waits for that.
+    assert hasattr(log, "LONG")
+    assert hasattr(log, "TOO_LONG")
+    log.LONG = log.TOO_LONG = 64 * 1024
 
 
 def start(frontier: LocalFrontier) -> Verdict:
@@ -64,22 +77,20 @@ def crawl(frontier: LocalFrontier, phase: Phase, pages: int) -> None:
         for lease in leases[:-1]:
             frontier.release(lease)
         if number % 2:
-            phase("commit")
-            while not frontier.commit({"state": str(number).encode()}):
-                pass
+            commit_all(frontier, phase, state=str(number).encode())
 
 
-def commit_all(frontier: LocalFrontier, phase: Phase) -> None:
+def commit_all(frontier: LocalFrontier, phase: Phase, **notes: bytes) -> None:
     phase("commit")
-    while not frontier.commit():
+    while not frontier.commit(notes, wait=True):
         pass
 
 
-def first_run(path: Path, phase: Phase) -> None:
+def first_run(path: Path, phase: Phase, engine: Choice) -> None:
     """A new job is made, crawled in part, and closed."""
     have_small_batches()
     phase("create")
-    frontier = open_frontier(path, OWNER, FIFO)
+    frontier = open_frontier(path, OWNER, fifo(engine))
     start(frontier)
     commit_all(frontier, phase)
     crawl(frontier, phase, 5)
@@ -87,7 +98,7 @@ def first_run(path: Path, phase: Phase) -> None:
     frontier.close()
 
 
-def later_run(path: Path, phase: Phase) -> None:
+def later_run(path: Path, phase: Phase, engine: Choice) -> None:
     """A job that died is opened, crawled to its end, and closed as finished."""
     have_small_batches()
     phase("open")
@@ -99,7 +110,7 @@ def later_run(path: Path, phase: Phase) -> None:
     frontier.close(finished=True)
 
 
-def other_order(path: Path, phase: Phase) -> None:
+def other_order(path: Path, phase: Phase, engine: Choice) -> None:
     """A job is opened in another order."""
     have_small_batches()
     phase("reorder")
@@ -108,7 +119,7 @@ def other_order(path: Path, phase: Phase) -> None:
     frontier.close()
 
 
-def second_chance(path: Path, phase: Phase) -> None:
+def second_chance(path: Path, phase: Phase, engine: Choice) -> None:
     """All dead letters of a job are requeued."""
     have_small_batches()
     phase("requeue")
@@ -118,25 +129,18 @@ def second_chance(path: Path, phase: Phase) -> None:
     journal.close()
 
 
-def convert_to_rocksdb(path: Path, phase: Phase) -> None:
+def change_engine(path: Path, phase: Phase, engine: Choice) -> None:
     """The store of a job is written again with another engine."""
     have_small_batches()
     phase("convert")
-    convert(path, OWNER, "rocksdb")
+    convert(path, OWNER, engine)
 
 
-def convert_to_sqlite(path: Path, phase: Phase) -> None:
-    """The same the other way round."""
-    have_small_batches()
-    phase("convert")
-    convert(path, OWNER, "sqlite")
-
-
-def import_job(path: Path, phase: Phase) -> None:
+def import_job(path: Path, phase: Phase, engine: Choice) -> None:
     """A directory with requests of another scheduler is opened."""
     have_small_batches()
     phase("import")
-    frontier = open_frontier(path, OWNER, FIFO, source=Foreign())
+    frontier = open_frontier(path, OWNER, fifo(engine), source=Foreign())
     phase("close")
     frontier.close()
 
@@ -153,19 +157,19 @@ def commit_of_many(path: Path, phase: Phase, *, done: int, added: int) -> None:
         frontier.finish(lease)
     assert frontier.pressure.changes == done + added
     phase("commit")
-    while not frontier.commit({"done": str(done).encode()}):
+    while not frontier.commit({"done": str(done).encode()}, wait=True):
         # Whoever commits goes on with the crawl between two batches.
         frontier.add(page(f"added later {frontier.run.commit_number}"))
     phase("close")
     frontier.close()
 
 
-def commit_of_some(path: Path, phase: Phase) -> None:
+def commit_of_some(path: Path, phase: Phase, engine: Choice) -> None:
     have_small_batches()
     commit_of_many(path, phase, done=5, added=20)
 
 
-def commit_of_thousands(path: Path, phase: Phase) -> None:
+def commit_of_thousands(path: Path, phase: Phase, engine: Choice) -> None:
     commit_of_many(path, phase, done=5_000, added=20_000)
 
 

@@ -6,6 +6,8 @@ import importlib.util
 from pathlib import Path
 from typing import get_args
 
+import pytest
+
 from scrapy_altsched.frontier.store.engines import ENGINES, Choice
 
 #: The engines that can be used here.
@@ -14,6 +16,8 @@ INSTALLED: tuple[Choice, ...] = tuple(
     for name in get_args(Choice)
     if name in ENGINES and importlib.util.find_spec(ENGINES[name][1]) is not None
 )
+#: Has a test run with each of them.
+BY_ENGINE = pytest.mark.parametrize("engine", INSTALLED)
 
 
 def files_of(store: Path) -> dict[str, bytes]:

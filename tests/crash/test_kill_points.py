@@ -15,6 +15,7 @@ import pytest
 
 from scrapy_altsched.frontier.entry import DeadLetter
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
+from scrapy_altsched.frontier.store.engines import Choice
 from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.frontier.store.view import View
 from scrapy_altsched.maintenance.audit import audit
@@ -24,9 +25,11 @@ from scrapy_altsched.maintenance.requeue import dead_requests, requeue
 from ..crawls import KILLED, Crawl
 from ..crawls import assert_complete as assert_crawl_complete
 from ..frontiers import OWNER, DiskKind, lease_from, name_of, page, problems_of, take
+from ..killing import BESIDE
 from ..project.crashsite.killpoints import STEPS
-from ..scenarios import ALL, FIFO, OTHER, Foreign, crawl, finish, start
+from ..scenarios import ALL, FIFO, OTHER, Foreign, crawl, fifo, finish, start
 from ..sites import Site, random_graph
+from ..stores import BY_ENGINE
 
 
 def silent(_: str) -> None:
@@ -47,10 +50,10 @@ class Kill:
     part: float
 
 
-def kills(scenario: str, image: Path, into: Path, *phase: str) -> list[Kill]:
+def kills(scenario: str, engine: Choice, image: Path, into: Path, *phase: str) -> list[Kill]:
     """Kill the scenario before and inside of each of its steps, or of those of a phase."""
     name = f"tests.scenarios:{scenario}"
-    command = [sys.executable, "-m", "tests.killing", name, image, into, *phase]
+    command = [sys.executable, "-m", "tests.killing", name, engine, image, into, *phase]
     run = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, check=True)
     lines = [json.loads(line) for line in run.stdout.splitlines()]
     return [
@@ -72,14 +75,14 @@ def assert_complete(frontier: LocalFrontier) -> None:
 # What a job is before the process is killed
 
 
-def nothing(tmp_path: Path) -> Path:
+def nothing(tmp_path: Path, engine: Choice) -> Path:
     return tmp_path / "nothing"
 
 
-def died(tmp_path: Path) -> Path:
+def died(tmp_path: Path, engine: Choice) -> Path:
     """A job whose process died: tables, a log, suspects, one of which died alone."""
     disk = DiskKind(tmp_path)
-    frontier = disk.open(FIFO)
+    frontier = disk.open(fifo(engine))
     start(frontier)
     frontier.commit()
     crawl(frontier, silent, 2)
@@ -87,25 +90,25 @@ def died(tmp_path: Path) -> Path:
         frontier.commit()
         take(frontier)
         disk.crash(frontier)
-        frontier = disk.open(FIFO)
+        frontier = disk.open(fifo(engine))
     take(frontier)
     image = disk.image()
     frontier.abandon()
     return image
 
 
-def stopped(tmp_path: Path) -> Path:
+def stopped(tmp_path: Path, engine: Choice) -> Path:
     """A job that was closed, with requests in several slots."""
-    frontier = open_frontier(tmp_path / "job", OWNER, FIFO)
+    frontier = open_frontier(tmp_path / "job", OWNER, fifo(engine))
     start(frontier)
     crawl(frontier, silent, 3)
     frontier.close()
     return tmp_path / "job"
 
 
-def with_dead(tmp_path: Path) -> Path:
+def with_dead(tmp_path: Path, engine: Choice) -> Path:
     """A job that has nothing but dead letters left."""
-    frontier = open_frontier(tmp_path / "job", OWNER, FIFO)
+    frontier = open_frontier(tmp_path / "job", OWNER, fifo(engine))
     start(frontier)
     crawl(frontier, silent, 1)
     while (lease := lease_from(frontier)) is not None:
@@ -117,18 +120,18 @@ def with_dead(tmp_path: Path) -> Path:
 # How it goes on
 
 
-def go_on(path: Path) -> LocalFrontier:
-    return finish(path, FIFO)
+def go_on(path: Path, engine: Choice) -> LocalFrontier:
+    return finish(path, fifo(engine))
 
 
-def go_on_in_either_order(path: Path) -> LocalFrontier:
+def go_on_in_either_order(path: Path, engine: Choice) -> LocalFrontier:
     other = path.with_name(f"{path.name} in the old order")
     shutil.copytree(path, other)
     assert_complete(finish(other, FIFO))
     return finish(path, OTHER)
 
 
-def requeue_again(path: Path) -> LocalFrontier:
+def requeue_again(path: Path, engine: Choice) -> LocalFrontier:
     journal = Journal(path, OWNER)
     dead = list(dead_requests(journal.dead()))
     assert len(dead) in (0, 5), "all of them or none"
@@ -137,25 +140,42 @@ def requeue_again(path: Path) -> LocalFrontier:
     return finish(path, FIFO)
 
 
-def take_over_again(path: Path) -> LocalFrontier:
-    return finish(path, FIFO, source=Foreign())
+def take_over_again(path: Path, engine: Choice) -> LocalFrontier:
+    return finish(path, fifo(engine), source=Foreign())
 
 
-#: Points that each scenario must be killed at, among all that there are.
-OPENING = [
-    *[("openat", "#.log"), ("write", "MANIFEST-#"), ("fdatasync", "MANIFEST-#")],
-    *[("write", "#.dbtmp"), ("rename", "#.dbtmp")],
+_WRITING_BACK = [
+    *[("fdatasync", "store.sqlite-wal"), ("pwrite64", "store.sqlite")],
+    *[("fdatasync", "store.sqlite"), ("ftruncate", "store.sqlite-wal")],
+    ("pwrite64", "store.sqlite-wal"),  # the first commit of the new log
 ]
-COMMITTING = [("write", "#.log"), ("pwrite64", "altsched.commit")]
-LEASING = [("pwrite64", "altsched.leases.#")]
-CLOSING = [("fdatasync", "#.log"), ("write", "#.sst"), ("unlink", "#.log")]
-
-
-def points(phase: str, *steps: list[tuple[str, str]]) -> set[tuple[str, str, str]]:
-    return {(phase, call, file) for part in steps for call, file in part}
+#: Engine -> what a job does -> calls, and kinds of files, that it must be killed at meanwhile.
+POINTS = {
+    "rocksdb": {
+        "open": [
+            *[("openat", "#.log"), ("write", "MANIFEST-#"), ("fdatasync", "MANIFEST-#")],
+            *[("write", "#.dbtmp"), ("rename", "#.dbtmp")],
+        ],
+        "recover": [("write", "#.sst"), ("unlink", "#.log")],
+        "commit": [("write", "#.log"), ("pwrite64", "altsched.commit")],
+        "close": [("fdatasync", "#.log"), ("write", "#.sst"), ("unlink", "#.log")],
+    },
+    "sqlite": {
+        "create": [
+            *[("pwrite64", "store.sqlite-journal"), ("fdatasync", "store.sqlite-journal")],
+            *[("pwrite64", "store.sqlite"), ("unlink", "store.sqlite-journal")],
+        ],
+        "open": [("openat", "store.sqlite"), ("openat", "store.sqlite-wal")],
+        "commit": [("pwrite64", "store.sqlite-wal"), ("pwrite64", "altsched.commit")],
+        "write back": _WRITING_BACK,
+        "close": [*_WRITING_BACK, ("unlink", "store.sqlite-wal")],
+    },
+}
+LEASE = ("pwrite64", "altsched.leases.#")
 
 
 @pytest.mark.timeout(1200)  # several hundred processes
+@BY_ENGINE
 @pytest.mark.parametrize(
     ("scenario", "before", "after", "expected"),
     [
@@ -163,55 +183,68 @@ def points(phase: str, *steps: list[tuple[str, str]]) -> set[tuple[str, str, str
             "first_run",
             nothing,
             go_on,
-            points("create", OPENING, [("mkdir", "frontier.partial")])
-            | points("create", [("rename", "frontier.partial"), ("fsync", "altsched.json.partial")])
-            | points("create", [("rename", "altsched.json.partial"), ("openat", "altsched.lock")])
-            | points("commit", COMMITTING, LEASING)
-            | points("lease", LEASING)
-            | points("close", COMMITTING, CLOSING),
+            {
+                "create": [
+                    *["create", "open", ("mkdir", "frontier.partial")],
+                    *[("rename", "frontier.partial"), ("fsync", "altsched.json.partial")],
+                    *[("rename", "altsched.json.partial"), ("openat", "altsched.lock")],
+                ],
+                "commit": ["commit", LEASE],
+                "lease": [LEASE],
+                "close": ["commit", "close"],
+            },
         ),
         (
             "later_run",
             died,
             go_on,
-            points("open", OPENING, COMMITTING, [("write", "#.sst"), ("unlink", "#.log")])
-            | points("commit", COMMITTING, LEASING)
-            | points("lease", LEASING)
-            | points("close", COMMITTING, CLOSING),
+            {
+                "open": ["open", "recover", "commit"],
+                "commit": ["commit", LEASE],
+                "lease": [LEASE],
+                BESIDE: ["write back"],
+                "close": ["commit", "close"],
+            },
         ),
-        ("other_order", stopped, go_on_in_either_order, points("reorder", OPENING, COMMITTING)),
+        ("other_order", stopped, go_on_in_either_order, {"reorder": ["open", "commit"]}),
         (
             "second_chance",
             with_dead,
             requeue_again,
-            points("requeue", OPENING, COMMITTING) | points("close", CLOSING),
+            {"requeue": ["open", "commit"], "close": ["close"]},
         ),
         (
             "import_job",
             nothing,
             take_over_again,
-            points("import", OPENING, COMMITTING, [("rename", "frontier.partial")])
-            | points("close", CLOSING),
+            {"import": ["open", "commit", ("rename", "frontier.partial")], "close": ["close"]},
         ),
     ],
 )
 def test_a_kill_at_any_step_on_the_disk_loses_nothing(
     tmp_path: Path,
+    engine: Choice,
     scenario: str,
-    before: Callable[[Path], Path],
-    after: Callable[[Path], LocalFrontier],
-    expected: set[tuple[str, str, str]],
+    before: Callable[[Path, Choice], Path],
+    after: Callable[[Path, Choice], LocalFrontier],
+    expected: dict[str, list[str | tuple[str, str]]],
 ) -> None:
-    image = before(tmp_path)
+    wanted = {
+        (phase, *point)
+        for phase, doings in expected.items()
+        for doing in doings
+        for point in (POINTS[engine].get(doing, ()) if isinstance(doing, str) else [doing])
+    }
+    image = before(tmp_path, engine)
     into = tmp_path / "killed"
     into.mkdir()
-    reached = kills(scenario, image, into)
+    reached = kills(scenario, engine, image, into)
     inside = sum(kill.part > 0 for kill in reached)
-    print(f"{scenario}: {len(reached)} kills, {inside} of them inside of a write")
-    assert expected <= {kill.point for kill in reached}
-    assert {kill.point[0] for kill in reached if kill.part} >= {phase for phase, _, _ in expected}
+    print(f"{scenario}, {engine}: {len(reached)} kills, {inside} of them inside of a write")
+    assert wanted <= {kill.point for kill in reached}
+    assert {kill.point[0] for kill in reached if kill.part} >= {phase for phase, *_ in wanted}
     for kill in reached:
-        frontier = after(kill.path)
+        frontier = after(kill.path, engine)
         try:
             assert_complete(frontier)
         except AssertionError as error:
@@ -222,6 +255,7 @@ def test_a_kill_at_any_step_on_the_disk_loses_nothing(
 
 
 @pytest.mark.timeout(1800)
+@BY_ENGINE
 @pytest.mark.parametrize(
     ("scenario", "done", "added"),
     [
@@ -230,16 +264,16 @@ def test_a_kill_at_any_step_on_the_disk_loses_nothing(
     ],
 )
 def test_a_kill_at_any_step_of_a_commit_parts_no_note_from_the_ends_that_it_tells_of(
-    tmp_path: Path, scenario: str, done: int, added: int
+    tmp_path: Path, engine: Choice, scenario: str, done: int, added: int
 ) -> None:
     image = tmp_path / "job"
-    frontier = open_frontier(image, OWNER, FIFO)
+    frontier = open_frontier(image, OWNER, fifo(engine))
     for number in range(done):
         frontier.add(page(f"page {number}", str(number % 5)))
     frontier.close()
     into = tmp_path / "killed"
     into.mkdir()
-    reached = kills(scenario, image, into, "commit")
+    reached = kills(scenario, engine, image, into, "commit")
     found = set()
     for kill in reached:
         frontier = open_frontier(kill.path, OWNER, FIFO)
@@ -250,18 +284,21 @@ def test_a_kill_at_any_step_of_a_commit_parts_no_note_from_the_ends_that_it_tell
             assert counts.pending >= added
         frontier.abandon()
         shutil.rmtree(kill.path)
-    print(f"{scenario}: {len(reached)} kills")
+    print(f"{scenario}, {engine}: {len(reached)} kills")
     assert found == {(None, 0), (str(done).encode(), done)}
 
 
 @pytest.mark.timeout(1200)  # more than sixty crawls
-def test_a_crawl_killed_before_and_after_each_of_its_steps_loses_nothing(tmp_path: Path) -> None:
+@BY_ENGINE
+def test_a_crawl_killed_before_and_after_each_of_its_steps_loses_nothing(
+    tmp_path: Path, engine: Choice
+) -> None:
     rng = random.Random(1)
     graph = random_graph(1_500, 2, 1)
     points = [f"{when} {step}" for step in STEPS for when in ("before", "after")]
     rng.shuffle(points)
     with Site(graph) as site:
-        job = Crawl(tmp_path, "pages", f"{site.url}/0")
+        job = Crawl(tmp_path, "pages", f"{site.url}/0", engine=engine)
         # A first one, so that there is something to resume.
         assert job.run(CLOSESPIDER_ITEMCOUNT=4) == 0
         for point in points:

@@ -164,15 +164,13 @@ def test_a_kill_before_the_new_store_was_renamed_leaves_nothing_behind(tmp_path:
 @pytest.mark.timeout(1200)
 @BOTH_WAYS
 def test_a_kill_at_any_step_leaves_the_job_in_one_engine_or_the_other(
-    tmp_path: Path, before: str, after: str
+    tmp_path: Path, before: engines.Choice, after: engines.Choice
 ) -> None:
-    image = died(tmp_path)
-    if engine_of(image / "frontier") != before:
-        convert(image, OWNER, before)
+    image = died(tmp_path, before)
     rows = rows_of(image)
     into = tmp_path / "killed"
     into.mkdir()
-    reached = kills(f"convert_to_{after}", image, into, "convert")
+    reached = kills("change_engine", after, image, into, "convert")
     found = set()
     for kill in reached:
         present = engines.engine_of(kill.path / "frontier")

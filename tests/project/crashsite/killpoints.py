@@ -18,7 +18,6 @@ from scrapy_altsched.frontier.store.job_run import JobRun
 from scrapy_altsched.frontier.store.jobdir import Jobdir
 from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.frontier.store.lease_log import LeaseLog
-from scrapy_altsched.frontier.store.rocksdb.database import RocksDatabase
 from scrapy_altsched.frontier.store.store import Store
 from scrapy_altsched.resume.spider_state import SpiderStateCheckpoint
 from scrapy_altsched.scheduler import Scheduler
@@ -74,7 +73,7 @@ STEPS = {
     "closing the frontier": Step(LocalFrontier, "close", once=True),
     "the last batch": Step(JobRun, "finish", once=True),
     "forcing the log to the disk": Step(Store, "sync", once=True),
-    "closing the store": Step(RocksDatabase, "close", once=True),
+    "closing the store": Step(Store, "close", once=True),
     "letting the directory go": Step(Jobdir, "release", once=True),
     "closing a feed's file": Step(FileStorage, "store", once=True),
 }
