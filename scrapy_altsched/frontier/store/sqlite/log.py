@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ....background import Background
-from ....disk import force, write_again
+from ....disk import force, force_name, write_again
 from ....errors import StoreStalledError
 
 _MIB = 1024 * 1024
@@ -45,11 +45,14 @@ class Log:
         self._lock = threading.Lock()
         #: Whether nothing of the log was written back yet.
         self._is_fresh = False
-        #: Whether the operating system may have forgotten what it could not write.
-        self._is_doubtful = False
         self._is_working = False
+        # SQLite says nothing if it fails to.
+        force_name(path)
         # SQLite looks at its own descriptor only, for errors of its own writes.
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        #: Whether the operating system may have forgotten what it could not write, in an earlier
+        #: process, too.
+        self._is_doubtful = self._size() > 0
         self._thread: Background[None, bool | Exception] = Background(
             "altsched-store", "writes back the log of the store", self._work
         )
@@ -82,6 +85,9 @@ class Log:
     def sync(self) -> None:
         """Force it to the disk; blocks."""
         try:
+            if self._is_doubtful:
+                with self._lock:
+                    self._write_again()
             force(self._descriptor)
         except OSError:
             self._is_doubtful = True
@@ -124,8 +130,7 @@ class Log:
 
     def _write_back(self, connection: sqlite3.Connection) -> None:
         if self._is_doubtful:
-            write_again(self._path, 0)
-            self._is_doubtful = False
+            self._write_again()
         [(is_read, _, _)] = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         self._is_fresh = not is_read
         if is_read:
@@ -134,3 +139,7 @@ class Log:
             self._write_back_at = LONG
             # The first commit, which is forced to the disk.
             connection.execute("PRAGMA user_version = 1")
+
+    def _write_again(self) -> None:
+        write_again(self._path, 0)
+        self._is_doubtful = False
