@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 import pytest
 from scrapy import Request, Spider
 from scrapy.extensions.feedexport import FeedExporter
-from scrapy_altsched.maintenance.salvage import Salvage
 
 from scrapy_altsched.errors import StoreDamagedError
 from scrapy_altsched.feeds import job_feeds
+from scrapy_altsched.frontier.store.engines import Choice, engine_of, salvage
 from scrapy_altsched.maintenance.repair import repair
 
 from ..crawls import run_python
@@ -26,6 +26,7 @@ from ..engines import StandIn
 from ..frontiers import problems_of
 from ..power_cuts import ANNOUNCED, Disk, kind_of, load
 from ..sites import Site, random_graph
+from ..stores import BY_ENGINE
 
 ROOT = Path(__file__).parents[2]
 #: Commits of few changes, so that there are many.
@@ -46,7 +47,7 @@ class Pages(Spider):
 class Recorded:
     """A crawl that was stopped, resumed and ended, and all that it did to its files."""
 
-    def __init__(self, directory: Path, *, sync: bool, fault: str = "") -> None:
+    def __init__(self, directory: Path, engine: Choice, *, sync: bool, fault: str = "") -> None:
         self.place = directory / "disk"
         self.place.mkdir()
         self.sync = sync
@@ -58,6 +59,7 @@ class Recorded:
                 settings = {
                     **OFTEN,
                     "JOBDIR": self.place / "job",
+                    "ALTSCHED_STORE": engine,
                     "ANNOUNCE": self.place / ANNOUNCED,
                     "ALTSCHED_SYNC": sync,
                     # Where a sync that failed leaves nothing to be written again.
@@ -89,6 +91,10 @@ class Recorded:
         shutil.rmtree(self.place)
         self.place.mkdir()
         Disk(self.place, self.events[:moment]).write(rng)
+        store = self.place / "job" / "frontier"
+        if store.exists() and engine_of(store) == "sqlite" and rng.random() < 0.5:
+            # What was in shared memory is on the disk by chance.
+            (store / "store.sqlite-shm").write_bytes(rng.randbytes(32768))
 
     def announced(self, moment: int) -> int:
         """The last commit that must not be lost."""
@@ -166,10 +172,10 @@ def rows_of(path: Path) -> tuple[list[str], int]:
     return rows, torn
 
 
-def salvage(jobdir: Path) -> int:
+def repaired_commit(jobdir: Path) -> int:
     """Repair a job that is refused; the last commit of which nothing is missing in it."""
     with TemporaryDirectory() as links:
-        source = Salvage(jobdir / "frontier", Path(links), lambda _: True)
+        source = salvage(jobdir / "frontier", Path(links), lambda _: True)
         commit = int.from_bytes(source.meta()[b"commit"], "big")
         source.close()
     return 0 if repair(jobdir, "pages", lambda _: True).damage else commit
@@ -185,7 +191,7 @@ def resume(recorded: Recorded, moment: int, caplog: pytest.LogCaptureFixture) ->
     except StoreDamagedError as error:
         if not announced:
             return "damaged"
-        if salvage(recorded.place / "job") < announced:
+        if repaired_commit(recorded.place / "job") < announced:
             return "lost"
         print(f"repaired: cut at {moment}: {error}")
         outcome = "repaired"
@@ -248,17 +254,19 @@ def assert_nothing_was_lost(found: Counter[str]) -> None:
     ("seed", "cuts"), [(1, 20), *(pytest.param(n, 60, marks=pytest.mark.slow) for n in (2, 3, 4))]
 )
 @pytest.mark.parametrize("sync", [True, False])
+@BY_ENGINE
 @pytest.mark.timeout(600)
 def test_a_power_cut_loses_nothing_that_was_announced(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
+    engine: Choice,
     sync: bool,
     seed: int,
     cuts: int,
 ) -> None:
-    found = cut_often(Recorded(tmp_path, sync=sync), caplog, monkeypatch, seed, cuts)
-    print_table({f"ALTSCHED_SYNC={sync}": found})
+    found = cut_often(Recorded(tmp_path, engine, sync=sync), caplog, monkeypatch, seed, cuts)
+    print_table({f"{engine}, ALTSCHED_SYNC={sync}": found})
     assert_nothing_was_lost(found)
     if sync:
         assert not found["warned"]
@@ -266,34 +274,44 @@ def test_a_power_cut_loses_nothing_that_was_announced(
 
 
 #: Kinds of files, of which one sync is made to fail in each run once a commit was announced.
-FORCED = [
-    *("WAL", "feed", "SST", "MANIFEST", "CURRENT", "OPTIONS", "partial"),
-    *("directory frontier", "directory job", "directory disk"),
-]
+FORCED = {
+    "rocksdb": (
+        [
+            *("WAL", "feed", "SST", "MANIFEST", "CURRENT", "OPTIONS", "partial"),
+            *("directory frontier", "directory job", "directory disk"),
+        ],
+        [pytest.mark.rocksdb],
+    ),
+    "sqlite": (["WAL", "tables", "directory frontier"], []),
+}
+OFTEN_RUN = ("WAL", "feed", "tables")
+SLOW = [pytest.mark.slow]
 #: Those that nothing forces to the disk, as an older state of them is good enough.
 UNFORCED = ["leases", "altsched.commit", "altsched.lock"]
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    "fault",
+    ("engine", "fault"),
     [
-        *FORCED[:2],
-        *(pytest.param(kind, marks=pytest.mark.slow) for kind in FORCED[2:]),
+        pytest.param(engine, kind, marks=[*marks, *([] if kind in OFTEN_RUN else SLOW)])
+        for engine, (kinds, marks) in FORCED.items()
+        for kind in kinds
     ],
 )
 def test_what_is_announced_after_a_sync_that_failed_survives_a_power_cut(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
+    engine: Choice,
     fault: str,
 ) -> None:
-    recorded = Recorded(tmp_path, sync=True, fault=fault)
+    recorded = Recorded(tmp_path, engine, sync=True, fault=fault)
     failed = sum(event.what == "forget" for event in recorded.events)
     assert failed
     found = cut_often(recorded, caplog, monkeypatch, 1, 20)
     said = "Input/output error" in recorded.logs or "IO error" in recorded.logs
     forced = {kind_of(event.path) for event in recorded.events if event.what == "sync"}
     assert not forced.intersection(UNFORCED)
-    print_table({f"{fault}: {failed} failed, {'said' if said else 'not said'}": found})
+    print_table({f"{engine}, {fault}: {failed} failed, {'said' if said else 'not said'}": found})
     assert_nothing_was_lost(found)
