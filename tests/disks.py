@@ -89,7 +89,8 @@ class LimitedFiles:
 
     def fill(self, process: subprocess.Popen[str]) -> None:
         """Let no file grow past the size of the store's log, or of the feed."""
-        written = [path for end in ("log", "jsonl", "csv") for path in self.path.rglob(f"*.{end}")]
+        ends = (".log", "-wal", ".jsonl", ".csv")
+        written = [path for end in ends for path in self.path.rglob(f"*{end}")]
         limit(process, max(path.stat().st_size for path in written))
 
     def free(self, process: subprocess.Popen[str]) -> None:

@@ -11,36 +11,39 @@ from pathlib import Path
 
 import pytest
 
+from scrapy_altsched.frontier.store.engines import Choice
 from scrapy_altsched.frontier.store.journal import Journal
 
 from ..crawls import KILLED, Crawl, altsched, assert_complete
 from ..disks import Disk, limit
 from ..maintenance.test_repair import overwrite_middle
 from ..sites import Gates, Page, Site, random_graph, wait_for_pages
+from ..stores import BY_ENGINE, LOGS, TABLES
 
 
 def have_tables_written(crawl: Crawl) -> Path:
-    """Have all that is stored in tables; the one with the pending requests."""
+    """Have all that is stored in tables; the file with the pending requests."""
     # Not through a frontier: it would give the requests its own order, and the crawl, with another
     # one, would write them all again before it reads them.
     journal = Journal(crawl.jobdir, crawl.spider)
     journal.database.flush()
     journal.close()
-    tables = (crawl.jobdir / "frontier").glob("*.sst")
+    tables = (crawl.jobdir / "frontier").glob(TABLES[journal.engine])
     return max(tables, key=lambda path: path.stat().st_size)
 
 
 # Damaged files
 
 
-def test_a_crawl_whose_log_was_lost_goes_back_and_completes(tmp_path: Path) -> None:
+@BY_ENGINE
+def test_a_crawl_whose_log_was_lost_goes_back_and_completes(tmp_path: Path, engine: Choice) -> None:
     graph = random_graph(60, 3, 1)
     with Site(graph) as site:
-        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0", engine=engine)
         assert crawl.run(KILL_AT=30, KILL_ON="item") == KILLED
         have_tables_written(crawl)
         assert crawl.run(KILL_AT=10, KILL_ON="item", ALTSCHED_COMMIT_EVERY=1) == KILLED
-        for log in (crawl.jobdir / "frontier").glob("*.log"):
+        for log in (crawl.jobdir / "frontier").glob(LOGS[engine]):
             log.unlink()
         assert crawl.run() == 0
         assert "the job is rolled back from commit" in crawl.log
@@ -102,9 +105,9 @@ MANY_PENDING["/0"].links += list(MANY_PENDING)
 MORE_THAN_FITS = 300
 
 
-def crawl_on(disk: Disk, tmp_path: Path, url: str) -> Crawl:
+def crawl_on(disk: Disk, tmp_path: Path, url: str, engine: Choice) -> Crawl:
     """A crawl whose job directory is on *disk*."""
-    crawl = Crawl(tmp_path, "pages", url)
+    crawl = Crawl(tmp_path, "pages", url, engine=engine)
     crawl.jobdir = disk.path / "job"
     crawl.prefix = disk.enter
     return crawl
@@ -126,12 +129,13 @@ def start_and_fill(
     return process
 
 
+@BY_ENGINE
 def test_a_crawl_whose_disk_is_full_goes_on_in_memory_and_is_saved_when_there_is_space(
-    tmp_path: Path, small_disk: Disk
+    tmp_path: Path, small_disk: Disk, engine: Choice
 ) -> None:
     gates = Gates(random_graph(120, 2, 1), 30, 80)
     with Site(gates) as site:
-        crawl = crawl_on(small_disk, tmp_path, f"{site.url}/0")
+        crawl = crawl_on(small_disk, tmp_path, f"{site.url}/0", engine)
         process = start_and_fill(crawl, small_disk, gates, site)
         crawl.wait_for_log(process, GOES_ON)
         # Nothing can be saved, and still page after page is crawled.
@@ -149,12 +153,13 @@ def test_a_crawl_whose_disk_is_full_goes_on_in_memory_and_is_saved_when_there_is
         assert site.hits.total() == len(gates.graph)
 
 
+@BY_ENGINE
 def test_a_crawl_killed_while_its_disk_was_full_goes_on_from_its_last_commit(
-    tmp_path: Path, small_disk: Disk
+    tmp_path: Path, small_disk: Disk, engine: Choice
 ) -> None:
     gates = Gates(random_graph(120, 2, 1), 30, 80)
     with Site(gates) as site:
-        crawl = crawl_on(small_disk, tmp_path, f"{site.url}/0")
+        crawl = crawl_on(small_disk, tmp_path, f"{site.url}/0", engine)
         process = start_and_fill(crawl, small_disk, gates, site)
         crawl.wait_for_log(process, GOES_ON)
         wait_for_pages(site, 81, process)
@@ -165,12 +170,13 @@ def test_a_crawl_killed_while_its_disk_was_full_goes_on_from_its_last_commit(
         assert_complete(crawl, site, set(gates.graph))
 
 
+@BY_ENGINE
 def test_a_crawl_that_is_done_while_its_disk_is_full_waits_and_is_not_finished(
-    tmp_path: Path, small_disk: Disk
+    tmp_path: Path, small_disk: Disk, engine: Choice
 ) -> None:
     gates = Gates(random_graph(MORE_THAN_FITS, 2, 1), 30)
     with Site(gates) as site:
-        crawl = crawl_on(small_disk, tmp_path, f"{site.url}/0")
+        crawl = crawl_on(small_disk, tmp_path, f"{site.url}/0", engine)
         process = start_and_fill(crawl, small_disk, gates, site, ALTSCHED_COMMIT_TIMEOUT=FOR_LONG)
         process.communicate(timeout=60)
         assert set(site.hits) == set(gates.graph)
@@ -182,12 +188,13 @@ def test_a_crawl_that_is_done_while_its_disk_is_full_waits_and_is_not_finished(
         assert_complete(crawl, site, set(gates.graph))
 
 
+@BY_ENGINE
 def test_a_crawl_that_is_done_while_its_disk_is_full_is_finished_when_there_is_space(
-    tmp_path: Path, small_disk: Disk
+    tmp_path: Path, small_disk: Disk, engine: Choice
 ) -> None:
     gates = Gates(random_graph(MORE_THAN_FITS, 2, 1), 30)
     with Site(gates) as site:
-        crawl = crawl_on(small_disk, tmp_path, f"{site.url}/0")
+        crawl = crawl_on(small_disk, tmp_path, f"{site.url}/0", engine)
         process = start_and_fill(crawl, small_disk, gates, site)
         wait_for_pages(site, MORE_THAN_FITS, process)
         crawl.wait_for_log(process, GOES_ON)
@@ -229,14 +236,17 @@ def test_no_item_is_lost_when_the_feeds_disk_is_full(
             assert len(crawl.item_paths()) == len(graph)
 
 
-def test_a_crawl_whose_files_may_not_grow_is_saved_when_they_may(tmp_path: Path) -> None:
+@BY_ENGINE
+def test_a_crawl_whose_files_may_not_grow_is_saved_when_they_may(
+    tmp_path: Path, engine: Choice
+) -> None:
     gates = Gates(random_graph(120, 2, 1), 30, 80)
     with Site(gates) as site:
-        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0", engine=engine)
         process = crawl.start()
         wait_for_pages(site, 31, process)
         # All files are limited alike, and what follows has to fit into the crawl's log.
-        [log] = (crawl.jobdir / "frontier").glob("*.log")
+        [log] = (crawl.jobdir / "frontier").glob(LOGS[engine])
         crawl.wait_until(process, lambda: log.stat().st_size > 2 * len(crawl.log))
         limit(process, log.stat().st_size)
         gates.open()
@@ -252,12 +262,15 @@ def test_a_crawl_whose_files_may_not_grow_is_saved_when_they_may(tmp_path: Path)
         assert site.hits.total() == len(gates.graph)
 
 
-def test_a_crawl_whose_log_cannot_be_written_any_more_opens_another(tmp_path: Path) -> None:
+@BY_ENGINE
+def test_a_crawl_whose_log_cannot_be_written_any_more_opens_another(
+    tmp_path: Path, engine: Choice
+) -> None:
     graph = random_graph(120, 2, 1)
     with Site(graph) as site:
-        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0", engine=engine)
         assert crawl.run(FAULT="log_fails", FAULT_AT=30) == 0
-        assert "Input/output error" in crawl.log
+        assert {"rocksdb": "Input/output error", "sqlite": "disk I/O error"}[engine] in crawl.log
         assert SAVED in crawl.log
         assert_complete(crawl, site, set(graph))
         assert site.hits.total() == len(graph)
@@ -288,16 +301,17 @@ def test_a_crawl_that_cannot_read_its_queue_for_long_is_closed_unfinished(tmp_pa
         assert_complete(crawl, site, set(MANY_PENDING))
 
 
+@BY_ENGINE
 @pytest.mark.parametrize(
     ("fault", "message"),
     [("read_only", "Read-only file system"), ("log_is_full", "No space left on device")],
 )
 def test_a_crawl_that_cannot_be_saved_for_long_is_closed_unfinished(
-    tmp_path: Path, fault: str, message: str
+    tmp_path: Path, engine: Choice, fault: str, message: str
 ) -> None:
     gates = Gates(random_graph(120, 2, 1), 60)
     with Site(gates) as site:
-        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0", engine=engine)
         process = crawl.start(FAULT=fault, FAULT_AT=30, ALTSCHED_COMMIT_TIMEOUT=FOR_LONG)
         crawl.wait_for_log(process, GOES_ON)
         # It goes on in memory until then.
@@ -313,10 +327,11 @@ def test_a_crawl_that_cannot_be_saved_for_long_is_closed_unfinished(
         assert_complete(crawl, site, set(gates.graph))
 
 
-def test_a_crawl_on_a_full_disk_does_not_start_and_says_why(tmp_path: Path) -> None:
+@BY_ENGINE
+def test_a_crawl_on_a_full_disk_does_not_start_and_says_why(tmp_path: Path, engine: Choice) -> None:
     graph = random_graph(60, 2, 1)
     with Site(graph) as site:
-        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0", engine=engine)
         assert crawl.run(KILL_AT=20, KILL_ON="item") == KILLED
         before = site.hits.total()
         crawl.run(FAULT="no_new_files", FAULT_AT=-1)
@@ -327,12 +342,13 @@ def test_a_crawl_on_a_full_disk_does_not_start_and_says_why(tmp_path: Path) -> N
         assert_complete(crawl, site, set(graph))
 
 
+@BY_ENGINE
 def test_a_crawl_whose_jobdir_is_deleted_is_closed_and_makes_none_in_its_place(
-    tmp_path: Path,
+    tmp_path: Path, engine: Choice
 ) -> None:
     gates = Gates(random_graph(60, 2, 1), 30)
     with Site(gates) as site:
-        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0", engine=engine)
         process = crawl.start()
         wait_for_pages(site, 31, process)
         shutil.rmtree(crawl.jobdir)
@@ -389,14 +405,17 @@ def test_a_feed_without_rows_that_is_deleted_under_the_crawl_is_not_called_store
         assert not feed.exists()
 
 
-def test_a_log_that_is_deleted_under_the_crawl_is_missed_by_the_next_run(tmp_path: Path) -> None:
+@BY_ENGINE
+def test_a_log_that_is_deleted_under_the_crawl_is_missed_by_the_next_run(
+    tmp_path: Path, engine: Choice
+) -> None:
     gates = Gates(random_graph(60, 2, 1), 20, 40)
     with Site(gates) as site:
-        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0", engine=engine)
         # A page is asked for when all that those before it led to is committed.
         process = crawl.start(ALTSCHED_COMMIT_EVERY=1)
         wait_for_pages(site, 21, process)
-        for log in (crawl.jobdir / "frontier").glob("*.log"):
+        for log in (crawl.jobdir / "frontier").glob(LOGS[engine]):
             log.unlink()
         gates.open()
         # It is still at work when it is killed: at its end all would be in tables.

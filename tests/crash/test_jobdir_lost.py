@@ -12,8 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from scrapy_altsched.frontier.store.engines import Choice
+
 from ..crawls import Crawl, altsched, assert_complete, listing
 from ..sites import Site, random_graph
+from ..stores import BY_ENGINE
 
 GRAPH = random_graph(300, 4, 7)
 
@@ -86,15 +89,17 @@ Way = Callable[[Path, Path], None]
 End = Callable[[Crawl, "subprocess.Popen[str]"], None]
 
 
-def replace_under_a_crawl(tmp_path: Path, way: Way, end: End, spider: str, seed: str) -> Crawl:
+def replace_under_a_crawl(
+    tmp_path: Path, engine: Choice, way: Way, end: End, spider: str, seed: str
+) -> Crawl:
     """The crawl whose job is replaced; the job that takes its place is crawled to its end."""
     rng = random.Random(seed)
     (tmp_path / "other").mkdir()
     with Site(GRAPH) as site:
-        other = Crawl(tmp_path / "other", spider, f"{site.url}/0")
+        other = Crawl(tmp_path / "other", spider, f"{site.url}/0", engine=engine)
         end(other, run_until(other, site, rng.randrange(20, 120), rng))
         check(other.jobdir)
-        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0", engine=engine)
         process = run_until(crawl, site, rng.randrange(10, 150), rng)
         way(crawl.jobdir, other.jobdir)
         before = listing(crawl.jobdir)
@@ -113,11 +118,12 @@ def replace_under_a_crawl(tmp_path: Path, way: Way, end: End, spider: str, seed:
     return crawl
 
 
+@BY_ENGINE
 @pytest.mark.parametrize("way", [swap, replace_content, write_over])
 def test_a_job_that_takes_the_place_of_a_running_one_is_left_alone(
-    tmp_path: Path, way: Way
+    tmp_path: Path, way: Way, engine: Choice
 ) -> None:
-    crawl = replace_under_a_crawl(tmp_path, way, stop, "pages", way.__name__)
+    crawl = replace_under_a_crawl(tmp_path, engine, way, stop, "pages", way.__name__)
     if way is swap:
         moved = tmp_path / "moved"
         assert f"What was committed before is safe in {moved}:" in crawl.log
@@ -131,19 +137,19 @@ def test_a_job_that_takes_the_place_of_a_running_one_is_left_alone(
 @pytest.mark.parametrize("spider", ["pages", "async"])
 @pytest.mark.parametrize("end", [stop, kill])
 @pytest.mark.parametrize("way", [swap, replace_content, write_over])
-@pytest.mark.parametrize("number", range(2))
+@BY_ENGINE
 def test_a_job_that_takes_the_place_of_a_running_one_at_any_moment_is_left_alone(
-    tmp_path: Path, way: Way, end: End, spider: str, number: int
+    tmp_path: Path, way: Way, end: End, spider: str, engine: Choice
 ) -> None:
-    seed = f"{way.__name__} {end.__name__} {spider} {number}"
-    replace_under_a_crawl(tmp_path, way, end, spider, seed)
+    seed = f"{way.__name__} {end.__name__} {spider} {engine}"
+    replace_under_a_crawl(tmp_path, engine, way, end, spider, seed)
 
 
-def restore_backup(tmp_path: Path, seed: int) -> None:
+def restore_backup(tmp_path: Path, engine: Choice, seed: int) -> None:
     """A job runs on after a backup of it was made, which is then put in its place."""
     rng = random.Random(seed)
     with Site(GRAPH) as site:
-        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0", engine=engine)
         rng.choice([stop, kill])(crawl, run_until(crawl, site, rng.randrange(20, 80), rng))
         backup = tmp_path / "backup"
         shutil.copytree(crawl.jobdir, backup)
@@ -159,26 +165,31 @@ def restore_backup(tmp_path: Path, seed: int) -> None:
         assert_complete(crawl, site, set(GRAPH))
 
 
-def test_a_backup_that_takes_the_place_of_its_job_is_left_alone(tmp_path: Path) -> None:
-    restore_backup(tmp_path, 1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(20))
-def test_a_backup_that_takes_the_place_of_its_job_at_any_moment_is_left_alone(
-    tmp_path: Path, seed: int
+@BY_ENGINE
+def test_a_backup_that_takes_the_place_of_its_job_is_left_alone(
+    tmp_path: Path, engine: Choice
 ) -> None:
-    restore_backup(tmp_path, seed)
+    restore_backup(tmp_path, engine, 1)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(20))
+@BY_ENGINE
+@pytest.mark.parametrize("seed", range(10))
+def test_a_backup_that_takes_the_place_of_its_job_at_any_moment_is_left_alone(
+    tmp_path: Path, engine: Choice, seed: int
+) -> None:
+    restore_backup(tmp_path, engine, seed)
+
+
+@pytest.mark.slow
+@BY_ENGINE
+@pytest.mark.parametrize("seed", range(10))
 def test_a_job_deleted_at_any_moment_leaves_nothing_and_starts_over(
-    tmp_path: Path, seed: int
+    tmp_path: Path, engine: Choice, seed: int
 ) -> None:
     rng = random.Random(seed)
     with Site(GRAPH) as site:
-        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0", engine=engine)
         process = run_until(crawl, site, rng.randrange(1, 200), rng)
         delete(crawl.jobdir)
         process.communicate(timeout=60)

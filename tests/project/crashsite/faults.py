@@ -92,7 +92,13 @@ class Faults:
 
     def log_fails(self, error=errno.EIO):
         """The store's log cannot be written any more; a new one can."""
-        refuse(*(("write", 0, 0xFFFFFFFF, number, error) for number in descriptors(".log")))
+        refuse(
+            *(
+                (call, 0, 0xFFFFFFFF, number, error)
+                for call, ending in (("write", ".log"), ("pwrite64", "-wal"))
+                for number in descriptors(ending)
+            )
+        )
 
     def tables_fail(self):
         """Tables that are open cannot be read any more; opened again, they can."""
