@@ -13,9 +13,11 @@ demo: $(VENV)/installed
 demo-shared: $(VENV)/installed
 	$(BIN)/python example_project/demo_shared.py
 
-# Kills one crawl 200 times at random moments until it completes: nothing lost, nothing dead.
+# Kills one crawl 200 times at random moments until it completes: nothing lost, nothing dead; with
+# STORE=sqlite, one with that engine.
+STORE ?= auto
 soak: $(VENV)/installed
-	$(BIN)/python example_project/soak.py
+	$(BIN)/python example_project/soak.py -s ALTSCHED_STORE=$(STORE)
 
 # Lint, types, and what needs no process of its own, with a dozen whole crawls: three minutes.
 test: lint

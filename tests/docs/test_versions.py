@@ -11,10 +11,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 import scrapy
+
+from scrapy_altsched.frontier.store.engines import Choice
 
 from ..crawls import Crawl
 from ..sites import Site, random_graph
+from ..stores import BY_ENGINE
 
 ROOT = Path(__file__).parents[2]
 OLDEST = "2.13.4"
@@ -62,12 +66,19 @@ def versions(crawl: Crawl) -> tuple[str, str]:
     return found[1], python[1]
 
 
-def test_a_job_goes_on_under_another_version_and_back(tmp_path: Path) -> None:
-    other = another_environment(tmp_path / "other")
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return another_environment(tmp_path_factory.mktemp("other"))
+
+
+@BY_ENGINE
+def test_a_job_goes_on_under_another_version_and_back(
+    tmp_path: Path, other: Path, engine: Choice
+) -> None:
     graph = random_graph(PAGES, 5, 2)
     seen = []
     with Site(graph) as site:
-        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0", engine=engine)
         for python in (other, sys.executable, other, sys.executable):
             crawl.python = python
             kill = {"KILL_AT": 15, "KILL_ON": "item", "CONCURRENT_REQUESTS": 4}
