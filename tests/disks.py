@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from scrapy_altsched.frontier.store.sqlite.database import SqliteDatabase
 from scrapy_altsched.frontier.store.store import Store
 
 #: Ways to a mount of one's own: as root, and as anybody where user namespaces are allowed.
@@ -121,7 +122,12 @@ def small_disk_at(path: Path) -> Iterator[Disk]:
 
 @contextmanager
 def stalled(store: Store) -> Iterator[None]:
-    """Have RocksDB refuse to write, as when it is behind; some pending request must be stored."""
+    """Have the engine refuse to write, as when it is behind; a pending request must be stored."""
+    if isinstance(store.database, SqliteDatabase):
+        # As its thread does, at the end of a log.
+        with store.database._opened_log._lock:
+            yield
+        return
 
     def set_triggers(compaction: int, slowdown: int, stop: int) -> None:
         store.database.families["pending"].set_options(

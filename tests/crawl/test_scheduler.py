@@ -30,6 +30,7 @@ from scrapy_altsched.signals import frontier_committed, frontier_committing
 from ..disks import stalled
 from ..engines import ONE, OURS, SLOTS, Engine, StandIn
 from ..frontiers import journal_of, problems_of
+from ..stores import BY_ENGINE
 
 QUEUES = {
     "lifo": ("scrapy.squeues.PickleLifoDiskQueue", "scrapy.squeues.LifoMemoryQueue"),
@@ -316,12 +317,13 @@ def test_a_handler_that_raises_postpones_the_commit(
     stand_in.scheduler.close("finished")
 
 
+@BY_ENGINE
 @pytest.mark.parametrize("is_parent_under_way", [True, False])
 def test_a_store_that_is_behind_is_not_asked_again_at_each_request(
-    tmp_path: Path, is_parent_under_way: bool
+    tmp_path: Path, is_parent_under_way: bool, engine: str
 ) -> None:
     settings = {**OURS, "JOBDIR": str(tmp_path / "job"), "ALTSCHED_COMMIT_EVERY": 1}
-    stand_in = StandIn(settings)
+    stand_in = StandIn({**settings, "ALTSCHED_STORE": engine})
     stand_in.scheduler.enqueue_request(page(0))
     if is_parent_under_way:
         assert stand_in.next() is not None
