@@ -18,9 +18,6 @@ INSTALLED: tuple[Choice, ...] = tuple(
 )
 #: Has a test run with each of them.
 BY_ENGINE = pytest.mark.parametrize("engine", INSTALLED)
-#: Patterns of the names of their files.
-LOGS = {"rocksdb": "*.log", "sqlite": "store.sqlite-wal"}
-TABLES = {"rocksdb": "*.sst", "sqlite": "store.sqlite"}
 
 
 def files_of(store: Path) -> dict[str, bytes]:

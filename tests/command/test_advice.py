@@ -18,13 +18,13 @@ from scrapy_altsched.frontier.store.view import View
 from scrapy_altsched.maintenance.audit import audit
 
 from ..crawls import altsched
+from ..damage import overwrite_requests
 from ..frontiers import OWNER, work_off
 from ..maintenance.test_repair import (
     Job,
     died,  # noqa: F401  (a fixture)
     job,  # noqa: F401  (a fixture)
     open_job,
-    overwrite_middle,
 )
 
 RESUME = "run the crawl again"
@@ -70,7 +70,7 @@ def without_log(path: Path) -> None:
 
 def with_damaged_requests(path: Path) -> None:
     tables = (path / "frontier").glob("*.sst")
-    overwrite_middle(max(tables, key=lambda table: table.stat().st_size))
+    overwrite_requests(max(tables, key=lambda table: table.stat().st_size))
 
 
 def with_two_slots_of_one_name(path: Path) -> None:

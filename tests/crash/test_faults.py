@@ -15,10 +15,10 @@ from scrapy_altsched.frontier.store.engines import Choice
 from scrapy_altsched.frontier.store.journal import Journal
 
 from ..crawls import KILLED, Crawl, altsched, assert_complete
+from ..damage import largest_table, overwrite_requests, targets
 from ..disks import Disk, limit
-from ..maintenance.test_repair import overwrite_middle
 from ..sites import Gates, Page, Site, random_graph, wait_for_pages
-from ..stores import BY_ENGINE, LOGS, TABLES
+from ..stores import BY_ENGINE
 
 
 def have_tables_written(crawl: Crawl) -> Path:
@@ -28,8 +28,12 @@ def have_tables_written(crawl: Crawl) -> Path:
     journal = Journal(crawl.jobdir, crawl.spider)
     journal.database.flush()
     journal.close()
-    tables = (crawl.jobdir / "frontier").glob(TABLES[journal.engine])
-    return max(tables, key=lambda path: path.stat().st_size)
+    return largest_table(crawl.jobdir / "frontier")
+
+
+def logs_of(crawl: Crawl) -> list[Path]:
+    store = crawl.jobdir / "frontier"
+    return [store / name for name in targets(store, "log")]
 
 
 # Damaged files
@@ -43,7 +47,7 @@ def test_a_crawl_whose_log_was_lost_goes_back_and_completes(tmp_path: Path, engi
         assert crawl.run(KILL_AT=30, KILL_ON="item") == KILLED
         have_tables_written(crawl)
         assert crawl.run(KILL_AT=10, KILL_ON="item", ALTSCHED_COMMIT_EVERY=1) == KILLED
-        for log in (crawl.jobdir / "frontier").glob(LOGS[engine]):
+        for log in logs_of(crawl):
             log.unlink()
         assert crawl.run() == 0
         assert "the job is rolled back from commit" in crawl.log
@@ -51,17 +55,18 @@ def test_a_crawl_whose_log_was_lost_goes_back_and_completes(tmp_path: Path, engi
         assert_complete(crawl, site, set(graph))
 
 
+@BY_ENGINE
 def test_a_crawl_that_meets_a_damaged_table_ends_unfinished_until_it_is_repaired(
-    tmp_path: Path,
+    tmp_path: Path, engine: Choice
 ) -> None:
     graph = random_graph(300, 2, 1)
     with Site(graph) as site:
-        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0", engine=engine)
         # As many pending requests as there can be, each read from the store.
         settings = {"CONCURRENT_REQUESTS": 1, "ALTSCHED_MEMORY_REQUESTS": 1}
         # An orderly end, so that none of what is damaged has been crawled since the last commit.
         assert crawl.run(CLOSESPIDER_ITEMCOUNT=100, **settings) == 0
-        overwrite_middle(have_tables_written(crawl))
+        overwrite_requests(have_tables_written(crawl))
         for _ in range(2):
             crawl.run(**settings)
             assert "Spider closed (store_damaged)" in crawl.log
@@ -251,7 +256,7 @@ def test_a_crawl_whose_files_may_not_grow_is_saved_when_they_may(
         process = crawl.start()
         wait_for_pages(site, 31, process)
         # All files are limited alike, and what follows has to fit into the crawl's log.
-        [log] = (crawl.jobdir / "frontier").glob(LOGS[engine])
+        [log] = logs_of(crawl)
         crawl.wait_until(process, lambda: log.stat().st_size > 2 * len(crawl.log))
         limit(process, log.stat().st_size)
         gates.open()
@@ -420,7 +425,7 @@ def test_a_log_that_is_deleted_under_the_crawl_is_missed_by_the_next_run(
         # A page is asked for when all that those before it led to is committed.
         process = crawl.start(ALTSCHED_COMMIT_EVERY=1)
         wait_for_pages(site, 21, process)
-        for log in (crawl.jobdir / "frontier").glob(LOGS[engine]):
+        for log in logs_of(crawl):
             log.unlink()
         gates.open()
         # It is still at work when it is killed: at its end all would be in tables.

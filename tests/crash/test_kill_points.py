@@ -81,8 +81,8 @@ def nothing(tmp_path: Path, engine: Choice) -> Path:
 
 def died(tmp_path: Path, engine: Choice) -> Path:
     """A job whose process died: tables, a log, suspects, one of which died alone."""
-    disk = DiskKind(tmp_path)
-    frontier = disk.open(fifo(engine))
+    disk = DiskKind(tmp_path, engine)
+    frontier = disk.open(FIFO)
     start(frontier)
     frontier.commit()
     crawl(frontier, silent, 2)
@@ -90,7 +90,7 @@ def died(tmp_path: Path, engine: Choice) -> Path:
         frontier.commit()
         take(frontier)
         disk.crash(frontier)
-        frontier = disk.open(fifo(engine))
+        frontier = disk.open(FIFO)
     take(frontier)
     image = disk.image()
     frontier.abandon()
