@@ -81,8 +81,8 @@ def _load(name: str, user: str, job: Path | None = None) -> Callable[[Path], Dat
 def _advise(name: str, job: Path | None) -> str:
     if name == "sqlite":
         return (
-            "Use a Python that was built with it; or crawl without a JOBDIR: in memory, or with"
-            " ALTSCHED_SHARED on a Redis server."
+            "Use a Python that was built with a newer one; or crawl without a JOBDIR: in memory,"
+            " or with ALTSCHED_SHARED on a Redis server."
         )
     install = f"Run `{sys.executable} -m pip install rocksdict`, if this Python has a release of it"
     if job is None:
