@@ -22,12 +22,20 @@ from ..damage import overwrite_requests
 from ..frontiers import OWNER, work_off
 from ..maintenance.test_repair import (
     Job,
+    deaths,  # noqa: F401  (a fixture)
     died,  # noqa: F401  (a fixture)
     job,  # noqa: F401  (a fixture)
     open_job,
 )
 
 RESUME = "run the crawl again"
+pytestmark = pytest.mark.rocksdb
+
+
+@pytest.fixture
+def engine() -> str:
+    """That of the jobs here, in whose files the damage is."""
+    return "rocksdb"
 
 
 def advice_in(text: str) -> str | None:
