@@ -42,7 +42,7 @@ if sqlite3.sqlite_version_info < _OLDEST:
 _FILE = "store.sqlite"
 #: Bytes; see docs/dependencies.rst.
 PAGE = 4096
-_CACHE = 8 * 1024 * 1024
+_CACHE = 32 * 1024 * 1024
 #: Seconds for which one who only looks waits for a lock.
 _PATIENCE = 10.0
 #: At most so many rows, and bytes of values, are read at once.
