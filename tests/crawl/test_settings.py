@@ -86,7 +86,7 @@ def refusal(disk: bool = True, given: dict[str, Any] | None = None, **values: An
 def test_every_setting_is_tested_here() -> None:
     names = {field.name.upper() for field in fields(Config)}
     derived = {"KEEPS_INTERVAL", "ORDER", "PATIENCE", "REDIS"}
-    assert names == {*NUMBERS, *FLAGS, *SHARED, *derived, "URL_RULES"}
+    assert names == {*NUMBERS, *FLAGS, *SHARED, *derived, "URL_RULES", "STORE"}
 
 
 def test_defaults() -> None:
@@ -123,6 +123,14 @@ def test_the_name_of_a_worker_is_text_that_can_be_in_a_files_name(value: str | i
 @pytest.mark.parametrize("value", ["", "a b", "a/b", "../a", ".a", "-a", "a%b", True, 1.5, [], {}])
 def test_another_name_of_a_worker_is_refused(value: Any) -> None:
     assert "must be text of letters, digits" in refusal(ALTSCHED_SHARED_WORKER=value)
+
+
+def test_the_engine_of_a_new_store_is_one_that_is_known() -> None:
+    assert read().frontier.store == "auto"
+    for name in ("auto", "rocksdb", "sqlite"):
+        assert read(ALTSCHED_STORE=name).frontier.store == name
+    for value in ("", "SQLite", "mysql", None.__class__, 1, True, [], ["sqlite"], {}):
+        assert "must be one of 'auto', 'rocksdb' and 'sqlite'" in refusal(ALTSCHED_STORE=value)
 
 
 def test_rules_are_those_of_the_setting_and_then_those_of_the_spider() -> None:

@@ -192,8 +192,10 @@ def test_the_wheel_works_without_rocksdict(
     shared = ("ALTSCHED_SHARED=1", f"REDIS_PORT={server.port}")
     assert " ERROR: " not in crawl()
     assert "is finished: 2 requests done" in crawl(*shared)
-    for settings in ((), shared):
-        log = crawl("JOBDIR=job", *settings, code=1)
-        (line,) = (line for line in log.splitlines() if " CRITICAL: " in line)
-        assert "A JOBDIR needs the package 'rocksdict'" in line
-        assert "-m pip install rocksdict`" in line
+    for number, settings in enumerate(((), (*shared, "ALTSCHED_SHARED_KEY=another"))):
+        assert "is finished: 2 requests done" in crawl(f"JOBDIR=job {number}", *settings)
+        assert (tmp_path / f"job {number}" / "frontier" / "store.sqlite").is_file()
+    log = crawl("JOBDIR=other", "ALTSCHED_STORE=rocksdb", code=1)
+    (line,) = (line for line in log.splitlines() if " CRITICAL: " in line)
+    assert "ALTSCHED_STORE = 'rocksdb' needs the package 'rocksdict'" in line
+    assert "-m pip install rocksdict`" in line
