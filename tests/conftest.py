@@ -52,6 +52,14 @@ def server(running_server: RedisServer) -> RedisServer:
     return running_server
 
 
+@pytest.fixture
+def one_disk(tmp_path: Path) -> Iterator[DiskKind]:
+    """The same as :func:`disk`, of one engine: for modules that have it override that."""
+    disk = DiskKind(tmp_path, INSTALLED[0])
+    yield disk
+    disk.verify()
+
+
 @pytest.fixture(params=INSTALLED)
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DiskKind]:
     """A job directory; every frontier that was opened in it agrees with itself at the end."""

@@ -23,6 +23,7 @@ CLASSES = {
 }
 
 
+@pytest.mark.rocksdb  # which a module of the package imports
 def test_every_error_of_the_package_is_in_the_module() -> None:
     found = set()
     for module in pkgutil.walk_packages([str(PACKAGE)], "scrapy_altsched."):

@@ -119,6 +119,7 @@ def test_the_stand_in_calls_as_the_real_engine_does() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.rocksdb
 def test_every_workload_runs(results: Results) -> None:
     assert list(results) == list(WORKLOADS)
     for workload, cases in results.items():
@@ -127,6 +128,8 @@ def test_every_workload_runs(results: Results) -> None:
         assert measured & {"stock-disk", SHARED[0]} or workload == "shared_workers"
 
 
+@pytest.mark.long
+@pytest.mark.rocksdb
 def test_every_scheduler_did_the_same_work(results: Results) -> None:
     assert disagreements(results) == []
     for workload, cases in results.items():
@@ -142,6 +145,8 @@ def test_other_work_is_told() -> None:
     assert "altsched-disk did something else (8 taken) than stock-disk (7 taken)" in sentence
 
 
+@pytest.mark.long
+@pytest.mark.rocksdb
 def test_the_tables_have_every_figure(results: Results) -> None:
     sheets = {sheet.title: sheet for sheet in report.sheets(results)}
     assert list(sheets)[1:] == list(WORKLOADS)
@@ -154,6 +159,8 @@ def test_the_tables_have_every_figure(results: Results) -> None:
     assert [row[2 + LOCAL.index(OURS)] for row in ratios] == ["1.00"]
 
 
+@pytest.mark.long
+@pytest.mark.rocksdb
 def test_the_goals_are_held_against_the_figures(results: Results) -> None:
     assert [goal.what for goal in goals(results) if goal.what.startswith("grow")]
     ours, theirs = Summary([Outcome({"cost": 2.0})]), Summary([Outcome({"cost": 15.0})])
@@ -179,6 +186,8 @@ def test_sqlite_grows_as_far_as_it_suits(grow: str, full: list[str]) -> None:
     assert planned == {"100,000": LOCAL, f"{int(grow):,}": full}
 
 
+@pytest.mark.long
+@pytest.mark.rocksdb
 def test_all_of_it_is_written(results: Results, tmp_path: Path) -> None:
     report.write(tmp_path, results, {"machine": "a machine"}, 1)
     written = json.loads((tmp_path / "benchmarks.json").read_text())

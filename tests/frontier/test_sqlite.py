@@ -270,7 +270,7 @@ def test_a_commit_beside_another_program_is_stalled_and_then_fails(
     with pytest.raises(StoreStalledError):
         put(database, b"b", wait=False)
     # The crawl asks so when it has waited for a while.
-    with pytest.raises(StoreError, match="`fuser` on its file store.sqlite finds it") as raised:
+    with pytest.raises(StoreError, match=r"`fuser` on its file store\.sqlite finds it") as raised:
         put(database, b"b", wait=True)
     assert not isinstance(raised.value, StoreStalledError)
     assert keys_of(database) == [b"a"]
@@ -284,7 +284,7 @@ def test_a_store_that_another_program_locks_is_refused(
 ) -> None:
     open_frontier(tmp_path, OWNER, Options(store="sqlite")).close()
     process = hold(tmp_path / "frontier", "BEGIN IMMEDIATE")
-    with pytest.raises(StoreError, match="`fuser` on its file store.sqlite finds it"):
+    with pytest.raises(StoreError, match=r"`fuser` on its file store\.sqlite finds it"):
         open_frontier(tmp_path, OWNER)
     process.communicate()
     open_frontier(tmp_path, OWNER).close()

@@ -18,6 +18,7 @@ from scrapy_altsched.frontier.store.store import Store
 from scrapy_altsched.maintenance.importing import import_job
 
 from ..frontiers import DiskKind, page
+from ..stores import INSTALLED
 
 COUNT = 400
 #: Look-ups that one start request may cost: of its last claim and of its next one, each among those
@@ -130,7 +131,7 @@ def test_equal_start_requests_of_scrapys_scheduler_cost_the_same_each(
     tmp_path: Path, lookups: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("scrapy_altsched.maintenance.rewriter.CHUNK", 10)
-    store = Store(tmp_path / "frontier")
+    store = Store(tmp_path / "frontier", INSTALLED[0])
     store.create(Identity.new("spider"))
     source: Any = EqualStartRequests()
     import_job(store, source, Order(), SCRAPY_ALTSCHED, is_new=True)

@@ -20,6 +20,7 @@ from scrapy_altsched.frontier.queue.window import _LIVE, _LIVE_BYTES, _MOST_BYTE
 from scrapy_altsched.frontier.store.store import Store
 from scrapy_altsched.maintenance.opening import open_frontier
 
+from ..conftest import one_disk
 from ..frontiers import (
     DiskKind,
     MemoryKind,
@@ -31,6 +32,9 @@ from ..frontiers import (
     take,
     work_off,
 )
+
+# What is shown here is the same with each engine.
+disk = one_disk
 
 CAP = 100
 PENDING = 50 * CAP

@@ -14,14 +14,18 @@ from scrapy_altsched.frontier.store.store import Store
 from scrapy_altsched.maintenance import rewriter as module
 from scrapy_altsched.maintenance.rewriter import Rewriter
 
+from ..stores import INSTALLED
+
 CHUNK = 3
 
 
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+@pytest.fixture(params=INSTALLED)
+def store(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Store]:
     """A store with requests 0 and 1 in slot "a", and 2 in slot "b"."""
     monkeypatch.setattr(module, "CHUNK", CHUNK)
-    store = Store(tmp_path / "store")
+    store = Store(tmp_path / "store", request.param)
     store.create(Identity.new("spider"))
     rewriter = Rewriter(store)
     for number, name in enumerate("aab"):

@@ -27,6 +27,7 @@ from scrapy.utils.request import fingerprint
 
 from scrapy_altsched.errors import AltschedError, JobdirError
 from scrapy_altsched.frontier import Components, Options
+from scrapy_altsched.frontier.store.database import RowBatch
 from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.frontier.store.records import Batch
 from scrapy_altsched.maintenance import progress
@@ -880,12 +881,15 @@ def test_what_our_filter_saw_in_an_earlier_version_is_believed_after_a_clean_end
     journal = Journal(path, "spider")
     [fingerprint_] = dict(journal.seen())
     journal.write(Batch(journal.counters(), seen=[fingerprint_]))
-    journal.database.families["meta"].delete(b"note:run:0000000001")
+    rows = RowBatch()
+    rows.delete("meta", [b"note:run:0000000001"])
+    journal.database.write(rows, wait=True)
     journal.close()
     assert accepted(path, 1) == [dies]
     assert accepted(path, 1) == [False]
 
 
+@pytest.mark.rocksdb
 def test_a_repair_keeps_apart_what_our_filter_saw_under_another_scheduler(tmp_path: Path) -> None:
     path = tmp_path / "job"
     assert accepted(path, 1) == [True]
