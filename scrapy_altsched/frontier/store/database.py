@@ -173,8 +173,8 @@ class Database(ABC):
 
 
 NEEDS_LOCKS = (
-    "Its file system lacks locks or shared memory, as network file systems may: set JOBDIR to a"
-    " directory on a local disk."
+    "A file system without locks or shared memory, as those of networks may be, cannot be used: set"
+    " JOBDIR to a directory on a local disk."
 )
 
 

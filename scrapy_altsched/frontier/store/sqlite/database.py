@@ -68,9 +68,11 @@ def _explain(path: Path, what: str, error: Exception) -> StoreError | None:
     if any(word in lower for word in _DAMAGED):
         return StoreDamagedError(message, remedy(path))
     advice = held_elsewhere(_FILE) if any(word in lower for word in _LOCKED) else advise(text)
-    # Python 3.10 does not tell, but of the first.
-    if "protocol" in lower or getattr(error, "sqlite_errorname", "").endswith(_NO_LOCKS):
+    name = getattr(error, "sqlite_errorname", None)
+    if "protocol" in lower or (name or "").endswith(_NO_LOCKS):
         advice = NEEDS_LOCKS
+    elif name is None and "disk i/o" in lower:  # Python 3.10 does not tell which
+        advice = f"{advice} {NEEDS_LOCKS}"
     return StoreError(f"{message} {advice}")
 
 
