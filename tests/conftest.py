@@ -34,6 +34,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             name = item.function.__name__
             if item.get_closest_marker("slow") or starts_process(item.module.__name__, name):
                 item.add_marker("long")
+        if item.get_closest_marker("long") and "sqlite" in _parameters(item):
+            # What takes a process is tried with one engine where all is as old as is supported:
+            # that one whose own versions differ there.
+            item.add_marker("slow")
+
+
+def _parameters(item: pytest.Item) -> list[object]:
+    callspec = getattr(item, "callspec", None)
+    return [] if callspec is None else list(callspec.params.values())
 
 
 @pytest.fixture(scope="session")
