@@ -32,7 +32,7 @@ from .syncing import Syncer
 
 logger = logging.getLogger(__name__)
 
-#: Seconds after which a commit is retried that failed, or that RocksDB had no room for.
+#: Seconds after which a commit is retried that failed, or that the store had no room for.
 _RETRY_AFTER, _STALLED_FOR = 1.0, 0.1
 #: Seconds between two log lines about commits that keep failing.
 _LOG_EVERY = 60.0
@@ -68,7 +68,7 @@ class Committer:
         self._number = 0
         #: When a commit was handed over that is stored elsewhere, and not there yet.
         self._sent_at: float | None = None
-        #: Whether the last commit failed, or RocksDB had no room for it: only time matters then.
+        #: Whether the last commit failed, or the store had no room for it: only time matters then.
         self._must_wait = False
         self.failing_since: float | None = None
         #: When a failure is logged again.
@@ -249,7 +249,7 @@ class Committer:
         try:
             self._commit_rest()
         except StoreError:
-            # It may be RocksDB alone that still refuses.
+            # It may be the engine of the store alone that still refuses.
             self._must_reopen = True
             self._commit_rest()
         if self._syncer is not None:

@@ -9,7 +9,7 @@ A module imports from its own line of this list and from those below it:
 2. :mod:`.suspects`: which request has killed a process;
 3. :mod:`.options`: what a crawl may choose;
 4. :mod:`.queue`: who is next;
-5. :mod:`.store`: what a job has on disk, in RocksDB;
+5. :mod:`.store`: what a job has on disk;
 6. all other modules: the contract, and what it is written in.
 """
 
