@@ -229,7 +229,10 @@ def test_a_slow_scheduler_is_stopped() -> None:
         crawl.run(lambda page: [link(page.url + "x", page)])
 
 
-@pytest.mark.parametrize("name", LOCAL)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.rocksdb if name == OURS else ()) for name in LOCAL],
+)
 def test_a_contender_is_what_it_is_called(name: str, tmp_path: Path) -> None:
     contender: Contender = CONTENDERS[name]
     crawl = Crawl(contender.settings_in(tmp_path, None))
