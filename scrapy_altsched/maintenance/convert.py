@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
@@ -38,6 +39,8 @@ def convert(path: Path, owner: str, engine: str) -> str:
             " changed; check that the disk has space for a copy of the store."
         ) from error
     finally:
+        # What could not be finished would keep a full disk full.
+        shutil.rmtree(jobdir.partial, ignore_errors=True)
         jobdir.release()
     return journal.engine
 

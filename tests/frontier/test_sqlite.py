@@ -229,6 +229,21 @@ def test_a_forked_child_that_ends_leaves_the_store_as_it_is(tmp_path: Path) -> N
     frontier.close()
 
 
+def test_a_job_that_grows_past_what_suits_says_so_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(SqliteDatabase, "SUITS", 5)
+    frontier = open_frontier(tmp_path, OWNER, Options(store="sqlite"))
+    for number in range(8):
+        assert ("has passed 5 requests" in caplog.text) == (number >= 5)
+        frontier.add(page(f"page {number}"))
+        frontier.commit()
+    frontier.close()
+    open_frontier(tmp_path, OWNER).close()
+    assert caplog.text.count("has passed 5 requests") == 1
+    assert f"`scrapy altsched convert {tmp_path} --store rocksdb`" in caplog.text
+
+
 # Another program
 
 

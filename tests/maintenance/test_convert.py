@@ -140,6 +140,23 @@ def test_what_cannot_be_written_changes_nothing(
     assert not list(tmp_path.glob("frontier.*"))
 
 
+def test_a_disk_that_is_full_half_way_is_left_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_job(tmp_path, "rocksdb").close()
+    rows = rows_of(tmp_path)
+
+    def fill_disk(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "follow", fill_disk)
+        with pytest.raises(JobdirError, match="Nothing was changed; check that the disk has space"):
+            convert(tmp_path, OWNER, "sqlite")
+    assert not list(tmp_path.glob("frontier.*"))
+    assert rows_of(tmp_path) == rows
+
+
 def no_space(self: Path, *_: object, **__: object) -> None:
     if self.name == "frontier.partial":
         raise OSError(28, "No space left on device")

@@ -54,7 +54,7 @@ class Journal(Store):
         try:
             super().__init__(self.jobdir.store, _find_engine(self.jobdir.path, engine))
             self._open_job(fill, engine)
-        except BaseException:
+        except BaseException:  # nothing else would let go of the lock
             self.jobdir.release()
             raise
 

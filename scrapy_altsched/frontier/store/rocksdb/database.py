@@ -126,7 +126,7 @@ class RocksDatabase(Database):
                 self.close()
                 if sizes == _sizes_of(self.path) or time.monotonic() >= deadline:
                     raise
-            except BaseException:
+            except BaseException:  # nothing else would delete the links
                 self.close()
                 raise
 

@@ -159,7 +159,7 @@ class SqliteDatabase(Database):
                 connection = self._connect(place, "rwc" if create else "rw")
                 self._make_families(connection)
                 self._log = Log(place / f"{_FILE}-wal", _connect(place, "rw"))
-            except BaseException:
+            except BaseException:  # what is half open would keep its locks
                 self._close()
                 raise
 
@@ -198,7 +198,7 @@ class SqliteDatabase(Database):
                 there = _tables(connection)
                 self.absent = frozenset(wanted) - there
                 self._note_families(connection, there.intersection(wanted))
-            except BaseException:
+            except BaseException:  # what is half open would keep its locks
                 self._close()
                 raise
         # A log ends at the first record that is not whole: that is where it was torn off.
@@ -329,7 +329,7 @@ class SqliteDatabase(Database):
                     for operation, family, changed in batch.changes:
                         self._apply(connection, operation, self.families[family], changed)
                     connection.execute("COMMIT")
-                except BaseException:
+                except BaseException:  # an interrupt, too, may leave no transaction open
                     if connection.in_transaction:
                         with suppress(sqlite3.Error):  # what came first is what must be heard of
                             connection.execute("ROLLBACK")

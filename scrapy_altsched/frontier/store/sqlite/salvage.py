@@ -56,7 +56,7 @@ class SqliteSalvage(Salvage):
                     f"Reading the store {store} failed: not one of its rows can be read.",
                     remedy(store),
                 )
-        except BaseException:
+        except BaseException:  # nothing else would close the files
             pages.close()
             raise
 
