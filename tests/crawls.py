@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 from scrapy_altsched.frontier.store.engines import Choice
 
+from .processes import Process
 from .sites import Site
 
 PROJECT = Path(__file__).parent / "project"
@@ -50,7 +52,14 @@ def run_scrapy(
     *arguments: object, cwd: Path = PROJECT, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run ``scrapy``, as a user types it."""
-    return run_python("-m", "scrapy", *arguments, cwd=cwd, **environment)
+    with tempfile.NamedTemporaryFile() as errors:
+        path = Path(errors.name)
+        whole = {**os.environ, "PYTHONPATH": PYTHONPATH, **environment}
+        process = Process([*map(str, arguments)], cwd, whole, path)
+        output, _ = process.communicate(timeout=120)
+        return subprocess.CompletedProcess(
+            process.args, process.wait(), output, path.read_text(encoding="utf-8")
+        )
 
 
 def altsched(
@@ -85,25 +94,28 @@ class Crawl:
         #: What the command is run by.
         self.prefix: list[str] = []
 
-    def start(self, feed: tuple[str, ...] | None = None, **settings: Any) -> subprocess.Popen[str]:
+    def start(self, feed: tuple[str, ...] | None = None, **settings: Any) -> Process:
         """Start a run; its log goes to a file, its standard output to a pipe."""
         self.runs += 1
-        command = [*self.prefix, str(self.python), "-m", "scrapy", "crawl", self.spider]
+        arguments = ["crawl", self.spider]
         for name, value in self.arguments.items():
-            command += ["-a", f"{name}={value}"]
+            arguments += ["-a", f"{name}={value}"]
         own = {"JOBDIR": self.jobdir, "ALTSCHED_STORE": self.engine}
         for name, value in {**own, **QUICK, **settings}.items():
             if value is not None:
-                command += ["-s", f"{name}={value}"]
-        command += feed if feed is not None else ("-o", str(self.items))
+                arguments += ["-s", f"{name}={value}"]
+        arguments += feed if feed is not None else ("-o", str(self.items))
+        environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
+        if not self.prefix and self.python == sys.executable:
+            return Process(arguments, self.project, environment, self.log_path)
         with self.log_path.open("wb") as log:
             return subprocess.Popen(
-                command,
+                [*self.prefix, str(self.python), "-m", "scrapy", *arguments],
                 cwd=self.project,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env={**os.environ, "PYTHONPATH": PYTHONPATH},
+                env=environment,
             )
 
     def run(self, feed: tuple[str, ...] | None = None, **settings: Any) -> int:

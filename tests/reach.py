@@ -56,7 +56,12 @@ def modules() -> dict[str, Module]:
     return {module.name: module for module in found}
 
 
-def names_in(node: ast.AST) -> Iterator[str]:
+@cache
+def names_in(node: ast.AST) -> frozenset[str]:
+    return frozenset(_walk(node))
+
+
+def _walk(node: ast.AST) -> Iterator[str]:
     for part in ast.walk(node):
         if isinstance(part, ast.Name):
             yield part.id
@@ -82,7 +87,7 @@ def starts_process(module: str, name: str) -> bool:
         node = where.definitions.get(place[1]) if where else None
         if where is None or node is None:
             continue
-        names = set(names_in(node))
+        names = names_in(node)
         if names & STARTERS or "subprocess" in names:
             return True
         for used in names:
