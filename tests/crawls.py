@@ -125,16 +125,16 @@ class Crawl:
         self.output = output
         return process.returncode
 
-    def kill(self, process: subprocess.Popen[str]) -> None:
+    def kill(self, process: Process) -> None:
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=60)
 
-    def wait_for_log(self, process: subprocess.Popen[str], text: str, timeout: float = 60) -> None:
+    def wait_for_log(self, process: Process, text: str, timeout: float = 60) -> None:
         """Wait until the running crawl has logged *text*."""
         self.wait_until(process, lambda: text in self.log, timeout)
 
     def wait_until(
-        self, process: subprocess.Popen[str], reached: Callable[[], bool], timeout: float = 60
+        self, process: Process, reached: Callable[[], bool], timeout: float = 60
     ) -> None:
         """Wait until *reached*, which looks at what the running crawl has written, is true."""
         deadline = time.monotonic() + timeout

@@ -17,7 +17,6 @@ import threading
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 #: What most crawls import, none of which installs a reactor, or registers what ends a crawl; those
 #: that are missing are left out.
@@ -72,7 +71,7 @@ class Process:
         errors.touch()
         reading, writing = multiprocessing.Pipe(duplex=False)
         with reading:
-            self.stdout = open(os.dup(reading.fileno()), encoding="utf-8")
+            self.stdout = os.fdopen(os.dup(reading.fileno()), encoding="utf-8")
         with writing:
             self._process = _CONTEXT.Process(
                 target=_run,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-import subprocess
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from .processes import Process
 
 
 @dataclass
@@ -127,7 +128,7 @@ class Gates:
         self._gates.pop(0)[1].set()
 
 
-def wait_for_pages(site: Site, count: int, process: subprocess.Popen[str]) -> None:
+def wait_for_pages(site: Site, count: int, process: Process) -> None:
     """Wait until so many different pages were asked for."""
     with site.changed:
         while len(site.hits) < count:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
@@ -21,6 +20,7 @@ from scrapy_altsched.frontier.shared.keys import Keys
 from scrapy_altsched.frontier.store.states import decode_value
 
 from .crawls import KILLED, Crawl
+from .processes import Process
 from .servers import RedisServer
 from .sites import Site, random_graph
 
@@ -58,10 +58,10 @@ class Worker(Crawl):
         directory.mkdir()
         self._settings = settings if has_jobdir else {**settings, "JOBDIR": None}
         self.deaths = 0
-        self._process: subprocess.Popen[str] | None = None
+        self._process: Process | None = None
 
     @property
-    def process(self) -> subprocess.Popen[str]:
+    def process(self) -> Process:
         assert self._process is not None, "it was not started"
         return self._process
 

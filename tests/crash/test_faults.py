@@ -6,7 +6,6 @@ import os
 import resource
 import shutil
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from scrapy_altsched.frontier.store.journal import Journal
 from ..crawls import KILLED, Crawl, altsched, assert_complete
 from ..damage import largest_table, overwrite_requests, targets
 from ..disks import Disk, limit
+from ..processes import Process
 from ..sites import Gates, Page, Site, random_graph, wait_for_pages
 from ..stores import BY_ENGINE
 
@@ -132,7 +132,7 @@ def start_and_fill(
     site: Site,
     feed: tuple[str, ...] | None = None,
     **settings: object,
-) -> subprocess.Popen[str]:
+) -> Process:
     """Start a crawl whose disk is full from its 31st page on."""
     process = crawl.start(feed, **settings)
     wait_for_pages(site, 31, process)

@@ -15,6 +15,7 @@ import pytest
 from scrapy_altsched.frontier.store.engines import Choice
 
 from ..crawls import Crawl, altsched, assert_complete, listing
+from ..processes import Process
 from ..sites import Site, random_graph
 from ..stores import BY_ENGINE
 
@@ -27,7 +28,7 @@ def check(jobdir: Path) -> str:
     return done.stdout
 
 
-def run_until(crawl: Crawl, site: Site, pages: int, rng: random.Random) -> subprocess.Popen[str]:
+def run_until(crawl: Crawl, site: Site, pages: int, rng: random.Random) -> Process:
     """A crawl at a random moment after it has fetched so many pages."""
     process = crawl.start()
     hits = site.hits.total() + pages
@@ -38,13 +39,13 @@ def run_until(crawl: Crawl, site: Site, pages: int, rng: random.Random) -> subpr
     return process
 
 
-def stop(crawl: Crawl, process: subprocess.Popen[str]) -> None:
+def stop(crawl: Crawl, process: Process) -> None:
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
     assert "is not finished" in crawl.log
 
 
-def kill(crawl: Crawl, process: subprocess.Popen[str]) -> None:
+def kill(crawl: Crawl, process: Process) -> None:
     crawl.kill(process)
 
 
@@ -86,7 +87,7 @@ def delete(jobdir: Path, *, keep: bool = False) -> None:
 
 
 Way = Callable[[Path, Path], None]
-End = Callable[[Crawl, "subprocess.Popen[str]"], None]
+End = Callable[[Crawl, Process], None]
 
 
 def replace_under_a_crawl(
