@@ -58,8 +58,6 @@ def _run(
 class Process:
     """A process that runs ``scrapy`` with *arguments*; used as :class:`subprocess.Popen` is.
 
-    It counts as running for as long as processes that it has forked in turn.
-
     :param errors: the file that its standard error goes to.
     :ivar stdout: what it prints.
     """
@@ -76,9 +74,9 @@ class Process:
             self._process = _CONTEXT.Process(
                 target=_run,
                 args=(list(arguments), str(cwd), dict(environment), writing, str(errors)),
-                daemon=True,
             )
             self._process.start()
+        atexit.register(self.kill)  # or the end of the tests would wait for it
         self._output: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
 

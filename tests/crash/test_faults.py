@@ -443,8 +443,6 @@ def test_a_crawl_whose_worker_outlived_it_goes_on(tmp_path: Path) -> None:
     gates = Gates(random_graph(60, 2, 1), 30)
     with Site(gates) as site:
         crawl = Crawl(tmp_path, "troubled", f"{site.url}/0", action="pool", at=10)
-        # Not forked: its worker would inherit what tells that the process has ended.
-        crawl.prefix = ["env"]
         process = crawl.start()
         assert process.stdout is not None
         worker = int(process.stdout.readline())
