@@ -2,7 +2,7 @@
 
 ::
 
-    python -m tests.killing SCENARIO ENGINE IMAGE INTO [PHASE]
+    python -m tests.killing SCENARIO ENGINE IMAGE INTO MOST [PHASE]
 
 The process is a child that does a scenario, with stores of ENGINE, in a copy of IMAGE.  A seccomp
 filter has the kernel ask its parent before each system call that changes a file; at one of those
@@ -11,7 +11,9 @@ writes a part of the data itself, in further runs: that is a death inside of the
 leaves behind is in a directory in INTO, and there is a line of JSON for each: the directory, the
 phase of the scenario, the call, the kind of the file, and how much of the data was written.
 
-A first run that goes to its end tells the steps, or those of one PHASE of the scenario.  A step is
+A first run that goes to its end tells the steps, or those of one PHASE of the scenario.  Where one
+call comes more than MOST times for a kind of file, that many are tried, from the first to the last:
+SQLite writes each page of a large commit by a call of its own, thousands of them.  A step is
 the n-th of its phase, call and kind of file, and not the n-th of all: RocksDB deletes old files in
 the thread that comes first, and its own threads come when they like.  A run that comes to its end
 without the step has no line.
@@ -123,8 +125,12 @@ def main() -> None:
     whole = into / "whole"
     steps = run(whole, None)
     shutil.rmtree(whole)
+    most, phases = int(sys.argv[5]), sys.argv[6:]
+    counts = Counter((point.phase, point.call, point.file) for point in steps)
     for number, (point, step) in enumerate(steps.items()):
-        if point.phase not in sys.argv[5:] and sys.argv[5:]:
+        if point.phase not in phases and phases:
+            continue
+        if not _is_tried(point.number, counts[point.phase, point.call, point.file], most):
             continue
         parts = [0.0]
         if len(step.data) > 1:
@@ -135,6 +141,13 @@ def main() -> None:
             if point in run(path, point, part):
                 line = {"path": path.name, **vars(point), "part": part}
                 print(json.dumps(line), flush=True)
+
+
+def _is_tried(number: int, count: int, most: int) -> bool:
+    """Whether step *number* of *count* of a kind is among the *most* that are tried."""
+    if count <= most:
+        return True
+    return number in {1 + round(index * (count - 1) / (most - 1)) for index in range(most)}
 
 
 if __name__ == "__main__":

@@ -50,10 +50,15 @@ class Kill:
     part: float
 
 
-def kills(scenario: str, engine: Choice, image: Path, into: Path, *phase: str) -> list[Kill]:
-    """Kill the scenario before and inside of each of its steps, or of those of a phase."""
+def kills(
+    scenario: str, engine: Choice, image: Path, into: Path, *phase: str, most: int = 1_000
+) -> list[Kill]:
+    """Kill the scenario before and inside of each of its steps, or of those of a phase.
+
+    :param most: of how many steps of a kind.
+    """
     name = f"tests.scenarios:{scenario}"
-    command = [sys.executable, "-m", "tests.killing", name, engine, image, into, *phase]
+    command = [sys.executable, "-m", "tests.killing", name, engine, image, into, str(most), *phase]
     run = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, check=True)
     lines = [json.loads(line) for line in run.stdout.splitlines()]
     return [
@@ -273,7 +278,7 @@ def test_a_kill_at_any_step_of_a_commit_parts_no_note_from_the_ends_that_it_tell
     frontier.close()
     into = tmp_path / "killed"
     into.mkdir()
-    reached = kills(scenario, engine, image, into, "commit")
+    reached = kills(scenario, engine, image, into, "commit", most=10)
     found = set()
     for kill in reached:
         frontier = open_frontier(kill.path, OWNER, FIFO)
