@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import math
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, get_args
@@ -71,6 +72,12 @@ def _check_key(value: Any) -> str:
     return value
 
 
+def _check_path(value: Any) -> str:
+    if not (path := os.fspath(value)) or not isinstance(path, str) or path.endswith("/"):
+        raise ValueError
+    return path
+
+
 def _check_request_classes(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         value = [part.strip() for part in value.split(",") if part.strip()]
@@ -113,6 +120,8 @@ class Config:
     url_rules: Rules | None = _setting(  # noqa: RUF009  (a field)
         None, "a list of rules, or the path of a JSON or TOML file", Rules.load
     )
+    archive: str | None = _setting(None, "the path of a file", _check_path)
+    archive_size: int = _number(100_000_000, 1, "bytes")
     trust_stock_seen: bool = _flag(False)
     gc_freeze: bool = _flag(True)
     exit_code: bool = _flag(False)

@@ -6,6 +6,7 @@ which has to be polled.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import filterfalse
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ class InProgress:
     A request in memory only comes back after a death only if its parent is crawled again: that is
     held, unfinished, until all such children are done, each after its own ones.
 
+    :ivar on_done: called with each request that is done, before the frontier knows.
     :ivar orphans: requests in memory only that no page and no ``start()`` will bring again.
     """
 
@@ -34,6 +36,7 @@ class InProgress:
         self._more_leases: dict[Request, list[Lease]] = {}
         #: Requests that were in the engine and not handed out, at the last look.
         self._others = 0
+        self.on_done: Callable[[Request, Lease], object] | None = None
         self.orphans: set[Entry] = set()
         self._parents: dict[Entry, Lease] = {}
         #: Lease -> how many of its children are not done.
@@ -102,7 +105,10 @@ class InProgress:
         left = list(filterfalse(in_progress.__contains__, leases))
         self._others = len(in_progress) - len(leases) + len(left)
         for request in left:
-            self._finish(leases.pop(request))
+            lease = leases.pop(request)
+            if self.on_done is not None:
+                self.on_done(request, lease)
+            self._finish(lease)
             if self._more_leases:
                 for lease in self._more_leases.pop(request, ()):
                     self._finish(lease)

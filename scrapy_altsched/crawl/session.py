@@ -6,16 +6,22 @@ import math
 from pathlib import Path
 
 from scrapy.exceptions import DontCloseSpider
-from scrapy.signals import request_dropped, response_received, spider_idle
+from scrapy.signals import (
+    request_dropped,
+    response_downloaded,
+    response_received,
+    spider_idle,
+)
 
 from ..engine.engine import keep_spider_state, place_spider_state
 from ..errors import AltschedError, CodecError, JobdirLostError
-from ..feeds import JobFeeds
+from ..feeds import Archive, JobFeeds
 from ..frontier import Entry, Event, Frontier, events
 from ..inflection import inflect
 from ..maintenance.requeue import dead_requests
 from ..resume.spider_state import SpiderStateCheckpoint
 from ..resume.state import ResumeState, ResumeStates
+from ..signals import frontier_committed
 from . import messages
 from .committer import Committer
 from .every_run import EveryRun
@@ -42,12 +48,15 @@ class Session:
         self._must_start_again = False
         self._unrecorded_leases, self._outcome = 0, Outcome.UNFINISHED
         self.feeds: JobFeeds | None = None
+        self._archive: Archive | None = None
         self.frontier = frontier = setup.open_frontier(self.on_event)
         self._is_durable = frontier.job.durable
         try:
             self._begin(setup, frontier)
             if self._is_durable:
                 self._begin_durable(setup, frontier)
+            if setup.archive is not None:
+                self._open_archive(setup.archive)
         except BaseException:  # nothing else would let go of the job directory
             frontier.abandon()
             if self.feeds is not None:
@@ -97,6 +106,22 @@ class Session:
         if self._config.exit_code:
             exit_code.set(Outcome.UNFINISHED)
 
+    def _open_archive(self, path: Path) -> None:
+        run, size = self.frontier.job.run, self._config.archive_size
+        archive = Archive(path, size, self._spider, run=run, feeds=self.feeds)
+        connect = self._crawler.signals.connect
+        # The second one tells of responses that were not downloaded, as those from a cache.
+        connect(archive.note_response, response_downloaded)
+        connect(archive.note_response, response_received)
+        connect(archive.note_committed, frontier_committed)
+        self._in_progress.on_done = lambda request, lease: archive.note_finished(
+            request, lease.entry.fingerprint
+        )
+        self._archive = archive
+        if self._is_durable:
+            # Before its first line: what is there now is not this job's, whatever happens.
+            self._committer.commit_all()
+
     def _settle(self) -> None:
         self._in_progress.reap()
         self._update_stats()
@@ -110,6 +135,9 @@ class Session:
                 keep_spider_state(self._crawler)
             self._reports.log_unsaved(frontier.pressure.unsaved, error)
         finally:
+            if self._archive is not None:
+                self._archive.close()
+                self._engine.call_when_stopped(self._archive.wait)
             if self.feeds is not None:
                 self.feeds.close()
                 # Scrapy's feeds close after the scheduler.

@@ -17,7 +17,7 @@ from scrapy.utils.python import global_object_name
 from ..canonical import Rules
 from ..engine.engine import Engine, fingerprinter_of, keep_spider_state
 from ..engine.event_loop import call_later, thread_caller
-from ..feeds import check_files, find_files, warn_of_unsafe_feeds
+from ..feeds import check_files, find_files, find_part, name_archive, warn_of_unsafe_feeds
 from ..frontier import Components, Frontier, OnEvent, Options
 from ..frontier.clock import Call, SystemClock
 from ..frontier.options import SharedOptions
@@ -54,7 +54,8 @@ class Setup:
     :param own_filter: the scheduler's dupefilter, if that can share a frontier.
     :ivar jobdir: the job directory, absolute; ``None``: all is in memory.
     :ivar shared: how this worker takes part in a shared crawl; ``None``: it is none.
-    :ivar feed_files: the local files that the feeds of a job will write to.
+    :ivar archive: the first part of the archive of finished requests; ``None``: there is none.
+    :ivar feed_files: the local files that the feeds of a job, and the archive, will write to.
     :ivar tally: how often each stat is to be increased: ``stats.inc_value()`` takes 2.4
         microseconds, several times what it counts.
     :raises ConfigError: a setting cannot be used.
@@ -95,7 +96,10 @@ class Setup:
         codec = codec_of(config, spider) if is_stored else None
         by_slot = config.order.policy == "slots"
         self.entries = Entries(codec, self.engine, self.tally, by_slot=by_slot)
-        self.feed_files = find_files(settings, spider) if is_stored else ()
+        self.archive = name_archive(config.archive, spider) if config.archive else None
+        self.feed_files = find_files(settings, spider) if is_stored else []
+        if is_stored and self.archive is not None:
+            self.feed_files.append(find_part(self.archive))
 
     def open_frontier(self, on_event: OnEvent) -> Frontier:
         """Open the frontier, and resume its job if there is one; AltschedError: it cannot be."""

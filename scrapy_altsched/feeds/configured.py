@@ -71,6 +71,20 @@ def find_files(settings: BaseSettings, spider: Spider) -> list[Path]:
     return files
 
 
+def name_archive(pattern: str, spider: Spider) -> Path:
+    """The absolute path that ALTSCHED_ARCHIVE names, filled in as the URI of a feed is.
+
+    :raises ConfigError: the spider has no such attribute, or the pattern is none.
+    """
+    try:
+        return Path(pattern % _uri_params({}, spider)).absolute()
+    except (KeyError, ValueError, TypeError) as error:
+        raise ConfigError(
+            f"ALTSCHED_ARCHIVE = {pattern!r} cannot be filled in ({error!r}): between %( and )s"
+            " there is 'time', or the name of an attribute of the spider; % itself is written %%."
+        ) from error
+
+
 def warn_of_unsafe_feeds(settings: BaseSettings, spider: Spider) -> None:
     """Log a warning for each feed that can lose items of pages that are done.
 

@@ -10,6 +10,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ from ..signals import frontier_committing
 from .configured import identify, read_feeds
 from .feed_file import FeedFile
 from .locks import FeedLocks
-from .rows import Rows, repair
+from .rows import Rows, cut_torn_row, repair
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -128,6 +129,17 @@ class JobFeeds:
         file.keeps_unforced = self._sync
         file.flush()
 
+    def continue_lines(self, path: Path) -> FeedFile:
+        """A file of lines that is not a feed, kept as :meth:`add` does; FeedLockedError: locked."""
+        self.locks.take(path, path)
+        if not self.is_complete and path.exists():
+            cut_torn_row(path, "lines", self._spider)
+        file = FeedFile(
+            path, lambda: path.open("ab", buffering=0), lambda: self.locks.give_back(path)
+        )
+        self.add(file, "lines")
+        return file
+
     def refuse(self, file: FeedFile, error: FeedLockedError) -> None:
         """Close the spider, as another crawl has *file*, which was not known before."""
         self.add(file, None)
@@ -193,6 +205,13 @@ class JobFeeds:
         if file.is_incomplete:
             raise FileNotFoundError(errno.ENOENT, "It was deleted, moved or replaced", file.name)
         return None
+
+    def store_or_log(self, file: FeedFile) -> None:
+        """Close *file* as soon as the disk has all of it; what goes wrong is logged."""
+        with suppress(OSError):
+            stored = self.store(file)
+            if stored is not None:
+                stored.addErrback(bool)
 
     def close(self) -> None:
         """The job is closed and no commit waits for a file: try once more, and log failures."""

@@ -26,10 +26,11 @@ NUMBERS: dict[str, tuple[float, dict[Any, float]]] = {
     "COMMIT_TIMEOUT": (600.0, {0: 0, "0": 0, "1.5": 1.5, 60: 60}),
     "MAX_CRASHES": (3, {1: 1, "7": 7, 2.0: 2}),
     "MEMORY_REQUESTS": (100_000, {1: 1, "1000": 1000}),
+    "ARCHIVE_SIZE": (100_000_000, {1: 1, "1000000": 1_000_000}),
     "LEASE_TIMEOUT": (60.0, {1: 1, "2.5": 2.5, 3600: 3600}),
     "SHARED_PREFETCH": (100, {1: 1, "250": 250}),
 }
-WHOLE = ["COMMIT_EVERY", "MAX_CRASHES", "MEMORY_REQUESTS", "SHARED_PREFETCH"]
+WHOLE = ["ARCHIVE_SIZE", "COMMIT_EVERY", "MAX_CRASHES", "MEMORY_REQUESTS", "SHARED_PREFETCH"]
 FLAGS = {
     "SYNC": False,
     "SKIP_STARTED": True,
@@ -86,7 +87,7 @@ def refusal(disk: bool = True, given: dict[str, Any] | None = None, **values: An
 def test_every_setting_is_tested_here() -> None:
     names = {field.name.upper() for field in fields(Config)}
     derived = {"KEEPS_INTERVAL", "ORDER", "PATIENCE", "REDIS"}
-    assert names == {*NUMBERS, *FLAGS, *SHARED, *derived, "URL_RULES", "STORE"}
+    assert names == {*NUMBERS, *FLAGS, *SHARED, *derived, "ARCHIVE", "URL_RULES", "STORE"}
 
 
 def test_defaults() -> None:
