@@ -81,7 +81,8 @@ class Process:
         self._reader = threading.Thread(target=self._read, daemon=True)
 
     def _read(self) -> None:
-        self._output.append(self.stdout.read())
+        with self.stdout:
+            self._output.append(self.stdout.read())
 
     @property
     def pid(self) -> int:
@@ -99,6 +100,7 @@ class Process:
         self._process.join(timeout)
         if (code := self._process.exitcode) is None:
             raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        atexit.unregister(self.kill)
         return code
 
     def communicate(self, timeout: float | None = None) -> tuple[str, None]:

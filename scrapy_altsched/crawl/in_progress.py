@@ -105,11 +105,13 @@ class InProgress:
         left = list(filterfalse(in_progress.__contains__, leases))
         self._others = len(in_progress) - len(leases) + len(left)
         for request in left:
-            lease = leases.pop(request)
-            if self.on_done is not None:
-                self.on_done(request, lease)
-            self._finish(lease)
+            self._end(request, leases.pop(request))
             if self._more_leases:
                 for lease in self._more_leases.pop(request, ()):
-                    self._finish(lease)
+                    self._end(request, lease)
         return bool(left)
+
+    def _end(self, request: Request, lease: Lease) -> None:
+        if self.on_done is not None:
+            self.on_done(request, lease)
+        self._finish(lease)

@@ -57,6 +57,8 @@ class Session:
                 self._begin_durable(setup, frontier)
             if setup.archive is not None:
                 self._open_archive(setup.archive)
+            if self._is_durable:
+                self._start_committing()
         except BaseException:  # nothing else would let go of the job directory
             frontier.abandon()
             if self.feeds is not None:
@@ -102,7 +104,12 @@ class Session:
                 self._states.add(ResumeState(capture=part.capture, restore=part.restore))
             for capture in self._identity.notes, self._in_progress.notes, self.feeds.notes:
                 self._states.add(ResumeState(capture=capture))
+
+    def _start_committing(self) -> None:
         self._committer.start()
+        if self._archive is not None:
+            # Before its first line: what is there now is not this job's, whatever happens.
+            self._committer.commit_all()
         if self._config.exit_code:
             exit_code.set(Outcome.UNFINISHED)
 
@@ -118,9 +125,6 @@ class Session:
             request, lease.entry.fingerprint
         )
         self._archive = archive
-        if self._is_durable:
-            # Before its first line: what is there now is not this job's, whatever happens.
-            self._committer.commit_all()
 
     def _settle(self) -> None:
         self._in_progress.reap()

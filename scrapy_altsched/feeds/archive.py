@@ -88,7 +88,7 @@ class Archive:
         fields = {
             "url": request.url,
             "fingerprint": fingerprint.hex(),
-            "status": self._statuses.pop(request, None),
+            "status": self._statuses.get(request),
             "time": datetime.now(tz=timezone.utc).isoformat(timespec="milliseconds"),
             "tries": request.meta.get("retry_times", 0) + 1,
             "run": self._run,

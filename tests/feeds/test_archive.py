@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scrapy import Request, Spider
+from scrapy.http import Response
 
 from scrapy_altsched.feeds import archive
 
@@ -136,6 +138,24 @@ def test_what_cannot_be_compressed_stays_as_it_was(tmp_path: Path) -> None:
         archive.compress(part)
     assert part.read_text() == "{}\n"
     assert not (tmp_path / "done.jsonl.gz.partial").exists()
+
+
+def test_the_next_run_compresses_what_a_kill_has_left(tmp_path: Path) -> None:
+    first = tmp_path / "done.jsonl"
+    for name in ("done.jsonl", "done.2.jsonl", "done.3.jsonl", "done.2.jsonl.gz.partial"):
+        (tmp_path / name).write_text("{}\n")
+    run = archive.Archive(first, 1_000, Spider("any"), run=2, feeds=None)
+    # The same request twice, as when the same object was scheduled twice.
+    request = Request("http://example.com/")
+    run.note_response(Response(request.url, status=404), request)
+    run.note_finished(request, b"\1")
+    run.note_finished(request, b"\1")
+    run.close()
+    run.wait()
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"done.jsonl.gz", "done.2.jsonl.gz", "done.3.jsonl"}
+    lines = [json.loads(line) for line in (tmp_path / "done.3.jsonl").read_text().splitlines()]
+    assert [line.get("status") for line in lines] == [None, 404, 404]
 
 
 @pytest.mark.parametrize(
