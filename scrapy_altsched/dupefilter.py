@@ -126,12 +126,12 @@ class DupeFilter(BaseDupeFilter):
         if path is not None and frontier.job.run > 1:
             settings = None if crawler is None else crawler.settings
             self.identity.warn_if_changed(frontier.run.note, path, spider, settings)
-        if frontier.pending:
-            requests = inflect(frontier.pending, "request")
+        if left := frontier.pending + frontier.delayed:
+            requests = inflect(left, "request")
             logger.warning(
                 "%(count)d pending %(requests)s in JOBDIR %(jobdir)s will not be crawled: set"
                 " SCHEDULER = 'scrapy_altsched.Scheduler' to crawl them.",
-                {"count": frontier.pending, "requests": requests, "jobdir": path},
+                {"count": left, "requests": requests, "jobdir": path},
                 extra={"spider": spider},
             )
         return frontier

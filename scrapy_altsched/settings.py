@@ -109,6 +109,7 @@ class Config:
     commit_every: int = _number(2_000, 1, "changes")
     commit_timeout: float = _number(600.0, 0, "seconds")
     sync: bool = _flag(False)
+    wait_at_close: bool = _flag(True)
     max_crashes: int = _number(3, 1, "crashes")
     memory_requests: int = _number(100_000, 1, "requests")
     skip_started: bool = _flag(True)

@@ -22,17 +22,19 @@ class ManualClock:
     """Time passes when a test says so, and calls that are due are made then.
 
     :ivar now: seconds, monotonic; may be set where nothing waits for it.
+    :ivar set_by: by how many seconds the wall clock was set.
     """
 
     def __init__(self) -> None:
         self.now = 1_000.0
+        self.set_by = 0.0
         self._planned: list[_Planned] = []
 
     def monotonic(self) -> float:
         return self.now
 
     def wall(self) -> float:
-        return 1.7e9 + self.now
+        return 1.7e9 + self.now + self.set_by
 
     def call_at(self, when: float, call: Callable[[], object]) -> _Planned:
         planned = _Planned(when, call)

@@ -85,6 +85,15 @@ WAS_FINISHED = _info(
     " they are filtered as duplicates, and whatever is new. To crawl everything"
     " again, delete that directory or set another JOBDIR."
 )
+DELAYED = _info(
+    "%(count)d %(count|request)s of this job %(count|is|are)s delayed, the first one until"
+    " %(until)s (UTC)"
+)
+CLOCK_BEHIND = _warning(
+    "The clock was set back by %(seconds).0f s since the last run of the job in %(jobdir)s, or is"
+    " that of another machine. Nothing is crawled too early for it: delayed requests wait as if the"
+    " clock had stood still since then."
+)
 DIED_FINISHED = _warning(
     "The last run finished the job in %(jobdir)s, but its process died before it exited. This run"
     " only completes it: nothing is crawled again, and feeds are appended to, not overwritten. To"
@@ -100,6 +109,16 @@ FOREIGN_FILTER = _warning(
 )
 
 # While it is open
+
+WAITS = _info(
+    "Nothing is left to do until %(until)s (UTC): %(count)d %(count|request is|requests are)s"
+    " delayed. The crawl waits for %(count|it|them)s (setting ALTSCHED_WAIT_AT_CLOSE)."
+)
+#: The first one of a run.
+BAD_DELAY = _warning(
+    "meta[%(key)r] of %(request)s is %(value)r, and is ignored: %(why)s. Further ones are only"
+    " counted (stat altsched/delay/ignored)."
+)
 
 UNSERIALIZABLE = _warning(  # in Scrapy's words
     "Unable to serialize request: %(request)s - reason: %(reason)s - no more"
@@ -175,6 +194,10 @@ CLOSED = {
     ),
     "frontier_lost": _info(_NOT_FINISHED + "%(remedy)s"),
 }
+STAY_DELAYED = _info(
+    "Of the requests that are pending, %(count)d %(count|is|are)s delayed, the first one until"
+    " %(until)s (UTC)."
+)
 ENDS_IN_MEMORY = _warning(
     "%(count)d %(count|pending request)s could not be serialized and %(count|ends|end)s with this"
     " process. The pages and start requests that led to them stay pending, and find them again"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import fields
+from datetime import datetime, timezone
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +73,7 @@ class Reports:
         self._set, self._increase = stats.set_value, stats.inc_value
         self._jobdir, self._logs_reason = jobdir, logs_reason
         self._is_shared = is_shared = shared is not None
-        self._reported_unserializable = False
+        self._reported_unserializable = self._reported_delay = self._reported_wait = False
         place = f"--shared {quote(shared)}" if shared is not None else quote(jobdir or "")
         job = f"he shared crawl {shared!r}" if is_shared else f"he job in {jobdir}"
         other = "another worker" if is_shared else "an earlier run of this job"
@@ -137,11 +139,15 @@ class Reports:
                 values["when"] = "more than once while it was one of those in flight"
         self.log(message, name=name, **values)
 
-    def log_opening(self, job: JobInfo, counts: Counts) -> None:
+    def log_opening(self, job: JobInfo, counts: Counts, due: float | None) -> None:
+        """The job was opened; *due*: when its first delayed request is."""
         if job.rolled_back:
             self._stats.set_value("altsched/rolled_back", job.rolled_back)
-        if counts.pending:
-            self.log(messages.RESUMES, logger=_scrapy_logger, queuesize=counts.pending)
+        if counts.left:
+            self.log(messages.RESUMES, logger=_scrapy_logger, queuesize=counts.left)
+        self._log_delayed(messages.DELAYED, counts.delayed, due)
+        if job.clock_behind:
+            self.log(messages.CLOCK_BEHIND, seconds=job.clock_behind)
         self.log(messages.LOST_IN_MEMORY, count=job.lost_in_memory)
         how = zip((job.suspects, job.blamed), _SUSPECTS, strict=True)
         hows = "; ".join(f"{count} will be crawled {it}" for count, it in how if count)
@@ -166,6 +172,23 @@ class Reports:
             cause = error if self._logs_reason else None
             self.log(messages.UNSERIALIZABLE, logger=_scrapy_logger, exc_info=cause, **values)
 
+    def log_bad_delay(self, request: Request, key: str, value: object, why: str) -> None:
+        self._stats.inc_value("altsched/delay/ignored")
+        if not self._reported_delay:
+            self._reported_delay = True
+            self.log(messages.BAD_DELAY, request=request, key=key, value=value, why=why)
+
+    def log_wait(self, delayed: int, next_due: Callable[[], float | None]) -> None:
+        """The crawl does nothing but wait for delayed requests: told once a run."""
+        if not self._reported_wait:
+            self._reported_wait = True
+            self._log_delayed(messages.WAITS, delayed, next_due())
+
+    def _log_delayed(self, message: Message, count: int, due: float | None) -> None:
+        if due is not None:
+            until = datetime.fromtimestamp(due, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+            self.log(message, count=count, until=until)
+
     def log_end(
         self,
         reason: str,
@@ -175,8 +198,12 @@ class Reports:
         *,
         orphans: int,
         damage: str | None,
+        due: float | None,
     ) -> None:
-        """The crawl has ended; *orphans*: requests that end with it and nothing brings again."""
+        """The crawl has ended; *orphans*: requests that end with it and nothing brings again.
+
+        *due*: when the first delayed request is.
+        """
         self.set_counts(counts)
         if self._jobdir is None and not self._is_shared:
             return
@@ -193,6 +220,7 @@ class Reports:
             pending=counts.left,
             dead=counts.dead,
         )
+        self._log_delayed(messages.STAY_DELAYED, counts.delayed, due)
         but = f", but for {orphans} that came from elsewhere: lost" if orphans else ""
         self.log(messages.ENDS_IN_MEMORY, count=counts.memory_only, but=but)
         self._log_damage(counts, damage)
@@ -225,5 +253,6 @@ class Reports:
     def set_counts(self, counts: Counts) -> None:
         """Set the stats of the job, over all its runs.  What is in flight counts as pending."""
         self._stats.set_value("altsched/pending", counts.pending + counts.leased)
+        self._stats.set_value("altsched/delayed", counts.delayed)
         self._stats.set_value("altsched/done", counts.done)
         self._stats.set_value("altsched/dead", counts.dead)

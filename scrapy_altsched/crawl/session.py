@@ -70,9 +70,12 @@ class Session:
         self._in_progress = InProgress(engine, frontier)
         if job.durable:
             signals.connect(self._in_progress.note_response, response_received)
-            signals.connect(self._stay_open, spider_idle)
             engine.call_when_closing(frontier.run.note_closing)
+        # Without a job, too: requests may be delayed.
+        signals.connect(self._stay_open, spider_idle)
         self._entries.on_unserializable = self._note_unserializable
+        self._entries.on_bad_delay = self._reports.log_bad_delay
+        self._entries.delays = setup.shared is None
         self._given_up = GivenUp(setup)
         self._at_open = frontier.counts()
         self._dead_letters = DeadLetters(dead_requests(frontier.dead()), self._entries.url_of)
@@ -95,7 +98,7 @@ class Session:
             self._states.add(SpiderStateCheckpoint(jobdir, spider, now, place=job.place).state)
             if job.run > 1:
                 self._identity.warn_if_changed(read, jobdir, spider, crawler.settings)
-        self._reports.log_opening(job, self._at_open)
+        self._reports.log_opening(job, self._at_open, frontier.next_due())
         path, resumed, sync = Path(jobdir) if jobdir else None, job.resumed, self._config.sync
         files = setup.feed_files
         self.feeds = JobFeeds(crawler, spider, files, read, jobdir=path, resumed=resumed, sync=sync)
@@ -160,7 +163,7 @@ class Session:
                 # Before the store: a power cut must not take rows of pages that are done.
                 self.feeds.write_out(force=True)
             self._committer.finish()
-            counts = frontier.counts()
+            counts, due = frontier.counts(), frontier.next_due()
             is_missing = counts.unaccounted or damage is not None
             complete = reason == "finished" and self.traffic.start.exhausted and not is_missing
             self._outcome = outcome = judge(counts, dead_letters.unrestorable, complete=complete)
@@ -177,8 +180,8 @@ class Session:
             self._reports.log(messages.UNRECORDED_LEASES, count=self._unrecorded_leases)
         orphans = len(self._in_progress.orphans)
         ends = reason, counts, outcome, dead_letters
-        self._reports.log_end(*ends, orphans=orphans, damage=damage)
-        had_nothing = not self._at_open.pending and counts.accepted == self._at_open.accepted
+        self._reports.log_end(*ends, orphans=orphans, damage=damage, due=due)
+        had_nothing = not self._at_open.left and counts.accepted == self._at_open.accepted
         refused = self.traffic.refused_starts
         # Otherwise other workers may have had everything.
         is_own = self._is_durable and frontier.job.exclusive
@@ -295,9 +298,15 @@ class Session:
         self._engine.wake()
 
     def _stay_open(self) -> None:
-        """Keep an idle spider open as long as something may still be saved, or read again."""
+        """Keep an idle spider open as long as something is to come, or to be saved."""
+        frontier = self.frontier
+        if frontier.delayed and self._config.wait_at_close:
+            self._reports.log_wait(frontier.delayed, frontier.next_due)
+            raise DontCloseSpider
+        if not self._is_durable:
+            return
         # A spider that is fed decides by itself how long it waits.
-        is_over = is_fed(self._spider) or self.frontier.is_over
+        is_over = is_fed(self._spider) or frontier.is_over
         is_over = is_over and self.traffic.start.ended
         if self.pending or not is_over or self._committer.failing_since is not None:
             raise DontCloseSpider

@@ -233,8 +233,8 @@ class Traffic:
                 return request
         self._update_stats()
         if self.refused_starts and self._is_durable and not self.start.ended:
-            pending = self._frontier.pending + self._every_run.pending
-            self._free_start(is_idle=not self._engine.in_progress and not pending)
+            left = self._frontier.pending + self._frontier.delayed + self._every_run.pending
+            self._free_start(is_idle=not self._engine.in_progress and not left)
         return None
 
     def _take(self, lease: Lease) -> Request | None:

@@ -1,7 +1,8 @@
 """What has changed and is not durable yet: one ordered list, which each store writes in its way.
 
 In the order in which it happened, every beginning of the list is a state that loses nothing: what a
-page has led to comes before its end, and a mark before the request that it may stand for.
+page has led to comes before its end, and a mark before the request that it may stand for.  (That a
+request is due may come late: until then the store has it as delayed.)
 :mod:`.local.uncommitted` folds the list into batches that hold absolute values: a request that was
 added and has ended leaves no row.  :mod:`.shared.batches` sends additions and endings to a server.
 
@@ -44,6 +45,8 @@ class Kind(enum.IntEnum):
     CHECKED = enum.auto()
     #: A request that was leased is pending again, in a shared frontier.
     RELEASED = enum.auto()
+    #: A delayed request is due: it is pending, under a new key.  Detail: the old one.
+    DUE = enum.auto()
 
 
 #: Kind, key, where the frontier keeps the request (its own), the request, and the detail.

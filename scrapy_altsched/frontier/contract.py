@@ -3,8 +3,9 @@
 ::
 
      add ──► pending ──lease──► leased ──finish──► done (only its fingerprint remains, in seen)
-                ▲                 │ the process died / the lease expired
-                └─────────────────┘ a suspect (see :mod:`.suspects`), in the end dead
+      │         ▲ ▲               │ the process died / the lease expired
+      ▼         │ └───────────────┘ a suspect (see :mod:`.suspects`), in the end dead
+    delayed ────┘ once it is due
 
 The interface is cut at transitions, each of them atomic: a caller never asks "seen?" and then
 pushes.  A request is an :class:`.entry.Entry`, its bytes are opaque.
@@ -72,6 +73,7 @@ class JobInfo:
     :ivar lost_in_memory: requests that lived in memory only and ended with an earlier run.
     :ivar damage: what the job may lack, and why, in a sentence; ``None``: nothing that is known.
     :ivar suspects: requests that are leased one after the other after a death; *blamed*: alone.
+    :ivar clock_behind: by how many seconds the clock was set back since the last run, if it was.
     """
 
     run: int = 0
@@ -88,6 +90,7 @@ class JobInfo:
     damage: str | None = None
     suspects: int = 0
     blamed: int = 0
+    clock_behind: float = 0.0
 
 
 @dataclass(slots=True)
@@ -157,12 +160,16 @@ class Frontier(Protocol):
     def job(self) -> JobInfo: ...
 
     def add(self, entry: Entry) -> Verdict:
-        """Record *entry* as pending and, if it is unique, its fingerprint as seen, in one step."""
+        """Record *entry* as pending and, if it is unique, its fingerprint as seen, in one step.
+
+        With a delay it is pending once it is due.
+        """
 
     def lease(self, gate: Gate, /) -> Lease | Waiting:
         """Take the next request in order, of slots as *gate* says: fewest downloads, then by name.
 
-        If there is none to take, some may be pending still.
+        If there is none to take, some may be pending still.  While there is none,
+        :class:`.events.LeasesReady` tells when the next delayed request is due.
         """
 
     def finish(self, lease: Lease) -> None:
@@ -192,11 +199,18 @@ class Frontier(Protocol):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is left to lease, now or later, as far as is known."""
+        """Whether nothing is left to lease but what is delayed, as far as is known."""
 
     @property
     def pending(self) -> int:
         """Requests that are pending or undecided: asked for so often that it is a plain number."""
+
+    @property
+    def delayed(self) -> int:
+        """Requests that wait for their time: a plain number, too."""
+
+    def next_due(self) -> float | None:
+        """When the first of them is due, in seconds since the epoch, if there are any."""
 
     def counts(self) -> Counts:
         """How many requests are in which state, uncommitted changes included."""

@@ -7,6 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """When a request may be leased at the earliest: the later one of two times.
+
+    :ivar seconds: from the moment on in which it is accepted; *until*: seconds since the epoch.
+    """
+
+    seconds: float = 0.0
+    until: float = 0.0
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class Entry:
     """A request as a frontier sees it.
@@ -18,6 +29,7 @@ class Entry:
     :ivar request: the object, as long as it is among the newest or there is no payload.
     :ivar unique: whether it is refused if its fingerprint was seen (Scrapy's ``not dont_filter``).
     :ivar from_start: whether ``Spider.start()`` itself yielded it: a resumed job may skip it.
+    :ivar delay: until when it has to wait; looked at when it is accepted, and not later.
     """
 
     fingerprint: bytes
@@ -28,6 +40,7 @@ class Entry:
     request: Any = None
     unique: bool = True
     from_start: bool = False
+    delay: Delay | None = None
 
     def __post_init__(self) -> None:
         if len(self.fingerprint) > 255:
@@ -103,7 +116,7 @@ class Counts:
     """How many requests are in which state.
 
     :ivar accepted: all that were ever accepted by this job, in all its runs.
-    :ivar memory_only: of those pending or leased, how many live in memory only.
+    :ivar memory_only: of those that are left, how many live in memory only.
     :ivar undecided: entries that were taken and are in none of these states yet.
     """
 
@@ -112,12 +125,14 @@ class Counts:
     leased: int = 0
     done: int = 0
     dead: int = 0
+    delayed: int = 0
     memory_only: int = 0
     undecided: int = 0
 
     @property
     def left(self) -> int:
-        return self.pending + self.leased
+        """How many are still to be worked on."""
+        return self.pending + self.leased + self.delayed
 
     @property
     def unaccounted(self) -> int:

@@ -13,7 +13,7 @@ from ..errors import StoreDamagedError
 from ..frontier.entry import Entry
 from ..frontier.store.records import DAMAGE, ORPHANS, Counters, describe_orphans
 from ..frontier.store.rows import Rows
-from ..frontier.store.states import PENDING, UNQUEUED, State
+from ..frontier.store.states import DELAYED, PENDING, UNQUEUED, State, decode_delayed_key
 from ..inflection import inflect
 from .progress import follow
 from .rewriter import order_of
@@ -133,32 +133,42 @@ class _Audit:
                 name = f"The {state.noun} {key.hex()}"
                 try:
                     entry = state.decode(row)
-                    sequence = order.decode(key[8:])[2] if order is not None else 0
+                    sequence = 0
+                    if order is not None:
+                        sequence = order.decode(key[8:])[2]
+                    elif state is DELAYED:
+                        sequence = decode_delayed_key(key)[1]
                 except (IndexError, ValueError):
                     self._add(f"{state.noun}s that are cut short", f"{name} is cut short.")
                     continue
-                if state is PENDING:
-                    self._check_pending(name, entry, sequence)
+                if state.is_left:
+                    self._check_left(state, name, entry, sequence)
         if state is PENDING:
             self._held = held
             return
+        if state is DELAYED:
+            lost = held.total() - held[self._counters.delayed_queue]
+            if lost and self._can_compare("meta"):
+                are = inflect(lost, "delayed request is", "delayed requests are")
+                self._add("queues of delayed requests", f"{lost} {are} in a queue of no job.")
+            held = Counter({0: held.total() - lost})
         found, expected = held.total(), self._counters.count(state)
         if found != expected and self._can_compare("meta", state.family):
             self._add("numbers", f"The number of {state.noun}s is {found}, not {expected}.")
 
-    def _check_pending(self, name: str, entry: Entry, sequence: int) -> None:
+    def _check_left(self, state: State, name: str, entry: Entry, sequence: int) -> None:
         if sequence >= self._counters.next_sequence and self._can_compare("meta"):
             sentence = f"{name} has a number that is not assigned yet."
-            self._add("pending requests with such numbers", sentence)
+            self._add(f"{state.noun}s with such numbers", sentence)
         if reason := self._inspect(entry.payload or b""):
-            kind = "pending requests that cannot be restored"
+            kind = f"{state.noun}s that cannot be restored"
             self._add(kind, f"{name}: {reason}.", Remedy.RESTORE_CODE)
         with self._reading("seen"):
             if entry.unique and not self._rows.has_seen(entry.fingerprint):
                 self._unseen += 1
                 if self._unseen > self._counters.forgotten:
                     sentence = f"{name} is not among the seen ones."
-                    self._add("pending requests that are not seen", sentence)
+                    self._add(f"{state.noun}s that are not seen", sentence)
 
     def _check_slots(self) -> None:
         named: set[int] = set()
@@ -182,15 +192,17 @@ class _Audit:
 
     def _check_counters(self) -> None:
         counters, pending = self._counters, self._held.total()
-        if counters.finished and pending:
-            self._add("numbers", f"The job is marked as finished, with {pending} pending.")
+        if counters.finished and (pending or counters.delayed):
+            left = f"{pending} pending and {counters.delayed} delayed"
+            self._add("numbers", f"The job is marked as finished, with {left}.")
         accounted = counters.accepted - counters.as_counts(pending).unaccounted
         if counters.accepted != accounted:
-            others = ", ".join(f"{counters.count(state)} {state.family}" for state in UNQUEUED)
+            *numbers, last = [f"{counters.count(state)} {state.family}" for state in UNQUEUED]
+            others = ", ".join((f"{counters.done} done", f"{pending} pending", *numbers))
             is_known = self._was_repaired and counters.accepted > accounted
             self._add(
                 "numbers",
-                f"The number of accepted requests is {counters.accepted}, but {counters.done} done,"
-                f" {pending} pending and {others} make {accounted}.",
+                f"The number of accepted requests is {counters.accepted}, but {others} and {last}"
+                f" make {accounted}.",
                 Remedy.ACCEPT_LOSS if is_known else Remedy.REPAIR,
             )

@@ -11,7 +11,7 @@ from ..errors import JobdirError
 from ..frontier.store.database import RowBatch
 from ..frontier.store.engines import database_at
 from ..frontier.store.journal import Journal
-from ..frontier.store.states import FAMILIES
+from ..frontier.store.states import FAMILIES, PENDING, UNQUEUED
 from .progress import follow
 from .rewriter import CHUNK
 
@@ -47,7 +47,8 @@ def convert(path: Path, owner: str, engine: str) -> str:
 
 def _copy(journal: Journal, engine: str) -> None:
     counters, total = journal.counters(), journal.counts()
-    numbers = {"seen": counters.accepted, "pending": total.pending, "dead": total.dead}
+    numbers = {"seen": counters.accepted, PENDING.family: total.pending}
+    numbers.update((state.family, counters.count(state)) for state in UNQUEUED)
     new = database_at(journal.path, engine)
     with closing(new):
         new.open(journal.jobdir.partial, create=True)

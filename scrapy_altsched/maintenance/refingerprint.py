@@ -17,7 +17,7 @@ from ..errors import CodecError
 from ..frontier.entry import Entry
 from ..frontier.store.journal import Journal
 from ..frontier.store.records import Suspicion, encode_claim
-from ..frontier.store.states import UNQUEUED, State, decode_value, encode_value
+from ..frontier.store.states import DELAYED, UNQUEUED, State, decode_value, encode_value
 from ..frontier.suspects import judge
 from .progress import follow
 from .rewriter import Rewriter
@@ -33,8 +33,8 @@ class Refingerprinted:
     :ivar unqueued: how many were in each other state than pending, as dead letters are.
     :ivar changed: of all these, how many have another fingerprint now; *unreadable*: how many
         cannot be decoded.
-    :ivar merged: pending ones that were taken out: the same page as another pending one; *crawled*:
-        as one that is done.
+    :ivar merged: pending or delayed ones that were taken out: the same page as another one;
+        *crawled*: as one that is done.
     :ivar done: requests that were done before.
     """
 
@@ -50,8 +50,8 @@ class Refingerprinted:
 def refingerprint(journal: Journal, make: Make, notes: dict[str, bytes]) -> Refingerprinted:
     """Give all stored requests the fingerprints that *make* makes of them.
 
-    Of pending requests that become the same page, the one that is next in order stays; the others
-    count as done.  It needs some 700 bytes of memory for each pending request.
+    Of requests that become the same page, the one that is next in order stays, and pending ones
+    come before delayed ones; the others count as done.  It needs some 700 bytes of memory for each.
 
     :param notes: what is to be true, too, when all is done; as for a commit.
     :raises StoreError: a read or write failed; the job is as it was.
@@ -68,7 +68,7 @@ class _Refingerprinting(Rewriter):
         self._journal = journal
         self._make = make
         self.outcome = Refingerprinted(done=self.final.counters.done)
-        #: New fingerprints of all pending requests, in the order of their keys.
+        #: New fingerprints of all pending, then of all delayed requests, in the order of keys.
         self._made: list[bytes] = []
         #: New fingerprint of unique requests -> key of the one that is next in order.
         self._first: dict[bytes, bytes] = {}
@@ -83,10 +83,15 @@ class _Refingerprinting(Rewriter):
         journal, final = self._journal, self.final
         suspects = judge(dict(journal.suspects()), journal.leases.read(final.counters.run))
         self._read_pending()
+        self._read_delayed()
         for state in UNQUEUED:
-            self._read_unqueued(state)
+            if not state.is_left:
+                self._read_unqueued(state)
         if self.outcome.changed:
-            self.replace_queue(self._renewed())
+            made = iter(self._made)
+            self.replace_queue(self._renewed(made))
+            if self.outcome.unqueued[DELAYED]:
+                self.replace_delayed(self._renewed_delayed(made))
             # What is deleted and put is there in the end; what is kept is there.
             final.forgotten += self._moved
             final.seen += [new for new in self._first if new not in self._kept]
@@ -129,6 +134,21 @@ class _Refingerprinting(Rewriter):
                 if key[8:] < other[8:]:
                     self._first[new] = key
 
+    def _read_delayed(self) -> None:
+        for key, row in self._delayed("Making fingerprints"):
+            self.outcome.unqueued[DELAYED] += 1
+            entry = DELAYED.decode(row)
+            new = self._renew(entry)
+            self._made.append(new)
+            if entry.unique:
+                self._first.setdefault(new, key)
+
+    def _delayed(self, title: str) -> Iterator[tuple[bytes, bytes]]:
+        """Key and row of each delayed request that readers know."""
+        counters = self._journal.counters()
+        rows = self._journal.requests(DELAYED, counters.delayed_queue.to_bytes(8, "big"))
+        return follow(title, rows, counters.delayed)
+
     def _read_unqueued(self, state: State) -> None:
         for key, row in self._journal.requests(state):
             self.outcome.unqueued[state] += 1
@@ -141,15 +161,26 @@ class _Refingerprinting(Rewriter):
             if entry.unique:
                 self.final.seen.append(new)
 
-    def _renewed(self) -> Iterator[tuple[str, bytes, bytes]]:
-        """Slot's name, order key and stored form of each request that is still to be crawled."""
-        requests = zip(self._entries("Writing requests"), self._made, strict=True)
-        for (key, name, entry), new in requests:
+    def _renewed(self, made: Iterator[bytes]) -> Iterator[tuple[str, bytes, bytes]]:
+        """Slot's name, order key and stored form of each pending request that stays."""
+        # Not one of *made* more than there are requests.
+        for (key, name, entry), new in zip(self._entries("Writing requests"), made, strict=False):
             if entry.unique and not self._stays(key, entry.fingerprint, new):
                 self.final.counters.done += 1
             else:
                 entry.fingerprint = new
                 yield name, key[8:], encode_value(entry)
+
+    def _renewed_delayed(self, made: Iterator[bytes]) -> Iterator[tuple[bytes, bytes]]:
+        """Key, without that of the queue, and row of each delayed request that stays."""
+        for (key, row), new in zip(self._delayed("Writing requests"), made, strict=True):
+            place, value = DELAYED.split(row)
+            entry = decode_value(value)
+            if entry.unique and not self._stays(key, entry.fingerprint, new):
+                self.final.counters.done += 1
+            else:
+                entry.fingerprint = new
+                yield key[8:], DELAYED.join(place, encode_value(entry))
 
     def _stays(self, key: bytes, old: bytes, new: bytes) -> bool:
         """Whether a unique request is still to be crawled; counted if not."""

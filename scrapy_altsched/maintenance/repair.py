@@ -24,7 +24,7 @@ from ..frontier.store.jobdir import Identity, Jobdir, LastCommit
 from ..frontier.store.journal import Journal
 from ..frontier.store.records import DAMAGE, ORPHANS, Batch, Counters
 from ..frontier.store.salvage import Salvage
-from ..frontier.store.states import DEAD, PENDING, UNQUEUED, State
+from ..frontier.store.states import DEAD, DELAYED, PENDING, UNQUEUED, State, decode_delayed_key
 from ..frontier.store.store import Store
 from ..inflection import inflect
 from .rewriter import CHUNK, Locate, Rewriter
@@ -139,8 +139,10 @@ class Repair(Rewriter):
         self._store.commit_number = max(number, self._last.number)
         self._read_slots()
         self._copy_pending()
+        self._copy_delayed()
         for state in UNQUEUED:
-            self._copy_unqueued(state)
+            if not state.is_left:
+                self._copy_unqueued(state)
         self.flush()
         self._copy_seen()  # after theirs, which are seen in no run
         self._copy_others()
@@ -208,6 +210,25 @@ class Repair(Rewriter):
                 return self._locate(payload)[0]
         return f"slot {slot_id}"
 
+    def _copy_delayed(self) -> None:
+        counters = self.final.counters
+        queue = counters.delayed_queue.to_bytes(8, "big")
+        is_known = "meta" not in self._source.incomplete
+        # If it is not known which queue is the job's, that of a change cut short has the same ones.
+        copied: set[bytes] = set()
+        for key, row in self._source.rows(DELAYED.family):
+            if is_known and key[:8] != queue:
+                continue
+            try:
+                _, sequence = decode_delayed_key(key)
+                self._keep(DELAYED, queue + key[8:], row)
+            except (IndexError, ValueError):
+                self._lose(DELAYED.family, f"The delayed request {key.hex()} is cut short.")
+                continue
+            copied.add(key[8:])
+            counters.next_sequence = max(counters.next_sequence, sequence + 1)
+        counters.delayed = self.kept[DELAYED.family] = len(copied)
+
     def _copy_unqueued(self, state: State) -> None:
         copied = 0
         for key, row in self._source.rows(state.family):
@@ -267,7 +288,7 @@ class Repair(Rewriter):
         if missing < 0:
             counters.done = max(0, counters.done + missing)
         counters.accepted -= min(0, counters.as_counts(pending).unaccounted)
-        counters.finished = counters.finished and not pending
+        counters.finished = counters.finished and not pending and not counters.delayed
         if "seen" in self._source.incomplete:
             self.losses.append(
                 "Some fingerprints of done requests may be lost: those may be crawled again."

@@ -13,7 +13,7 @@ from typing import Any
 from ..frontier.queue.order import Order
 from ..frontier.store.records import Batch
 from ..frontier.store.rows import Rows
-from ..frontier.store.states import PENDING
+from ..frontier.store.states import DELAYED, PENDING
 from ..frontier.store.store import Store
 
 #: Payload -> (download slot's name, whether a start request).
@@ -87,6 +87,18 @@ class Rewriter:
             prefix = slot_id.to_bytes(8, "big")
             self.final.removed_slots.append(prefix)
             self.final.slots.append((prefix, 0, ""))
+
+    def replace_delayed(self, requests: Iterable[tuple[bytes, bytes]]) -> None:
+        """Have these be the delayed requests: keys without the id of their queue, and rows."""
+        counters = self.final.counters
+        self.final.removed_queues.append(counters.delayed_queue.to_bytes(8, "big"))
+        counters.delayed_queue, counters.delayed = counters.next_slot, 0
+        counters.next_slot += 1
+        prefix = counters.delayed_queue.to_bytes(8, "big")
+        for key, row in requests:
+            self.rows.stored[DELAYED].append((prefix + key, row))
+            counters.delayed += 1
+            self.flush_if_full()
 
     def finish(self) -> None:
         """Write the final batch, and with it the rows that are in no chunk; or nothing."""

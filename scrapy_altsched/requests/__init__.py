@@ -2,7 +2,8 @@
 
 :mod:`.identity` tells which ones mean the same page, by way of :mod:`.fingerprint`; :mod:`.codec`
 encodes and decodes requests, and :mod:`.portable` does so for a server that others can write to, by
-way of :mod:`.values`; :mod:`.entries` combines all that for a frontier.
+way of :mod:`.values`; :mod:`.entries` combines all that for a frontier.  :mod:`.delays` reads how
+long a request is to wait.
 """
 
 from __future__ import annotations
@@ -15,3 +16,7 @@ DEDUPE_KEY = "altsched_dedupe_key"
 VERBATIM = "verbatim_url"
 #: Whether every run has to make it, before all others.
 EVERY_RUN = "altsched_every_run"
+#: For how many seconds it has to wait, or a pair of the least and the most.
+DELAY = "altsched_delay"
+#: Until when it has to wait: seconds since the epoch, or a datetime.
+NOT_BEFORE = "altsched_not_before"

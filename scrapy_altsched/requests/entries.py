@@ -11,7 +11,9 @@ from scrapy.utils.misc import load_object
 from ..engine.engine import Engine
 from ..errors import CodecError
 from ..frontier import Entry
+from . import DELAY, NOT_BEFORE
 from .codec import PickleCodec
+from .delays import take_delay
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -43,7 +45,12 @@ class Entries:
     :param tally: name of a stat -> by how much to increase it.
     :param by_slot: whether requests wait in the queues of their download slots.
     :ivar on_unserializable: called with each entry whose request cannot be encoded, and why.
+    :ivar on_bad_delay: called with a request, a key of its meta that asks for a delay in vain, the
+        value, and what is wrong with it.
+    :ivar delays: whether requests can be delayed.
     """
+
+    delays = True
 
     def __init__(
         self, codec: Codec | None, engine: Engine, tally: MutableMapping[str, int], *, by_slot: bool
@@ -52,6 +59,7 @@ class Entries:
         self._engine = engine
         # Until a crawl is open.
         self.on_unserializable: Callable[[Entry, CodecError], object] = lambda _, __: None
+        self.on_bad_delay: Callable[[Request, str, object, str], object] = lambda *_: None
         self._tally = tally
         self._by_slot = by_slot
 
@@ -61,13 +69,29 @@ class Entries:
         if self._by_slot:
             name = self._engine.slot_key(request)
             entry.slot = name if isinstance(name, str) else str(name)
-        entry.start = bool(request.meta.get("is_start_request"))
+        meta = request.meta
+        entry.start = bool(meta.get("is_start_request"))
+        if DELAY in meta or NOT_BEFORE in meta:
+            self._read_delay(entry, request)
         if (codec := self._codec) is not None:
             try:
                 entry.payload = codec.encode(request)
             except CodecError as error:
                 self.on_unserializable(entry, error)
         self.count(entry, 1)
+
+    def _read_delay(self, entry: RequestEntry, request: Request) -> None:
+        def complain(key: str, value: object, why: str) -> None:
+            self.on_bad_delay(request, key, value, why)
+
+        if not self.delays:
+            for key in {DELAY, NOT_BEFORE} & request.meta.keys():
+                complain(key, request.meta.pop(key), "shared crawls have no delays yet")
+            return
+        entry.delay = take_delay(request.meta, complain)
+        if entry.delay is not None and not self._by_slot:
+            # By the time it is due, requests may wait in the queues of their slots.
+            entry.slot = str(self._engine.slot_key(request))
 
     def count(self, entry: Entry, times: int) -> None:
         """Count *entry* as enqueued; -1 times: it was encoded but not accepted."""
@@ -134,6 +158,7 @@ class RequestEntry(Entry):
         self.request = request
         self.unique = unique
         self.from_start = from_start
+        self.delay = None
         self._entries = entries
 
     def encode(self) -> None:

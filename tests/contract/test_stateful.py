@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import shutil
 import tempfile
 from collections import Counter
@@ -25,8 +26,8 @@ from hypothesis.stateful import (
 
 from scrapy_altsched.frontier import Entry, Lease, Options, Order, Verdict
 from scrapy_altsched.frontier.changes import Kind
-from scrapy_altsched.frontier.entry import DeadLetter
-from scrapy_altsched.frontier.local import uncommitted
+from scrapy_altsched.frontier.entry import DeadLetter, Delay
+from scrapy_altsched.frontier.local import delayed, uncommitted
 from scrapy_altsched.frontier.local.persistence import Persistence
 from scrapy_altsched.frontier.store.engines import Choice
 from scrapy_altsched.frontier.store.lease_log import Evidence
@@ -39,6 +40,7 @@ from ..stores import INSTALLED
 
 MAX_CRASHES = 1
 WINDOW = 4
+AT_ONCE = 2
 
 NAMES = st.sampled_from("abcdefg")
 SLOTS = st.sampled_from(["", "m", "n.example"])
@@ -55,6 +57,8 @@ class Item:
     number: int
     stored: bool
     unique: bool
+    #: The place in the sequence of all that has become pending.
+    place: int = 0
 
 
 @dataclass
@@ -63,6 +67,8 @@ class Content:
 
     pending: list[Item] = field(default_factory=list)
     leased: list[Item] = field(default_factory=list)
+    #: When each is due, which came first, and the request.
+    delayed: list[tuple[int, int, Item]] = field(default_factory=list)
     #: Name -> the request it was seen with, if it was with one.
     seen: dict[str, Item | None] = field(default_factory=dict)
     started: set[tuple[str, int]] = field(default_factory=set)
@@ -70,13 +76,14 @@ class Content:
     dead: int = 0
 
     def alive(self) -> list[Item]:
-        return self.pending + self.leased
+        return self.pending + self.leased + [item for _, _, item in self.delayed]
 
     def stored(self) -> Content:
-        items = [item for item in self.alive() if item.stored]
-        lost = set(self.alive()) - set(items)
+        items = [item for item in self.pending + self.leased if item.stored]
+        delayed = [row for row in self.delayed if row[2].stored]
+        lost = {item for item in self.alive() if not item.stored}
         seen = {name: item for name, item in self.seen.items() if item not in lost}
-        return Content(items, [], seen, set(self.started), self.done, self.dead)
+        return Content(items, [], delayed, seen, set(self.started), self.done, self.dead)
 
 
 class Log:
@@ -125,6 +132,7 @@ class Model:
         self.suspicions: dict[bytes, Suspicion] = {}
         self.in_hand: list[Item] = []
         self.alone: Item | None = None
+        self.sequence = 0
         self.commit()
         self.resume()
 
@@ -144,7 +152,7 @@ class Model:
 
     def commit(self, changed: bool = True) -> None:
         self.saved = self.now.stored()
-        self.lost = len(self.now.alive()) - len(self.saved.pending)
+        self.lost = len(self.now.alive()) - len(self.saved.alive())
         self.saved_suspicions = dict(self.suspicions)
         if changed:
             self.log = Log()
@@ -168,7 +176,7 @@ class Model:
         self.resume()
         self.lost = lost
 
-    def add(self, item: Item, from_start: bool) -> Verdict:
+    def add(self, item: Item, from_start: bool, delay: float | None) -> Verdict:
         now = self.now
         occurrence = item.name, self.yields[item.name]
         if from_start and occurrence in self.started_before:
@@ -181,14 +189,20 @@ class Model:
         if from_start:
             self.yields[item.name] += 1
             now.started.add(occurrence)
-        now.pending.append(item)
+        self.sequence += 1
+        item.place = self.sequence
+        if delay:
+            due = math.ceil((self.clock.wall() + delay) * 1000)
+            now.delayed.append((due, self.sequence, item))
+        else:
+            now.pending.append(item)
         self.company |= self.alone is not None
         return Verdict.ADDED
 
     def place(self, item: Item) -> tuple[int, bool, int]:
         own_queue = item.start and self.order.start is not None
         direction = self.order.start if own_queue else self.order.normal
-        return -item.priority, own_queue, item.number if direction == "fifo" else -item.number
+        return -item.priority, own_queue, item.place if direction == "fifo" else -item.place
 
     def slot(self, item: Item) -> str:
         return item.slot if self.order.policy == "slots" else ""
@@ -215,6 +229,12 @@ class Model:
         return min(after, all_within / max(alike, 1))
 
     def lease(self, busy: Mapping[str, int]) -> Item | None:
+        for row in sorted(self.now.delayed, key=lambda row: row[:2])[:AT_ONCE]:
+            if row[0] <= self.clock.wall() * 1000:
+                self.now.delayed.remove(row)
+                self.sequence += 1
+                row[2].place = self.sequence
+                self.now.pending.append(row[2])
         item = self.lease_next(busy)
         if item is None:
             self.log.flush()
@@ -319,19 +339,21 @@ class Machine(RuleBasedStateMachine):
         stored=st.sampled_from([True, True, True, False]),
         unique=st.sampled_from([True, True, True, False]),
         from_start=st.sampled_from([True, False, False]),
+        delay=st.sampled_from([None, None, None, None, 0.0, 0.15, 0.15, 1.0, 3.0]),
         times=st.sampled_from([1, 1, 1, 9]),
     )
     def add(  # type: ignore[no-untyped-def]
-        self, name, slot, priority, start, stored, unique, from_start, times
+        self, name, slot, priority, start, stored, unique, from_start, delay, times
     ) -> None:
         for time in range(times):
             self.number += 1
             named = name if time == 0 else f"{name} {self.number}"
             item = Item(named, slot, priority, start, self.number, stored, unique)
-            expected = self.model.add(item, from_start and stored)
+            expected = self.model.add(item, from_start and stored, delay)
             payload = str(self.number).encode() if stored else None
+            first_time, wait = from_start and stored, None if delay is None else Delay(delay)
             entry = Entry(
-                named.encode(), slot, priority, start, payload, item, unique, from_start and stored
+                named.encode(), slot, priority, start, payload, item, unique, first_time, wait
             )
             assert self.frontier.add(entry) is expected
 
@@ -434,13 +456,14 @@ class Machine(RuleBasedStateMachine):
         found = counts.pending, counts.leased, counts.done, counts.dead, counts.memory_only
         memory_only = sum(not item.stored for item in now.alive())
         assert found == (len(now.pending), len(now.leased), now.done, now.dead, memory_only)
+        assert counts.delayed == len(now.delayed)
         assert counts.unaccounted == 0
         assert isinstance(self.frontier._kept, Persistence)
         uncommitted = self.frontier._kept
         changes = [*uncommitted._deferred, *uncommitted._list]
         ends = [change for change in changes if change[0] in (Kind.DONE, Kind.DIED)]
         ended = {key for _, key, *_ in ends}
-        added = (Kind.ADDED_UNIQUE, Kind.ADDED)
+        added = (Kind.ADDED_UNIQUE, Kind.ADDED, Kind.DUE)
         alive = [change for change in changes if change[0] in added and change[1] not in ended]
         single = (Kind.MARKED, Kind.FORGOTTEN, Kind.SKIPPED)
         others = [change for change in changes if change[0] in single]
@@ -453,11 +476,14 @@ class Machine(RuleBasedStateMachine):
             return
         while self.leases:
             self.end(0, "finish")
-        while self.lease_one({}) is not None:
+        while (item := self.lease_one({})) is not None or self.model.now.delayed:
             self.counts_agree()
-            self.end(0, "finish")
+            if item is None:
+                self.clock.advance(0.5)
+            else:
+                self.end(0, "finish")
         self.counts_agree()
-        assert self.model.now.pending == []
+        assert self.model.now.alive() == []
         assert problems_of(self.frontier) == []
         self.frontier.close()
         shutil.rmtree(self.directory)
@@ -477,6 +503,7 @@ SOON = {("rocksdb", "slots", "lifo"), ("sqlite", "one", "lifo")}
 def test_the_disk_frontier_behaves_as_the_model(
     engine: Choice, policy: str, direction: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(delayed, "_AT_ONCE", AT_ONCE)
     for limit in ("BATCH", "BATCH_BYTES"):  # each example sets its own
         monkeypatch.setattr(uncommitted, limit, getattr(uncommitted, limit))
 

@@ -17,12 +17,13 @@ from scrapy_altsched.frontier.local import uncommitted
 from scrapy_altsched.frontier.local.uncommitted import Uncommitted, choose_part
 from scrapy_altsched.frontier.queue.slots import Slot
 from scrapy_altsched.frontier.store.records import Batch, Counters
-from scrapy_altsched.frontier.store.states import DEAD, PENDING
+from scrapy_altsched.frontier.store.states import DEAD, DELAYED, PENDING
 
 RUN = 7
 #: What a crawl does: verb, and a number that chooses whom it is about.
 Verb = tuple[str, int]
 VERBS = ("add", "add", "add", "repeat", "in memory", "done", "done", "died", "mark", "forget")
+VERBS += ("delay", "delay", "delay in memory", "due", "due")
 
 
 def listed(changes: Uncommitted) -> Iterator[Change]:
@@ -35,6 +36,7 @@ class Rows:
     """What a store holds."""
 
     pending: set[bytes] = field(default_factory=set)
+    delayed: set[bytes] = field(default_factory=set)
     dead: set[bytes] = field(default_factory=set)
     seen: set[bytes] = field(default_factory=set)
     counters: Counters = field(default_factory=Counters)
@@ -44,6 +46,8 @@ class Rows:
         self.seen |= set(batch.seen)
         self.pending |= {key for key, _ in batch.stored[PENDING]}
         self.pending -= set(batch.removed[PENDING])
+        self.delayed |= {key for key, _ in batch.stored[DELAYED]}
+        self.delayed -= set(batch.removed[DELAYED])
         self.dead |= {key for key, _ in batch.stored[DEAD]}
         self.counters = batch.counters
 
@@ -57,24 +61,35 @@ class Crawl:
         self.stored = Rows()
         self.slot = Slot(b"slot id ", "slot")
         self.alive: dict[bytes, Entry] = {}
+        self.delayed: dict[bytes, Entry] = {}
         self.count = 0
 
     def do(self, verb: str, number: int) -> None:
         fingerprint = b"%d" % (number % 5)
         changes, true = self.changes, self.true
-        if verb in ("add", "repeat", "in memory"):
+        if verb in ("add", "repeat", "in memory", "delay", "delay in memory"):
             unique = verb != "repeat"
             if unique and self.has_seen(fingerprint):
                 return
             self.count += 1
             key = b"key %d" % self.count
-            payload = None if verb == "in memory" else b"payload"
+            payload = None if verb.endswith("in memory") else b"payload"
             entry = Entry(fingerprint, payload=payload, unique=unique)
-            self.alive[key] = entry
-            changes.add(key, self.slot, entry, None)
+            is_delayed = verb.startswith("delay")
+            (self.delayed if is_delayed else self.alive)[key] = entry
+            changes.add(key, None if is_delayed else self.slot, entry, None)
             if unique:
                 true.seen.add(fingerprint)
             if payload is not None:
+                (true.delayed if is_delayed else true.pending).add(key)
+        elif verb == "due" and self.delayed:
+            old = list(self.delayed)[number % len(self.delayed)]
+            self.count += 1
+            key = b"key %d" % self.count
+            self.alive[key] = entry = self.delayed.pop(old)
+            changes.move(old, key, self.slot, entry)
+            if entry.payload is not None:
+                true.delayed.discard(old)
                 true.pending.add(key)
         elif verb in ("done", "died") and self.alive:
             key = list(self.alive)[number % len(self.alive)]
@@ -123,14 +138,20 @@ class Crawl:
         """What is stored is what is true."""
         stored, true = self.stored, self.true
         assert stored.pending == true.pending
+        assert stored.delayed == true.delayed
         assert stored.dead == true.dead
         # Of requests that live in memory only, nothing is stored before they end.
-        in_memory = {entry.fingerprint for entry in self.alive.values() if entry.payload is None}
+        left = [*self.alive.values(), *self.delayed.values()]
+        in_memory = {entry.fingerprint for entry in left if entry.payload is None}
         assert stored.seen | (in_memory & true.seen) == true.seen
         assert self.changes.seen == true.seen - stored.seen
         counters = stored.counters
-        assert counters.accepted == counters.done + counters.dead + len(stored.pending)
-        assert [*listed(self.changes), *self.changes.unwritten, *self.changes.ended] == []
+        assert counters.delayed == len(stored.delayed)
+        left_stored = len(stored.pending) + len(stored.delayed)
+        assert counters.accepted == counters.done + counters.dead + left_stored
+        changes = self.changes
+        waiting = [*changes.unwritten, *changes.ended, *changes.moved]
+        assert [*listed(changes), *waiting] == []
         assert self.changes.size == self.changes.pressure.changes == self.changes._done == 0
 
 
@@ -194,7 +215,7 @@ def test_each_batch_leaves_a_state_that_loses_nothing() -> None:
         crawl = Crawl()
         for verb in verbs:
             crawl.do(*verb)
-        added = (Kind.ADDED_UNIQUE, Kind.ADDED)
+        added = (Kind.ADDED_UNIQUE, Kind.ADDED, Kind.DUE)
         requests = {key: entry for kind, key, _, entry, _ in listed(crawl.changes) if kind in added}
         forgotten = {key for kind, key, *_ in listed(crawl.changes) if kind is Kind.FORGOTTEN}
         marked = {key for kind, key, *_ in listed(crawl.changes) if kind is Kind.MARKED}
@@ -204,8 +225,9 @@ def test_each_batch_leaves_a_state_that_loses_nothing() -> None:
                 break
             # No page is done yet: each that is seen is there.
             assert stored.counters.done == 0
-            assert all(requests[key].payload for key in stored.pending)
-            there = {requests[key].fingerprint for key in stored.pending | stored.dead}
+            left = stored.pending | stored.delayed
+            assert all(requests[key].payload for key in left)
+            there = {requests[key].fingerprint for key in left | stored.dead}
             assert stored.seen <= there | forgotten | marked
 
     check()

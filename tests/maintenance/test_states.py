@@ -187,7 +187,7 @@ def test_an_audit_finds_a_wrong_number(store: Store) -> None:
     store.write(a_batch(parked=1))
     assert sentences(store) == [
         "The number of parked requests is 2, not 1.",
-        "The number of accepted requests is 6, but 2 done, 1 pending and 1 dead, 1 parked make 5.",
+        "The number of accepted requests is 6, but 2 done, 1 pending, 0 delayed, 1 dead and 1 parked make 5.",
     ]
 
 
@@ -316,12 +316,12 @@ def test_the_command_says_how_many_requests_of_the_state_got_new_ones(
     job: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     refingerprint_command._show(change_fingerprints(job))
-    assert "of 1 pending, 1 dead and 2 parked." in capsys.readouterr().out
+    assert "of 1 pending, 0 delayed, 1 dead and 2 parked." in capsys.readouterr().out
 
 
 def test_check_prints_the_number_of_the_state(job: Path) -> None:
     rows = Job(Project(Settings()), job).examine().rows
-    assert ("requests", "6 accepted: 2 done, 1 pending, 1 dead, 2 parked") in rows
+    assert ("requests", "6 accepted: 2 done, 1 pending, 0 delayed, 1 dead, 2 parked") in rows
 
 
 # Jobs that were stored before the state was in the table

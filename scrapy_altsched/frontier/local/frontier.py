@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 from ...errors import StoreError
 from ..contract import Gate, Verdict, Waiting
 from ..entry import Counts, DeadLetter, Entry, Lease
-from ..events import Committed, OnEvent, Refused, Unreadable, ignore_events
+from ..events import Committed, LeasesReady, OnEvent, Refused, Unreadable, ignore_events
 from ..options import Options
 from ..queue.slots import Slot, Slots
 from ..queue.window import Window
 from ..store.job_run import FrontierOfRun, JobRun, MemoryRun
 from ..store.journal import Journal
+from ..store.states import decode_value, encode_value
 from ..suspects import Suspects
+from .delayed import DelayedQueue
 from .persistence import NoPersistence, Persistence
 
 _NO_NOTES: Mapping[str, bytes] = {}
@@ -48,7 +51,11 @@ class LocalFrontier(FrontierOfRun):
             kept.memory_requests,
             unwritten=kept.unwritten,
             out=(self._leases, self._held, suspects.withheld, kept.ended),
+            encode=encode_value,
+            decode=decode_value,
         )
+        self._delayed = DelayedQueue(kept, options.clock, lambda: on_event(LeasesReady()))
+        self.job = replace(self.job, clock_behind=self._delayed.time.behind)
         self._slots = Slots(self._live.next_slot)
         for slot, count in kept.slots():
             self._slots.load(slot, count)
@@ -75,19 +82,26 @@ class LocalFrontier(FrontierOfRun):
         if entry.unique and kept.has_seen(entry.fingerprint):
             return Verdict.SEEN
         entry.encode()
-        live = self._live
-        order_key = self._order.encode(entry.priority, entry.start, live.next_sequence)
+        live, order = self._live, self._order
+        order_key = order.encode(entry.priority, entry.start, live.next_sequence)
+        due = None if entry.delay is None else self._delayed.due_at(entry.delay)
         # Nothing fails from here on.
+        sequence = live.next_sequence
         live.next_sequence += 1
         live.accepted += 1
-        slot = self._slots.get(self._order.slot_of(entry.slot))
-        key = slot.prefix + order_key
         if entry.payload is None:
             live.memory_only += 1
         if claim is not None:
             kept.take_claim(entry.fingerprint, claim)
-        kept.add(key, slot, entry, claim)
-        self._put(slot, key, entry)
+        if due is None:
+            slot = self._slots.get(order.slot_of(entry.slot))
+            key = slot.prefix + order_key
+            kept.add(key, slot, entry, claim)
+            self._put(slot, key, entry)
+        else:
+            key = self._delayed.key(due, sequence)
+            kept.add(key, None, entry, claim)
+            self._delayed.push(key, entry)
         if self._suspects.matters:
             self._suspects.note_add()
         return Verdict.ADDED
@@ -104,8 +118,10 @@ class LocalFrontier(FrontierOfRun):
     def lease(self, gate: Gate, /) -> Lease | Waiting:
         if self.run.is_forked:
             self._check_owner()
-        suspects = self._suspects
+        suspects, live = self._suspects, self._live
         try:
+            if live.delayed:
+                self._take_due()
             if suspects.matters:
                 lease = suspects.next(
                     lambda: self._take_next(gate),
@@ -125,7 +141,20 @@ class LocalFrontier(FrontierOfRun):
             return lease
         with suppress(OSError):
             self.run.leases.flush()
+        if live.delayed:
+            with suppress(StoreError):  # reading it is tried again, and told, by the next call
+                self._delayed.set_alarm()
         return Waiting.ISOLATING if self._pending else Waiting.EMPTY
+
+    def _take_due(self) -> None:
+        """Make delayed requests pending whose time has come."""
+        live, order = self._live, self._order
+        for old, entry in self._delayed.take_due():
+            slot = self._slots.get(order.slot_of(entry.slot))
+            key = slot.prefix + order.encode(entry.priority, entry.start, live.next_sequence)
+            live.next_sequence += 1
+            self._kept.move(old, key, slot, entry)
+            self._put(slot, key, entry)
 
     def _take_next(self, gate: Gate) -> Lease | None:
         """Take the next request out of its slot's queue; it counts as pending all the same."""
@@ -195,6 +224,15 @@ class LocalFrontier(FrontierOfRun):
     def pending(self) -> int:
         return self._pending + len(self._undecided)
 
+    @property
+    def delayed(self) -> int:
+        return self._live.delayed
+
+    def next_due(self) -> float | None:
+        self._check_owner()
+        first = self._delayed.first()
+        return None if first is None else first / 1000
+
     def has_changes(self, notes: Mapping[str, bytes] = _NO_NOTES) -> bool:
         self._check_owner()
         return bool(self._undecided or self._kept.has_changes(notes))
@@ -204,6 +242,7 @@ class LocalFrontier(FrontierOfRun):
         self._decide_again()
         kept = self._kept
         self._live.next_slot = self._slots.next_id
+        self._live.time = self._delayed.time.now()
         written = kept.commit(notes, wait=wait)
         if written is None:
             self._completed += 1
@@ -217,6 +256,7 @@ class LocalFrontier(FrontierOfRun):
             if not count:
                 self._slots.drop_if_empty(slot)
         self._window.note_commit()
+        self._delayed.note_commit()
         self._on_event(Committed(self.run.commit_number))
         return complete
 
@@ -235,6 +275,7 @@ class LocalFrontier(FrontierOfRun):
 
     def _free(self) -> None:
         self._suspects.close()
+        self._delayed.close()
 
     def _put(self, slot: Slot, key: bytes, entry: Entry) -> None:
         self._slots.increase(slot)

@@ -19,7 +19,7 @@ from ..queue.slots import Slot
 from ..store.job_run import JobRun
 from ..store.records import DAMAGE, Batch, Counters, Suspicion, encode_claim
 from ..store.runs import Run, begin
-from ..store.states import PENDING
+from ..store.states import DELAYED, PENDING
 from ..suspects import judge
 from .uncommitted import Draft, Uncommitted
 
@@ -45,6 +45,7 @@ class Persistence(Uncommitted):
         #: most start requests differ, and a million of them should not be held in memory.
         self._claimed: dict[bytes, int] = {}
         self.read_pending = partial(journal.database.read, PENDING.family)
+        self.read_delayed = partial(journal.database.read, DELAYED.family)
         self.dead = journal.dead
         self.memory_requests = options.memory_requests
         self._components = Run(run.counters.run, options.components)
@@ -124,6 +125,7 @@ class Persistence(Uncommitted):
                 next_sequence=live.next_sequence,
                 next_slot=live.next_slot,
                 memory_only=live.memory_only,
+                time=live.time,
             )
             self._unsaved = draft = self.prepare(base)
             draft.batch.seen_value = self._components.seen_value
@@ -153,6 +155,7 @@ class NoPersistence:
     suspicions: Mapping[bytes, Suspicion] = {}
     unwritten = _All()
     ended: frozenset[bytes] = frozenset()
+    moved: frozenset[bytes] = frozenset()
 
     def __init__(self) -> None:
         self.live = Counters()
@@ -162,7 +165,7 @@ class NoPersistence:
         self.mark = self._seen.add
         self.forget = self._seen.discard
 
-    def add(self, _: bytes, __: Slot, entry: Entry, ___: bytes | None) -> None:
+    def add(self, _: bytes, __: Slot | None, entry: Entry, ___: bytes | None) -> None:
         if entry.unique:
             self._seen.add(entry.fingerprint)
 
@@ -177,9 +180,9 @@ class NoPersistence:
     def _nothing(self, *_: object, **__: object) -> None:
         pass
 
-    clear = take_claim = has_changes = commit = finish = _nothing
+    clear = take_claim = move = has_changes = commit = finish = _nothing
 
     def _none(self, *_: object) -> Any:
         return iter(())
 
-    slots = dead = read_pending = _none
+    slots = dead = read_pending = read_delayed = _none

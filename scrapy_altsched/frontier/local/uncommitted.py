@@ -14,7 +14,7 @@ from ..contract import Pressure
 from ..entry import DeadLetter, Entry
 from ..queue.slots import Slot
 from ..store.records import Batch, Counters
-from ..store.states import DEAD, PENDING, encode_value
+from ..store.states import DEAD, DELAYED, PENDING, encode_delayed, encode_value
 
 #: Most changes in one batch, but for the ends of pages: to prepare and to write 2,000 takes 20 to
 #: 30 ms with ten million seen, and RocksDB's write holds the interpreter's lock.
@@ -28,6 +28,7 @@ _RANGE_DELETE_FROM = 1_000
 # Names of this module are found faster than members of an enumeration.
 _ADDED_UNIQUE, _ADDED, _DONE, _DIED = Kind.ADDED_UNIQUE, Kind.ADDED, Kind.DONE, Kind.DIED
 _MARKED, _FORGOTTEN, _CLEARED = Kind.MARKED, Kind.FORGOTTEN, Kind.CLEARED
+_DUE = Kind.DUE
 
 
 def choose_part(
@@ -63,7 +64,7 @@ def choose_part(
 def _waits(change: Change, ended: Mapping[bytes, bool], *, only_added: bool = False) -> bool:
     """Whether a change is for the last batch, where a request that is done leaves no row."""
     kind = change[0]
-    if kind is _ADDED_UNIQUE or kind is _ADDED:
+    if kind is _ADDED_UNIQUE or kind is _ADDED or (kind is _DUE and not only_added):
         return ended.get(change[1], False)
     return not only_added and (kind is _DONE or kind is _CLEARED)
 
@@ -83,7 +84,9 @@ class Draft:
 
     :ivar seen: fingerprint -> whether it is seen, of those of which that changes.
     :ivar stored: how many requests of each slot the batch leaves in the store; *removed*: rows.
-    :ivar accepted: key -> bytes of payload, of accepted requests; *died*: of dead ones.
+    :ivar written: key -> bytes of payload, of requests that were accepted or have become due;
+        *died*: of dead ones.
+    :ivar accepted: how many were accepted; *moved*: the old keys of those that have become due.
     :ivar others: how many changes it writes of kinds that have no list here.
     :ivar length: how many changes of the list it covers.
     :ivar deferred: those of them that it leaves for the last batch; ``None``: it is the last one.
@@ -91,28 +94,30 @@ class Draft:
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
-        #: Requests that become pending: their entries, and their slots.
+        #: Requests that become pending, or are delayed: their entries, and their slots if pending.
         self._entries: dict[bytes, Entry] = {}
-        self._slots: dict[bytes, Slot] = {}
+        self._slots: dict[bytes, Slot | None] = {}
         self.seen: dict[bytes, bool] = {}
         self.stored: dict[Slot, int] = {}
         self.removed: dict[Slot, int] = {}
-        self.accepted: dict[bytes, int] = {}
+        self.written: dict[bytes, int] = {}
+        self.moved: list[bytes] = []
         self.done: list[bytes] = []
         self.died: dict[bytes, int] = {}
         self.forgotten: list[bytes] = []
-        self.others = self.length = 0
+        self.accepted = self.others = self.length = 0
         self.deferred: Changes | None = None
 
     def fold(self, changes: Iterable[Change]) -> None:
-        batch, seen, accepted = self.batch, self.seen, self.accepted
+        batch, seen, written = self.batch, self.seen, self.written
         entries, slots, run = self._entries, self._slots, self.batch.counters.run
         for kind, key, slot, entry, detail in changes:
             if kind is _ADDED_UNIQUE or kind is _ADDED:
                 assert entry is not None
                 entries[key] = entry
                 slots[key] = slot
-                accepted[key] = len(entry.payload or b"")
+                written[key] = len(entry.payload or b"")
+                self.accepted += 1
                 if kind is _ADDED_UNIQUE:
                     seen[entry.fingerprint] = True
                 if detail is not None:
@@ -125,6 +130,14 @@ class Draft:
                 self.died[key] = len(entry.payload or b"")
                 self._end(key, slot)
                 batch.stored[DEAD].append((key, DEAD.join(detail, encode_value(entry))))
+            elif kind is _DUE:
+                assert entry is not None
+                if entries.pop(detail, None) is None:
+                    batch.removed[DELAYED].append(detail)
+                entries[key] = entry
+                slots[key] = slot
+                written[key] = len(entry.payload or b"")
+                self.moved.append(detail)
             elif kind is _CLEARED:
                 batch.suspects.append((key, None))
             else:
@@ -145,14 +158,18 @@ class Draft:
 
     def render(self) -> None:
         batch, counters, stored, slots = self.batch, self.batch.counters, self.stored, self._slots
-        pending = batch.stored[PENDING]
+        pending, delayed = batch.stored[PENDING], batch.stored[DELAYED]
         for key, entry in self._entries.items():
             slot = slots[key]
+            if slot is None:
+                delayed.append((key, encode_delayed(entry)))
+                continue
             stored[slot] = stored.get(slot, slot.stored) + 1
             pending.append((key, encode_value(entry)))
         for fingerprint, is_seen in self.seen.items():
             (batch.seen if is_seen else batch.forgotten).append(fingerprint)
-        counters.accepted += len(self.accepted)
+        counters.accepted += self.accepted
+        counters.delayed += len(delayed) - len(batch.removed[DELAYED])
         counters.dead += len(self.died)
         counters.done += len(self.done)
         counters.forgotten += len(self.forgotten)
@@ -168,6 +185,7 @@ class Uncommitted:
     :ivar pressure: of changes; a request that was added and has ended is one.
     :ivar size: bytes of payload among them.
     :ivar unwritten: keys of requests that are not stored yet.
+    :ivar moved: keys that requests had while they were delayed, and may be stored under still.
     :ivar ended: key of each that has ended, and may be stored otherwise -> whether it is done.
     :ivar seen: fingerprints that are seen and not stored as such.
     :ivar forgotten: those that may be stored as seen, and are not -> how often that is in the list.
@@ -178,6 +196,7 @@ class Uncommitted:
         self.pressure = Pressure()
         self.size = 0
         self.unwritten: set[bytes] = set()
+        self.moved: set[bytes] = set()
         self.ended: dict[bytes, bool] = {}
         self.seen: set[bytes] = set()
         self.claims: dict[bytes, int] = {}
@@ -194,7 +213,8 @@ class Uncommitted:
         #: of pages for ever.
         self._early_left: int | None = None
 
-    def add(self, key: bytes, slot: Slot, entry: Entry, claim: bytes | None) -> None:
+    def add(self, key: bytes, slot: Slot | None, entry: Entry, claim: bytes | None) -> None:
+        """Note that a request was accepted; no *slot*: it is delayed."""
         unique = entry.unique
         if unique:
             self.seen.add(entry.fingerprint)
@@ -203,6 +223,19 @@ class Uncommitted:
             self._memory_only[key] = claim
             return
         self._list.append(_ADDED_UNIQUE if unique else _ADDED, key, slot, entry, claim)
+        self._note_unwritten(key, payload)
+
+    def move(self, old: bytes, key: bytes, slot: Slot, entry: Entry) -> None:
+        """Note that a request that was delayed under the key *old* is pending."""
+        payload = entry.payload
+        if payload is None:
+            self._memory_only[key] = self._memory_only.pop(old)
+            return
+        self._list.append(_DUE, key, slot, entry, old)
+        self.moved.add(old)
+        self._note_unwritten(key, payload)
+
+    def _note_unwritten(self, key: bytes, payload: bytes) -> None:
         self.unwritten.add(key)
         pressure = self.pressure
         pressure.changes += 1
@@ -271,14 +304,15 @@ class Uncommitted:
         return draft
 
     def settle(self, draft: Draft) -> None:
-        ended, accepted, died = self.ended, draft.accepted, draft.died
+        ended, written, died = self.ended, draft.written, draft.died
         # What has ended was taken off then.
-        alive = accepted.keys() - ended.keys()
-        self.unwritten.difference_update(accepted)
+        alive = written.keys() - ended.keys()
+        self.unwritten.difference_update(written)
+        self.moved.difference_update(draft.moved)
         for key in chain(draft.done, died):
             del ended[key]
         self._done -= len(draft.done)
-        self.size -= sum(map(accepted.__getitem__, alive)) + sum(died.values())
+        self.size -= sum(map(written.__getitem__, alive)) + sum(died.values())
         self.pressure.changes -= len(alive) + len(draft.done) + len(died) + draft.others
         for fingerprint in draft.forgotten:
             self.forgotten[fingerprint] -= 1

@@ -19,7 +19,6 @@ from heapq import heapify, heappop, heappush
 from random import Random
 
 from ..entry import Entry
-from ..store.states import decode_value, encode_value
 from .slots import Slot
 
 #: Most requests that are read at once.
@@ -46,6 +45,7 @@ class Window:
     :param unwritten: keys of requests that are not stored, for good or yet.
     :param out: containers of keys that may be stored but are in no queue: leased, held, withheld,
         or over since the last commit.
+    :param encode: entry -> stored form; *decode*: the inverse.
     """
 
     def __init__(
@@ -54,12 +54,15 @@ class Window:
         cap: int,
         unwritten: Container[bytes],
         out: tuple[Container[bytes], Container[bytes], Container[bytes], Container[bytes]],
+        encode: Callable[[Entry], bytes],
+        decode: Callable[[bytes], Entry],
     ) -> None:
         self._read = read
         self._cap = self._shrink_at = cap
         self._shrink_at_bytes = _MOST_BYTES
         self._unwritten = unwritten
         self._out = out
+        self._encode, self._decode = encode, decode
         self._warm: set[Slot] = set()
         #: Key -> request; those that are new, not written yet, or in memory only.
         self._entries: dict[bytes, Entry] = {}
@@ -102,13 +105,13 @@ class Window:
 
     def pop(self, slot: Slot) -> tuple[bytes, Entry] | None:
         """Take the next request of *slot*, and its key; ``None``: none is in memory or stored."""
-        key = self._load_front(slot)
+        key = self.peek(slot)
         if key is None:
             return None
         entry = self._entries.pop(key, None)
         if entry is None:
             value = self._values[key]
-            entry = decode_value(value)
+            entry = self._decode(value)
             del self._values[key]
             self.size -= len(value)
         else:
@@ -138,12 +141,13 @@ class Window:
             return
         entry.request = None
         if key not in self._unwritten:
-            value = encode_value(entry)
+            value = self._encode(entry)
             self.size += len(value) - len(entry.payload or b"")
             del self._entries[key]
             self._values[key] = value
 
-    def _load_front(self, slot: Slot) -> bytes | None:
+    def peek(self, slot: Slot) -> bytes | None:
+        """The key of the next request of *slot*; ``None``: none is in memory or stored."""
         if slot.bound is not None and (slot.first is None or slot.first >= slot.bound):
             self._refill(slot)
             if self._is_past(self._shrink_at, self._shrink_at_bytes):

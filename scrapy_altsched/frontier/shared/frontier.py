@@ -154,6 +154,13 @@ class SharedFrontier(FrontierOfRun):
         fetched = len(self._leases.fetched) + len(self._here.pending)
         return self._stream.reply.pending + fetched + self._additions.undecided
 
+    @property
+    def delayed(self) -> int:
+        return 0
+
+    def next_due(self) -> None:
+        return None
+
     def counts(self) -> Counts:
         self._check_owner()
         reply, here, fetched = self._stream.reply, self._here, len(self._leases.fetched)

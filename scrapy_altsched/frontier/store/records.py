@@ -47,6 +47,8 @@ class Counters:
 
     :ivar memory_only: requests that are gone if the process dies.
     :ivar run: how often the job was opened.
+    :ivar delayed_queue: the id that the keys of delayed requests begin with: one that no slot has.
+    :ivar time: the job's time, in seconds since the epoch: see :mod:`..job_time`.
     :ivar forgotten: fingerprints removed from the seen ones, of pending requests perhaps.
     """
 
@@ -59,6 +61,9 @@ class Counters:
     run: int = 0
     finished: bool = False
     forgotten: int = 0
+    delayed: int = 0
+    delayed_queue: int = 0
+    time: float = 0.0
 
     def count(self, state: State) -> int:
         number: int = getattr(self, state.counter or "")
@@ -138,6 +143,7 @@ class Batch:
 
     :ivar identity: what the store says of itself, if that changes.
     :ivar stored: rows of requests, by state; *removed*: keys of those that leave it.
+    :ivar removed_slots: ids of slots all of whose requests go; *removed_queues*: of delayed ones.
     :ivar suspects: fingerprint and what is held against it, if anything still is.
     """
 
@@ -148,6 +154,7 @@ class Batch:
     stored: dict[State, list[tuple[bytes, bytes]]] = field(default_factory=_lists)
     removed: dict[State, list[bytes]] = field(default_factory=_lists)
     removed_slots: list[bytes] = field(default_factory=list)
+    removed_queues: list[bytes] = field(default_factory=list)
     slots: list[tuple[bytes, int, str]] = field(default_factory=list)
     unclaimed: list[bytes] = field(default_factory=list)
     started: list[tuple[bytes, int]] = field(default_factory=list)

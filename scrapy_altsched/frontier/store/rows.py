@@ -99,8 +99,8 @@ class Rows:
         for key, value in self.database.iterate("suspects"):
             yield key, Suspicion.parse(value)
 
-    def requests(self, state: State) -> Iterator[tuple[bytes, bytes]]:
-        return self.database.iterate(state.family)
+    def requests(self, state: State, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        return self.database.iterate(state.family, prefix)
 
     def pending(self) -> Iterator[tuple[bytes, bytes]]:
         return self.requests(PENDING)

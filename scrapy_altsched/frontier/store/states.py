@@ -42,12 +42,25 @@ def _split_letter(row: bytes) -> tuple[DeadLetter, bytes]:
     return DeadLetter(row[5:end].decode(), Cause(row[0])), row[end:]
 
 
+def _join_delayed(place: tuple[int, bool, str], value: bytes) -> bytes:
+    priority, start, slot = place
+    head = f"{priority:d} {start:d} {slot}".encode("utf-8", "surrogatepass")
+    return len(head).to_bytes(4, "big") + head + value
+
+
+def _split_delayed(row: bytes) -> tuple[tuple[int, bool, str], bytes]:
+    end = 4 + int.from_bytes(row[:4], "big")
+    priority, start, slot = row[4:end].decode("utf-8", "surrogatepass").split(" ", 2)
+    return (int(priority), start == "1", slot), row[end:]
+
+
 @dataclass(frozen=True, eq=False)
 class State:
-    """A state that requests are stored in; their keys are those that they are pending under.
+    """A state that requests are stored in; their keys are those that they were pending under.
 
     :ivar noun: what messages call such a request.
     :ivar counter: the field of the counters that has their number; ``None``: the slots have it.
+    :ivar is_left: whether they are still to be worked on.
     :ivar join: detail, and request as :func:`encode_value` makes it -> row.
     :ivar split: the inverse; raises ValueError or IndexError if the row is damaged.
     """
@@ -57,19 +70,50 @@ class State:
     counter: str | None = None
     join: Callable[[Any, bytes], bytes] = lambda _, value: value
     split: Callable[[bytes], tuple[Any, bytes]] = lambda row: (None, row)
+    is_left: bool = False
 
     def decode(self, row: bytes) -> Entry:
         """The request of a row; ValueError or IndexError: it is damaged, or cut short."""
         return decode_value(self.split(row)[1])
 
 
-PENDING = State("pending", "pending request")
+PENDING = State("pending", "pending request", is_left=True)
+#: Not before its time.  The detail is its priority, whether it goes to the start requests' queue,
+#: and its download slot's *name*: slots come and go, and orders change, while it waits.  Key: the
+#: queue's id (8 bytes; see :attr:`.records.Counters.delayed_queue`), when it is due (8, in
+#: milliseconds since the epoch), and its sequence number (8).
+DELAYED = State("delayed", "delayed request", "delayed", _join_delayed, _split_delayed, True)
 #: The detail is a :class:`~..entry.DeadLetter`.
 DEAD = State("dead", "dead letter", "dead", _join_letter, _split_letter)
 
-STATES = (PENDING, DEAD)
+STATES = (PENDING, DELAYED, DEAD)
 #: Those whose requests are in no queue.
 UNQUEUED = tuple(state for state in STATES if state.counter is not None)
 
 #: All families of rows.
 FAMILIES = ("seen", "slots", "suspects", "started", "meta", *(state.family for state in STATES))
+
+
+def encode_delayed_key(queue: bytes, due: int, sequence: int) -> bytes:
+    """The key of a delayed request; *due*: milliseconds since the epoch."""
+    return queue + due.to_bytes(8, "big") + sequence.to_bytes(8, "big")
+
+
+def decode_delayed_key(key: bytes) -> tuple[int, int]:
+    """When it is due, and its sequence number; raises ValueError if *key* is damaged."""
+    if len(key) != 24:
+        raise ValueError(f"{key.hex()} does not say when a request is due")
+    return int.from_bytes(key[8:16], "big"), int.from_bytes(key[16:], "big")
+
+
+def encode_delayed(entry: Entry) -> bytes:
+    """The row of a delayed request."""
+    return DELAYED.join((entry.priority, entry.start, entry.slot), encode_value(entry))
+
+
+def decode_delayed(row: bytes) -> Entry:
+    """The inverse of :func:`encode_delayed`; ValueError or IndexError: the row is damaged."""
+    (priority, start, slot), value = DELAYED.split(row)
+    entry = decode_value(value)
+    entry.priority, entry.start, entry.slot = priority, start, slot
+    return entry

@@ -12,7 +12,7 @@ from .database import RowBatch, after
 from .jobdir import Identity
 from .records import Batch, encode_slot, noted_key
 from .rows import Rows
-from .states import PENDING, STATES
+from .states import DELAYED, PENDING, STATES
 
 #: Past every key of a family whose keys are a fingerprint, or begin with one.
 _PAST_FINGERPRINTS = b"\xff" * 300
@@ -65,8 +65,10 @@ class Store(Rows):
         for state in STATES:
             rows.delete(state.family, sorted(batch.removed[state]))
             rows.put(state.family, sorted(batch.stored[state]))
-        for prefix in batch.removed_slots:
-            rows.delete_range(PENDING.family, prefix, after(prefix) or _PAST_SLOTS)
+        removed = (PENDING, batch.removed_slots), (DELAYED, batch.removed_queues)
+        for state, prefixes in removed:
+            for prefix in prefixes:
+                rows.delete_range(state.family, prefix, after(prefix) or _PAST_SLOTS)
         held = [
             (slot_id, encode_slot(count, name)) for slot_id, count, name in batch.slots if count
         ]
@@ -93,7 +95,8 @@ class Store(Rows):
     def remove_orphans(self, next_slot: int) -> None:
         """Delete rows of slots that no commit ever named: a re-encoding was cut short."""
         first = next_slot.to_bytes(8, "big")
-        if next(self.database.iterate("pending", start=first), None) is not None:
-            rows = RowBatch()
-            rows.delete_range("pending", first, _PAST_SLOTS)
-            self.database.write(rows, wait=True)
+        for state in (PENDING, DELAYED):
+            if next(self.database.iterate(state.family, start=first), None) is not None:
+                rows = RowBatch()
+                rows.delete_range(state.family, first, _PAST_SLOTS)
+                self.database.write(rows, wait=True)

@@ -1,0 +1,121 @@
+"""Requests that wait for their time, and the alarm for the first of them.
+
+They are a queue of their own, in the order of the times at which they are due, of which the first
+ones are in memory: see :mod:`..queue.window`.  To become due is to be added at that moment: with
+the number in the sequence that it had before, LIFO would bury a request, and with FIFO it would
+overtake all that came meanwhile.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+from ..clock import Call, Clock
+from ..entry import Delay, Entry
+from ..job_time import JobTime
+from ..queue.slots import Slot
+from ..queue.window import Window
+from ..store.states import decode_delayed, decode_delayed_key, encode_delayed, encode_delayed_key
+from .persistence import NoPersistence, Persistence
+
+#: Most requests that become due in one call: a million may be due in the same second.
+_AT_ONCE = 200
+#: One request in memory for so many pending ones: these are not leased next.
+_SHARE = 10
+_NONE: frozenset[bytes] = frozenset()
+
+
+class DelayedQueue:
+    """The delayed requests of a frontier; their number is with the other counters.
+
+    :param ring: called, on the crawl's thread, when the first one is due.
+    :ivar time: of the job.
+    """
+
+    def __init__(
+        self, kept: Persistence | NoPersistence, clock: Clock, ring: Callable[[], object]
+    ) -> None:
+        self._live = live = kept.live
+        self._clock, self._ring = clock, ring
+        self.time = JobTime(clock, live.time)
+        self._window = Window(
+            kept.read_delayed,
+            max(1, kept.memory_requests // _SHARE),
+            unwritten=kept.unwritten,
+            out=(kept.moved, _NONE, _NONE, _NONE),
+            encode=encode_delayed,
+            decode=decode_delayed,
+        )
+        prefix = live.delayed_queue.to_bytes(8, "big")
+        self._queue = Slot(prefix, "", bound=b"" if live.delayed else None)
+        #: The alarm, and the job's time that it is set for.
+        self._call: Call | None = None
+        self._call_for = 0.0
+
+    def due_at(self, delay: Delay) -> int | None:
+        """When a request is due, in milliseconds since the epoch; ``None``: at once."""
+        now = self.time.now()
+        due = max(now + delay.seconds, delay.until)
+        return math.ceil(due * 1000) if due > now else None
+
+    def key(self, due: int, sequence: int) -> bytes:
+        return encode_delayed_key(self._queue.prefix, due, sequence)
+
+    def push(self, key: bytes, entry: Entry) -> None:
+        """Have a request wait; that it is not stored yet must be known by now."""
+        self._window.push(self._queue, key, entry)
+        self._live.delayed += 1
+
+    def take_due(self) -> Iterator[tuple[bytes, Entry]]:
+        """Take out some of those that are due, in their order: key and request of each.
+
+        :raises StoreError: the next one cannot be read; it stays where it is.
+        """
+        queue, window = self._queue, self._window
+        # Only when there are some does it matter what time it is.
+        for _ in range(_AT_ONCE):
+            first = self.first()
+            if first is None or first > self.time.now() * 1000:
+                return
+            popped = window.pop(queue)
+            assert popped is not None
+            self._live.delayed -= 1
+            yield popped
+
+    def first(self) -> int | None:
+        """When the first one is due, in milliseconds since the epoch, if there are any.
+
+        :raises StoreError: it cannot be read.
+        """
+        if not self._live.delayed:
+            return None
+        key = self._window.peek(self._queue)
+        if key is None:
+            # The store holds fewer of them than it says: the rest is unaccounted for.
+            self._live.delayed = 0
+            return None
+        return decode_delayed_key(key)[0]
+
+    def set_alarm(self) -> None:
+        """Have the alarm ring when the first one is due, unless it is set for that already."""
+        first = self.first()
+        if first is None or (self._call is not None and self._call_for <= first):
+            return
+        self.close()
+        self._call_for = first
+        after = max(0.0, first / 1000 - self.time.now())
+        self._call = self._clock.call_at(self._clock.monotonic() + after, self._on_time)
+
+    def _on_time(self) -> None:
+        self._call = None
+        self._ring()
+
+    def note_commit(self) -> None:
+        self._window.note_commit()
+
+    def close(self) -> None:
+        """Turn the alarm off."""
+        if self._call is not None:
+            self._call.cancel()
+            self._call = None
