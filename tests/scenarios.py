@@ -1,16 +1,20 @@
 """What :mod:`tests.killing` kills: each is one use of a job directory, from its open to its end.
 
-A page leads to others as :data:`GRAPH` says.  Whatever is left of a job, a crawl of it must end
-with all of them done.
+A page leads to others as :data:`GRAPH` says, some of which wait for a moment.  Whatever is left of
+a job, a crawl of it must end with all of them done.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from scrapy_altsched.frontier import Options, Order, Verdict
+from scrapy_altsched.frontier import Entry, Lease, Options, Order, Verdict
+from scrapy_altsched.frontier.clock import SystemClock
+from scrapy_altsched.frontier.entry import Delay
 from scrapy_altsched.frontier.local import uncommitted
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.store.engines import Choice
@@ -24,8 +28,16 @@ from scrapy_altsched.maintenance.requeue import dead_requests, requeue
 from .frontiers import OWNER, lease_from, name_of, page
 from .killing import Phase
 
-FIFO = Options(order=Order("slots", "fifo"))
-OTHER = Options(order=Order("one", "lifo", None))
+
+class BusyClock(SystemClock):
+    """The machine's clock, without an event loop: whoever waits looks at it again and again."""
+
+    def call_at(self, when: float, call: Callable[[], object]) -> Future[None]:
+        return Future()
+
+
+FIFO = Options(order=Order("slots", "fifo"), clock=BusyClock())
+OTHER = Options(order=Order("one", "lifo", None), clock=BusyClock())
 
 
 def fifo(engine: Choice) -> Options:
@@ -42,6 +54,8 @@ GRAPH = {
     "b1": ["deep2", "deep3"],
     "deep3": ["deepest"],
 }
+#: Beginnings of the names of pages that are delayed, by a millisecond.
+LATE = ("c", "deep")
 ALL = {"root"} | {child for children in GRAPH.values() for child in children}
 
 
@@ -64,15 +78,30 @@ def start(frontier: LocalFrontier) -> Verdict:
     return frontier.add(page("root", "r", from_start=True))
 
 
+def found(name: str) -> Entry:
+    """The entry of a page that another one has led to."""
+    entry = page(name, slot=name[0])
+    if name.startswith(LATE):
+        entry.delay = Delay(0.001)
+    return entry
+
+
+def next_lease(frontier: LocalFrontier) -> Lease | None:
+    """The next lease, once there is one; ``None``: nothing is left."""
+    while (lease := lease_from(frontier)) is None and frontier.delayed:
+        pass
+    return lease
+
+
 def crawl(frontier: LocalFrontier, phase: Phase, pages: int) -> None:
     """Crawl, one after the other under way beside another one, and commit now and then."""
     for number in range(pages):
         phase("lease")
-        leases = [lease for _ in range(2) if (lease := lease_from(frontier)) is not None]
+        leases = [lease for _ in range(2) if (lease := next_lease(frontier)) is not None]
         if not leases:
             return
         for child in GRAPH.get(name_of(leases[-1]), ()):
-            frontier.add(page(child, slot=child[0]))
+            frontier.add(found(child))
         frontier.finish(leases[-1])
         for lease in leases[:-1]:
             frontier.release(lease)
@@ -149,7 +178,7 @@ def commit_of_many(path: Path, phase: Phase, *, done: int, added: int) -> None:
     """One commit with many pages done and many requests added, and a note of what is done."""
     phase("prepare")
     frontier = open_frontier(path, OWNER, FIFO)
-    leases = [lease_from(frontier) for _ in range(done)]
+    leases = [next_lease(frontier) for _ in range(done)]
     for number in range(added):
         frontier.add(page(f"added {number}", str(number % 7)))
     for lease in leases:

@@ -43,10 +43,10 @@ def _show(outcome: Refingerprinted) -> None:
     *numbers, last = f"{outcome.pending:,} pending", *unqueued
     have = counted(outcome.changed, "request has", "requests have")
     print(f"{have} another fingerprint now, of {', '.join(numbers)} and {last}.")
-    for count, others in ((outcome.merged, "pending"), (outcome.crawled, "done")):
+    for count, is_what in ((outcome.merged, "still to be crawled"), (outcome.crawled, "done")):
         if count:
-            were = counted(count, "pending request was", "pending requests were")
-            print(f"{were} removed: the same page as another that is {others}.")
+            were = counted(count, "request was", "requests were")
+            print(f"{were} removed: the same page as another that is {is_what}.")
     if outcome.unreadable:
         one = "request cannot be restored, and keeps its fingerprint."
         many = "requests cannot be restored, and keep their fingerprints."

@@ -24,10 +24,10 @@ from scrapy_altsched.maintenance.requeue import dead_requests, requeue
 
 from ..crawls import KILLED, Crawl
 from ..crawls import assert_complete as assert_crawl_complete
-from ..frontiers import OWNER, DiskKind, lease_from, name_of, page, problems_of, take
+from ..frontiers import OWNER, DiskKind, name_of, page, problems_of, take
 from ..killing import BESIDE
 from ..project.crashsite.killpoints import STEPS
-from ..scenarios import ALL, FIFO, OTHER, Foreign, crawl, fifo, finish, start
+from ..scenarios import ALL, FIFO, OTHER, Foreign, crawl, fifo, finish, next_lease, start
 from ..sites import Site, random_graph
 from ..stores import BY_ENGINE
 
@@ -71,7 +71,7 @@ def assert_complete(frontier: LocalFrontier) -> None:
     """Every page is done, and nothing else is there."""
     assert problems_of(frontier) == []
     counts = frontier.counts()
-    assert (counts.pending, counts.leased, counts.dead, counts.unaccounted) == (0, 0, 0, 0)
+    assert (counts.left, counts.dead, counts.unaccounted) == (0, 0, 0)
     assert counts.done == len(ALL)
     assert all(frontier.mark_seen(name.encode()) for name in ALL)
     frontier.close(finished=True)
@@ -116,7 +116,7 @@ def with_dead(tmp_path: Path, engine: Choice) -> Path:
     frontier = open_frontier(tmp_path / "job", OWNER, fifo(engine))
     start(frontier)
     crawl(frontier, silent, 1)
-    while (lease := lease_from(frontier)) is not None:
+    while (lease := next_lease(frontier)) is not None:
         frontier.dead_letter(lease, DeadLetter(f"{name_of(lease)} cannot be crawled"))
     frontier.close()
     return tmp_path / "job"

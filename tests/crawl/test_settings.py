@@ -33,6 +33,7 @@ NUMBERS: dict[str, tuple[float, dict[Any, float]]] = {
 WHOLE = ["ARCHIVE_SIZE", "COMMIT_EVERY", "MAX_CRASHES", "MEMORY_REQUESTS", "SHARED_PREFETCH"]
 FLAGS = {
     "SYNC": False,
+    "WAIT_AT_CLOSE": True,
     "SKIP_STARTED": True,
     "TRUST_STOCK_SEEN": False,
     "GC_FREEZE": True,

@@ -23,7 +23,7 @@ from scrapy_altsched.frontier.entry import DeadLetter
 from scrapy_altsched.frontier.events import Event, LeaseUnrecorded
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.store.journal import Journal
-from scrapy_altsched.frontier.store.states import DEAD
+from scrapy_altsched.frontier.store.states import DEAD, DELAYED
 from scrapy_altsched.maintenance.opening import open_frontier
 from scrapy_altsched.maintenance.refingerprint import Refingerprinted, refingerprint
 
@@ -223,7 +223,7 @@ def test_dead_requests_have_the_new_fingerprints_too(disk: DiskKind) -> None:
     frontier.dead_letter(take(frontier), DeadLetter("it is broken"))
     frontier.close()
     assert change(disk, {"a": "b", "b": "B"}) == Refingerprinted(
-        pending=1, unqueued={DEAD: 1}, changed=2
+        pending=1, unqueued={DELAYED: 0, DEAD: 1}, changed=2
     )
     frontier = disk.open()
     assert problems_of(frontier) == []
@@ -527,8 +527,8 @@ def test_the_command_makes_a_job_go_on_with_other_rules(
     run = altsched("refingerprint", "job", "-a", "needed=x", cwd=project)
     assert (run.returncode, run.stderr) == (0, "")
     assert run.stdout.splitlines() == [
-        "3 requests have another fingerprint now, of 4 pending and 0 dead.",
-        "1 pending request was removed: the same page as another that is pending.",
+        "3 requests have another fingerprint now, of 4 pending, 0 delayed and 0 dead.",
+        "1 request was removed: the same page as another that is still to be crawled.",
         "1 request cannot be restored, and keeps its fingerprint.",
         (
             "1 request was done before: only the fingerprints are stored, and stay. A page that has"

@@ -187,7 +187,10 @@ def test_an_audit_finds_a_wrong_number(store: Store) -> None:
     store.write(a_batch(parked=1))
     assert sentences(store) == [
         "The number of parked requests is 2, not 1.",
-        "The number of accepted requests is 6, but 2 done, 1 pending, 0 delayed, 1 dead and 1 parked make 5.",
+        (
+            "The number of accepted requests is 6, but 2 done, 1 pending, 0 delayed, 1 dead and"
+            " 1 parked make 5."
+        ),
     ]
 
 
