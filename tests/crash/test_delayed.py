@@ -17,7 +17,7 @@ from ..stores import INSTALLED
 @pytest.mark.parametrize("engine", INSTALLED)
 def test_ten_thousand_delayed_requests_and_three_kills(tmp_path: Path, engine: Choice) -> None:
     count, rng = 10_000, random.Random(engine)
-    crawl = Crawl(tmp_path, "waiting", "", engine=engine, count=count, least=1, most=20)
+    crawl = Crawl(tmp_path, "delaying", "", engine=engine, count=count, least=1, most=20)
     fast = {"CONCURRENT_REQUESTS": 100, "CONCURRENT_REQUESTS_PER_DOMAIN": 100, "LOG_LEVEL": "INFO"}
     logs = []
     for share in (0.2, 0.5, 0.8):

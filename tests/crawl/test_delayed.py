@@ -17,7 +17,7 @@ def items(crawl: Crawl) -> list[dict[str, float]]:
 
 @pytest.mark.parametrize("jobdir", [True, False])
 def test_a_crawl_waits_for_what_is_delayed(tmp_path: Path, jobdir: bool) -> None:
-    crawl = Crawl(tmp_path, "waiting", "", count=30, least=0.2, most=1.5)
+    crawl = Crawl(tmp_path, "delaying", "", count=30, least=0.2, most=1.5)
     began = time.monotonic()
     assert crawl.run(**({} if jobdir else {"JOBDIR": None})) == 0
     assert time.monotonic() - began > 1
@@ -33,7 +33,7 @@ def test_a_crawl_waits_for_what_is_delayed(tmp_path: Path, jobdir: bool) -> None
 
 
 def test_a_crawl_that_does_not_wait_ends_unfinished(tmp_path: Path) -> None:
-    crawl = Crawl(tmp_path, "waiting", "", count=5, least=60, most=90)
+    crawl = Crawl(tmp_path, "delaying", "", count=5, least=60, most=90)
     began = time.monotonic()
     off = {"ALTSCHED_WAIT_AT_CLOSE": False, "ALTSCHED_EXIT_CODE": True}
     assert crawl.run(**off) == 4
@@ -49,7 +49,7 @@ def test_a_crawl_that_does_not_wait_ends_unfinished(tmp_path: Path) -> None:
 
 
 def test_a_delay_that_cannot_be_used_is_told_once_and_counted(tmp_path: Path) -> None:
-    crawl = Crawl(tmp_path, "waiting", "", count=4, least=-2, most=-1)
+    crawl = Crawl(tmp_path, "delaying", "", count=4, least=-2, most=-1)
     assert crawl.run() == 0
     assert len(items(crawl)) == 4
     assert crawl.log.count("meta['altsched_delay'] of <GET data:,") == 1

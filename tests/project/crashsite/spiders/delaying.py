@@ -8,13 +8,13 @@ import time
 from scrapy import Request, Spider, signals
 
 
-class WaitingSpider(Spider):
+class DelayingSpider(Spider):
     """Requests pages that need no server (argument ``count``), each after a time of its own.
 
     :ivar least, most: seconds that they wait.
     """
 
-    name = "waiting"
+    name = "delaying"
     count, least, most = "10", "0.5", "1.5"
 
     @classmethod
