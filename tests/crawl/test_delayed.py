@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ..crawls import Crawl
+from ..servers import RedisServer
 
 
 def items(crawl: Crawl) -> list[dict[str, float]]:
@@ -54,4 +55,13 @@ def test_a_delay_that_cannot_be_used_is_told_once_and_counted(tmp_path: Path) ->
     assert len(items(crawl)) == 4
     assert crawl.log.count("meta['altsched_delay'] of <GET data:,") == 1
     assert "is ignored: it must be a number of seconds" in crawl.log
+    assert crawl.stat("altsched/delay/ignored") == 4
+
+
+def test_a_shared_crawl_says_that_it_delays_nothing(tmp_path: Path, server: RedisServer) -> None:
+    crawl = Crawl(tmp_path, "delaying", "", count=4, least=60, most=90)
+    shared = {"ALTSCHED_SHARED": True, "REDIS_PORT": server.port, "JOBDIR": None}
+    assert crawl.run(**shared) == 0
+    assert len(items(crawl)) == 4
+    assert crawl.log.count("is ignored: shared crawls have no delays yet") == 1
     assert crawl.stat("altsched/delay/ignored") == 4
