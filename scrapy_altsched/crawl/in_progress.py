@@ -30,7 +30,7 @@ class InProgress:
 
     def __init__(self, engine: Engine, frontier: Frontier) -> None:
         self._engine, self._frontier = engine, frontier
-        self._finish = frontier.finish
+        self._finish: Callable[[Lease, Entry | None], None] = frontier.finish
         self._leases: dict[Request, Lease] = {}
         #: Further leases of a request, if the same object was scheduled more than once.
         self._more_leases: dict[Request, list[Lease]] = {}
@@ -39,6 +39,8 @@ class InProgress:
         self.on_done: Callable[[Request, Lease], object] | None = None
         self.orphans: set[Entry] = set()
         self._parents: dict[Entry, Lease] = {}
+        #: Lease -> what follows it, as a retry does: accepted when it is done, in the same step.
+        self._followers: dict[Lease, Entry] = {}
         #: Lease -> how many of its children are not done.
         self._waiting: dict[Lease, int] = {}
 
@@ -58,11 +60,31 @@ class InProgress:
             self._parents[entry] = lease = self._leases[parent]
             self._waiting[lease] = self._waiting.get(lease, 0) + 1
 
-    def _finish_or_hold(self, lease: Lease) -> None:
+    def follow(self, entry: Entry) -> bool:
+        """Have *entry* follow the request whose download has led to this call, if there is one."""
+        parent = self._engine.find_parent()
+        lease = None if parent is None else self._leases.get(parent)
+        if lease is None or lease in self._followers:
+            return False
+        entry.encode()
+        if entry.payload is None and self._frontier.job.durable:
+            # It ends with the process, and its parent must not: see above.
+            return False
+        self._followers[lease] = entry
+        return True
+
+    @property
+    def to_follow(self) -> int:
+        """How many requests were accepted that follow others, which are not done."""
+        return len(self._followers)
+
+    def _finish_or_hold(self, lease: Lease, then: Entry | None) -> None:
         if lease in self._waiting:
+            if then is not None:
+                self._frontier.add(then)
             self._frontier.hold(lease)
             return
-        self._frontier.finish(lease)
+        self._frontier.finish(lease, then)
         self.discard(lease.entry)
 
     def discard(self, child: Entry) -> None:
@@ -114,4 +136,4 @@ class InProgress:
     def _end(self, request: Request, lease: Lease) -> None:
         if self.on_done is not None:
             self.on_done(request, lease)
-        self._finish(lease)
+        self._finish(lease, self._followers.pop(lease, None) if self._followers else None)

@@ -202,7 +202,8 @@ class Session:
     @property
     def pending(self) -> int:
         self._update_stats()
-        return self.frontier.pending + self._every_run.pending
+        others = self._every_run.pending + self._in_progress.to_follow
+        return self.frontier.pending + others
 
     def count_queue(self, *, in_memory: bool) -> int:
         """How many of the pending requests are in memory only, or else are stored."""

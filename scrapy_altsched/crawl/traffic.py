@@ -12,7 +12,7 @@ from ..errors import CodecError
 from ..frontier import Frontier, Lease, Verdict, Waiting
 from ..frontier.entry import Cause, DeadLetter
 from ..inflection import inflect
-from ..requests import EVERY_RUN
+from ..requests import EVERY_RUN, FOLLOWS
 from ..requests.entries import RequestEntry
 from . import messages
 from .committer import Committer
@@ -132,7 +132,12 @@ class Traffic:
             return False
         fingerprint = identity.of(request, page)
         skips = from_start and not self._has_fed_starts
-        verdict = self._add(RequestEntry(fingerprint, request, unique, skips, self._entries))
+        entry = RequestEntry(fingerprint, request, unique, skips, self._entries)
+        if FOLLOWS in request.meta:
+            del request.meta[FOLLOWS]
+            if self._in_progress.follow(entry):
+                return True
+        verdict = self._add(entry)
         if page is not None and unique and verdict is not Verdict.STARTED:
             identity.remember(page)
         if verdict is Verdict.UNDECIDED:

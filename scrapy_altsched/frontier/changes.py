@@ -29,7 +29,8 @@ class Kind(enum.IntEnum):
     ADDED_UNIQUE = enum.auto()
     #: A request was accepted, whether its fingerprint was seen or not.  Detail: as above.
     ADDED = enum.auto()
-    #: A request is done.
+    #: A request is done.  Request and detail: what follows it, if anything does, which is accepted
+    #: in the same step; and its key, and where the frontier keeps it.
     DONE = enum.auto()
     #: A request became a dead letter.  Detail: why.
     DIED = enum.auto()

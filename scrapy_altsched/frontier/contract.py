@@ -172,8 +172,12 @@ class Frontier(Protocol):
         :class:`.events.LeasesReady` tells when the next delayed request is due.
         """
 
-    def finish(self, lease: Lease) -> None:
-        """The leased request is done."""
+    def finish(self, lease: Lease, then: Entry | None = None) -> None:
+        """The leased request is done.
+
+        :param then: what follows it, such as the same request once more: accepted in the same step,
+            whether its fingerprint was seen or not, and as unique as the one that is done.
+        """
 
     def hold(self, lease: Lease) -> None:
         """Nothing works on the request any more, but it is not done before others are.

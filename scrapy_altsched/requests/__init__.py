@@ -16,6 +16,8 @@ DEDUPE_KEY = "altsched_dedupe_key"
 VERBATIM = "verbatim_url"
 #: Whether every run has to make it, before all others.
 EVERY_RUN = "altsched_every_run"
+#: Whether it follows the request that its parent was, once more: set by this package only.
+FOLLOWS = "_altsched_follows"
 #: For how many seconds it has to wait, or a pair of the least and the most.
 DELAY = "altsched_delay"
 #: Until when it has to wait: seconds since the epoch, or a datetime.

@@ -145,6 +145,7 @@ class RequestEntry(Entry):
     """An entry that is encoded, by *entries*, only if it is accepted."""
 
     __slots__ = ("_entries",)
+    _entries: Entries | None
 
     def __init__(
         self, fingerprint: bytes, request: Request, unique: bool, from_start: bool, entries: Entries
@@ -162,4 +163,6 @@ class RequestEntry(Entry):
         self._entries = entries
 
     def encode(self) -> None:
-        self._entries.encode(self)
+        entries, self._entries = self._entries, None
+        if entries is not None:  # not encoded yet
+            entries.encode(self)

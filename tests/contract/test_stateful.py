@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 
@@ -189,15 +189,18 @@ class Model:
         if from_start:
             self.yields[item.name] += 1
             now.started.add(occurrence)
+        self.accept(item, delay)
+        return Verdict.ADDED
+
+    def accept(self, item: Item, delay: float | None) -> None:
         self.sequence += 1
         item.place = self.sequence
         if delay:
             due = math.ceil((self.clock.wall() + delay) * 1000)
-            now.delayed.append((due, self.sequence, item))
+            self.now.delayed.append((due, self.sequence, item))
         else:
-            now.pending.append(item)
+            self.now.pending.append(item)
         self.company |= self.alone is not None
-        return Verdict.ADDED
 
     def place(self, item: Item) -> tuple[int, bool, int]:
         own_queue = item.start and self.order.start is not None
@@ -287,7 +290,9 @@ class Model:
                     queue.remove(other)
                     self.waiting.append(other)
 
-    def end(self, item: Item, how: str) -> None:
+    def end(
+        self, item: Item, how: str, then: Item | None = None, delay: float | None = None
+    ) -> None:
         now = self.now
         now.leased.remove(item)
         self.in_hand = [other for other in self.in_hand if other is not item]
@@ -300,8 +305,10 @@ class Model:
         if how == "release":
             now.pending.append(item)
             return
-        now.done += how == "finish"
+        now.done += how in ("finish", "again")
         now.dead += how == "bury"
+        if then is not None:
+            self.accept(then, delay)
         self.clear(item)
 
 
@@ -376,10 +383,24 @@ class Machine(RuleBasedStateMachine):
         return item
 
     @precondition(lambda self: self.leases)
-    @rule(which=st.integers(0, 100), how=st.sampled_from(["finish", "finish", "release", "bury"]))
-    def end(self, which: int, how: str) -> None:
+    @rule(
+        which=st.integers(0, 100),
+        how=st.sampled_from(["finish", "finish", "release", "bury", "again", "again"]),
+        delay=st.sampled_from([None, 0.15, 1.0]),
+    )
+    def end(self, which: int, how: str, delay: float | None = None) -> None:
         item = list(self.leases)[which % len(self.leases)]
         lease = self.leases.pop(item)
+        if how == "again":
+            self.number += 1
+            then = replace(item, number=self.number, priority=item.priority - 1, stored=True)
+            self.model.end(item, how, then, delay)
+            wait = None if delay is None else Delay(delay)
+            payload = str(self.number).encode()
+            entry = Entry(item.name.encode(), then.slot, then.priority, then.start, payload, then)
+            entry.unique, entry.delay = False, wait
+            self.frontier.finish(lease, entry)
+            return
         self.model.end(item, how)
         if how == "bury":
             self.frontier.dead_letter(lease, DeadLetter("why"))
@@ -464,11 +485,15 @@ class Machine(RuleBasedStateMachine):
         ends = [change for change in changes if change[0] in (Kind.DONE, Kind.DIED)]
         ended = {key for _, key, *_ in ends}
         added = (Kind.ADDED_UNIQUE, Kind.ADDED, Kind.DUE)
-        alive = [change for change in changes if change[0] in added and change[1] not in ended]
+        accepted = [(change[1], change[3]) for change in changes if change[0] in added]
+        follows = [change for change in ends if change[0] is Kind.DONE and change[3] is not None]
+        accepted += [(change[4][0], change[3]) for change in follows]
+        alive = [entry for key, entry in accepted if key not in ended]
         single = (Kind.MARKED, Kind.FORGOTTEN, Kind.SKIPPED)
         others = [change for change in changes if change[0] in single]
         assert self.frontier.pressure.changes == len(alive) + len(ends) + len(others)
-        entries = [entry for _, _, _, entry, _ in (*alive, *ends) if entry is not None]
+        dead = [change[3] for change in ends if change[0] is Kind.DIED]
+        entries = [entry for entry in (*alive, *dead) if entry is not None]
         assert uncommitted.size == sum(len(entry.payload or b"") for entry in entries)
 
     def teardown(self) -> None:

@@ -23,7 +23,7 @@ RUN = 7
 #: What a crawl does: verb, and a number that chooses whom it is about.
 Verb = tuple[str, int]
 VERBS = ("add", "add", "add", "repeat", "in memory", "done", "done", "died", "mark", "forget")
-VERBS += ("delay", "delay", "delay in memory", "due", "due")
+VERBS += ("again", "again later", "delay", "delay", "delay in memory", "due", "due")
 
 
 def listed(changes: Uncommitted) -> Iterator[Change]:
@@ -91,12 +91,22 @@ class Crawl:
             if entry.payload is not None:
                 true.delayed.discard(old)
                 true.pending.add(key)
-        elif verb in ("done", "died") and self.alive:
+        elif verb in ("done", "died", "again", "again later") and self.alive:
             key = list(self.alive)[number % len(self.alive)]
-            changes.end(
-                key, self.slot, self.alive.pop(key), DeadLetter("why") if verb == "died" else None
-            )
+            entry = self.alive.pop(key)
+            why = DeadLetter("why") if verb == "died" else None
             true.pending.discard(key)
+            if not verb.startswith("again"):
+                changes.end(key, self.slot, entry, why)
+            else:
+                self.count += 1
+                follower = b"key %d" % self.count
+                is_late = verb == "again later"
+                then = Entry(entry.fingerprint, payload=b"once more", unique=entry.unique)
+                (self.delayed if is_late else self.alive)[follower] = then
+                home = None if is_late else self.slot
+                changes.end(key, self.slot, entry, None, (follower, home, then))
+                (true.delayed if is_late else true.pending).add(follower)
             if verb == "died":
                 true.dead.add(key)
         elif verb == "mark" and not self.has_seen(fingerprint):

@@ -81,30 +81,38 @@ class LocalFrontier(FrontierOfRun):
                 return Verdict.STARTED
         if entry.unique and kept.has_seen(entry.fingerprint):
             return Verdict.SEEN
+        slot, key = self._accept(entry)
+        if claim is not None:
+            kept.take_claim(entry.fingerprint, claim)
+        kept.add(key, slot, entry, claim)
+        self._queue(slot, key, entry)
+        return Verdict.ADDED
+
+    def _accept(self, entry: Entry) -> tuple[Slot | None, bytes]:
+        """Count a request as accepted: its slot, unless it is delayed, and its key."""
         entry.encode()
         live, order = self._live, self._order
-        order_key = order.encode(entry.priority, entry.start, live.next_sequence)
+        sequence = live.next_sequence
+        order_key = order.encode(entry.priority, entry.start, sequence)
         due = None if entry.delay is None else self._delayed.due_at(entry.delay)
         # Nothing fails from here on.
-        sequence = live.next_sequence
         live.next_sequence += 1
         live.accepted += 1
         if entry.payload is None:
             live.memory_only += 1
-        if claim is not None:
-            kept.take_claim(entry.fingerprint, claim)
-        if due is None:
-            slot = self._slots.get(order.slot_of(entry.slot))
-            key = slot.prefix + order_key
-            kept.add(key, slot, entry, claim)
-            self._put(slot, key, entry)
-        else:
-            key = self._delayed.key(due, sequence)
-            kept.add(key, None, entry, claim)
+        if due is not None:
+            return None, self._delayed.key(due, sequence)
+        slot = self._slots.get(order.slot_of(entry.slot))
+        return slot, slot.prefix + order_key
+
+    def _queue(self, slot: Slot | None, key: bytes, entry: Entry) -> None:
+        """Have a request that was accepted wait for its turn; that it is not stored is known."""
+        if slot is None:
             self._delayed.push(key, entry)
+        else:
+            self._put(slot, key, entry)
         if self._suspects.matters:
             self._suspects.note_add()
-        return Verdict.ADDED
 
     def _decide_again(self) -> None:
         """Add what could not be, in the order it came."""
@@ -176,8 +184,8 @@ class LocalFrontier(FrontierOfRun):
     def note_start_end(self) -> None:
         pass
 
-    def finish(self, lease: Lease) -> None:
-        self._end(lease)
+    def finish(self, lease: Lease, then: Entry | None = None) -> None:
+        self._end(lease, then=then)
         self._live.done += 1
 
     def hold(self, lease: Lease) -> None:
@@ -302,12 +310,18 @@ class LocalFrontier(FrontierOfRun):
         if self._suspects.clear(fingerprint):
             self._kept.clear(fingerprint)
 
-    def _end(self, lease: Lease, why: DeadLetter | None = None) -> None:
+    def _end(self, lease: Lease, why: DeadLetter | None = None, then: Entry | None = None) -> None:
+        entry, follower = lease.entry, None
+        if then is not None:
+            home, key = self._accept(then)
+            then.unique = entry.unique
+            follower = key, home, then
         slot = self._drop_lease(lease)
-        entry = lease.entry
         if self._suspects.suspicions:
             self._clear(entry.fingerprint)
         if entry.payload is None:
             self._live.memory_only -= 1
-        self._kept.end(lease.key, slot, entry, why)
+        self._kept.end(lease.key, slot, entry, why, follower)
+        if then is not None:
+            self._queue(home, key, then)
         self._slots.drop_if_empty(slot)

@@ -174,7 +174,7 @@ class NoPersistence:
     def claim(self, _: bytes) -> tuple[bytes | None, bool]:
         return None, False
 
-    def end(self, _: bytes, __: Slot, ___: Entry, ____: object) -> None:
+    def end(self, *_: object) -> None:
         pass
 
     def _nothing(self, *_: object, **__: object) -> None:

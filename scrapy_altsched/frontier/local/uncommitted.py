@@ -6,7 +6,7 @@ says which pages are done, and carries the notes (see :mod:`..changes`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from itertools import chain, pairwise
 
 from ..changes import Change, Changes, Kind
@@ -32,11 +32,16 @@ _DUE = Kind.DUE
 
 
 def choose_part(
-    changes: Iterable[Change], ended: Mapping[bytes, bool], most: int, most_bytes: int
+    changes: Iterable[Change],
+    ended: Mapping[bytes, bool],
+    most: int,
+    most_bytes: int,
+    followers: Container[bytes] = frozenset(),
 ) -> tuple[Changes, Changes]:
     """The beginning of *changes* that an early batch covers: what it writes, and what it leaves.
 
     :param ended: key of each request that has ended -> whether it is done.
+    :param followers: keys of those that are stored with the end of another one at the earliest.
     :param most: about how many changes it writes; *most_bytes*: of payload, in more than one.
     """
     written, deferred = Changes(), Changes()
@@ -45,9 +50,9 @@ def choose_part(
     for change, following in pairwise(chain(changes, (None,))):
         assert change is not None
         kind, entry = change[0], change[3]
-        if _waits(change, ended) or (
+        if _waits(change, ended, followers) or (
             # A mark may be that of the request that comes next.
-            kind is _MARKED and following is not None and _waits(following, ended, only_added=True)
+            kind is _MARKED and following is not None and _is_late(following, ended)
         ):
             deferred.append(*change)
             continue
@@ -61,12 +66,20 @@ def choose_part(
     return written, deferred
 
 
-def _waits(change: Change, ended: Mapping[bytes, bool], *, only_added: bool = False) -> bool:
-    """Whether a change is for the last batch, where a request that is done leaves no row."""
+def _waits(change: Change, ended: Mapping[bytes, bool], followers: Container[bytes]) -> bool:
+    """Whether a change is for the last batch."""
+    kind, key = change[:2]
+    if kind is _DUE:
+        return ended.get(key, False) or change[4] in followers
+    if kind is _DIED:
+        return key in followers
+    return kind is _DONE or kind is _CLEARED or _is_late(change, ended)
+
+
+def _is_late(change: Change, ended: Mapping[bytes, bool]) -> bool:
+    """Whether it adds a request that is done, which leaves no row if that is in the same batch."""
     kind = change[0]
-    if kind is _ADDED_UNIQUE or kind is _ADDED or (kind is _DUE and not only_added):
-        return ended.get(change[1], False)
-    return not only_added and (kind is _DONE or kind is _CLEARED)
+    return (kind is _ADDED_UNIQUE or kind is _ADDED) and ended.get(change[1], False)
 
 
 def _belong_together(first: Change, second: Change) -> bool:
@@ -125,6 +138,12 @@ class Draft:
             elif kind is _DONE:
                 self.done.append(key)
                 self._end(key, slot)
+                if entry is not None:
+                    follower, home = detail
+                    entries[follower] = entry
+                    slots[follower] = home
+                    written[follower] = len(entry.payload or b"")
+                    self.accepted += 1
             elif kind is _DIED:
                 assert entry is not None
                 self.died[key] = len(entry.payload or b"")
@@ -185,6 +204,7 @@ class Uncommitted:
     :ivar pressure: of changes; a request that was added and has ended is one.
     :ivar size: bytes of payload among them.
     :ivar unwritten: keys of requests that are not stored yet.
+    :ivar followers: of these, the ones of requests that another one's end brings.
     :ivar moved: keys that requests had while they were delayed, and may be stored under still.
     :ivar ended: key of each that has ended, and may be stored otherwise -> whether it is done.
     :ivar seen: fingerprints that are seen and not stored as such.
@@ -196,6 +216,7 @@ class Uncommitted:
         self.pressure = Pressure()
         self.size = 0
         self.unwritten: set[bytes] = set()
+        self.followers: set[bytes] = set()
         self.moved: set[bytes] = set()
         self.ended: dict[bytes, bool] = {}
         self.seen: set[bytes] = set()
@@ -233,6 +254,8 @@ class Uncommitted:
             return
         self._list.append(_DUE, key, slot, entry, old)
         self.moved.add(old)
+        if old in self.followers:
+            self.followers.add(key)
         self._note_unwritten(key, payload)
 
     def _note_unwritten(self, key: bytes, payload: bytes) -> None:
@@ -243,7 +266,19 @@ class Uncommitted:
         if size > BATCH_BYTES:
             pressure.urgent = True
 
-    def end(self, key: bytes, slot: Slot, entry: Entry, why: DeadLetter | None) -> None:
+    def end(
+        self,
+        key: bytes,
+        slot: Slot,
+        entry: Entry,
+        why: DeadLetter | None,
+        follower: tuple[bytes, Slot | None, Entry] | None = None,
+    ) -> None:
+        """Note that a request is done, or why it is dead.
+
+        :param follower: key, slot and request of what follows one that is done, in the same change;
+            as for :meth:`add`.
+        """
         is_unwritten = key in self.unwritten
         if not is_unwritten:
             self.pressure.changes += 1
@@ -258,11 +293,26 @@ class Uncommitted:
             if is_unwritten:
                 self.size -= len(entry.payload or b"")
             self._done += 1
-            self._list.append(_DONE, key, slot)
+            if follower is None:
+                self._list.append(_DONE, key, slot)
+            else:
+                self._append_follower(key, slot, *follower)
         else:
             if not is_unwritten:
                 self.size += len(entry.payload or b"")
             self._list.append(_DIED, key, slot, entry, why)
+
+    def _append_follower(
+        self, key: bytes, slot: Slot, follower: bytes, home: Slot | None, entry: Entry
+    ) -> None:
+        payload = entry.payload
+        if payload is None:
+            self._list.append(_DONE, key, slot)
+            self._memory_only[follower] = None
+            return
+        self._list.append(_DONE, key, slot, entry, (follower, home))
+        self.followers.add(follower)
+        self._note_unwritten(follower, payload)
 
     def mark(self, fingerprint: bytes) -> None:
         self.seen.add(fingerprint)
@@ -287,7 +337,9 @@ class Uncommitted:
             self._early_left = -(-early // BATCH) + -(-self.size // BATCH_BYTES)
         draft = Draft(Batch(base))
         if self._early_left > 0 and (early > BATCH or self.size > BATCH_BYTES):
-            changes, deferred = choose_part(self._list, self.ended, BATCH, BATCH_BYTES)
+            changes, deferred = choose_part(
+                self._list, self.ended, BATCH, BATCH_BYTES, self.followers
+            )
             draft.length = len(changes) + len(deferred)
             if draft.length < len(self._list):
                 draft.deferred = deferred
@@ -308,6 +360,7 @@ class Uncommitted:
         # What has ended was taken off then.
         alive = written.keys() - ended.keys()
         self.unwritten.difference_update(written)
+        self.followers.difference_update(written)
         self.moved.difference_update(draft.moved)
         for key in chain(draft.done, died):
             del ended[key]

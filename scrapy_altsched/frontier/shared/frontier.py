@@ -108,7 +108,9 @@ class SharedFrontier(FrontierOfRun):
             return Waiting.FETCHING
         return Waiting.ELSEWHERE
 
-    def finish(self, lease: Lease) -> None:
+    def finish(self, lease: Lease, then: Entry | None = None) -> None:
+        if then is not None:
+            self.add(then)
         self._end(lease, Kind.DONE)
 
     def hold(self, lease: Lease) -> None:
