@@ -12,7 +12,7 @@ from scrapy.utils.misc import load_object
 
 from .errors import JobdirError
 from .frontier.store.jobdir import ensure_directory
-from .plugins import make_safe
+from .plugins import delay_retries, make_safe
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
@@ -31,7 +31,7 @@ class Addon:
     """Sets scheduler, dupefilter and feed storage, unless the project sets its own.
 
     Plugins that the project has turned on, and that a kill would harm, are replaced by those of
-    ours that are derived from them.
+    ours that are derived from them; so is Scrapy's retry middleware where retries are to wait.
     """
 
     def __repr__(self) -> str:
@@ -59,6 +59,7 @@ class Addon:
                 self._report_override(name, storages[scheme], _FEED_STORAGE)
             storages.set(scheme, _FEED_STORAGE, priority="addon")
         make_safe(settings)
+        delay_retries(settings)
         if settings["JOBDIR"]:
             # Absolute for all components: the spider may change the working directory.
             jobdir = Path(settings["JOBDIR"]).absolute()

@@ -110,6 +110,8 @@ class Config:
     commit_timeout: float = _number(600.0, 0, "seconds")
     sync: bool = _flag(False)
     wait_at_close: bool = _flag(True)
+    retry_delay: float = _number(0.0, 0, "seconds")
+    retry_delay_max: float = _number(3_600.0, 0, "seconds")
     max_crashes: int = _number(3, 1, "crashes")
     memory_requests: int = _number(100_000, 1, "requests")
     skip_started: bool = _flag(True)

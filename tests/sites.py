@@ -20,6 +20,7 @@ class Page:
     status: int = 200
     location: str | None = None
     held: threading.Event | None = None
+    headers: dict[str, str] = field(default_factory=dict)
 
 
 class Site:
@@ -82,6 +83,8 @@ class _Handler(BaseHTTPRequestHandler):
         links = "".join(f'<a href="{link}">x</a>' for link in page.links)
         body = f"<html><body>{links}</body></html>".encode()
         self.send_response(page.status)
+        for name, value in page.headers.items():
+            self.send_header(name, value)
         if page.location:
             self.send_header("Location", page.location)
         self.send_header("Content-Type", "text/html; charset=utf-8")

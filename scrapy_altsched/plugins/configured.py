@@ -26,6 +26,8 @@ _DELTAFETCH = f"{__package__}.deltafetch.DeltaFetch"
 _FILES = f"{__package__}.files.FilesPipeline"
 _IMAGES = f"{__package__}.files.ImagesPipeline"
 _CACHE = f"{__package__}.httpcache.FilesystemCacheStorage"
+_SCRAPYS_RETRY = "scrapy.downloadermiddlewares.retry.RetryMiddleware"
+_RETRY = f"{__package__}.retry.RetryMiddleware"
 
 #: A class of Scrapy's or of a plugin, by each path that settings name it by -> ours in its place.
 SAFE = {
@@ -80,6 +82,22 @@ def make_safe(settings: BaseSettings) -> None:
     if safe is not None and settings.getbool("HTTPCACHE_ENABLED"):
         priority = settings.getpriority("HTTPCACHE_STORAGE") or 0
         settings.set("HTTPCACHE_STORAGE", safe, max(priority, _ADDON))
+
+
+def delay_retries(settings: BaseSettings) -> None:
+    """Put our retry middleware in the place of Scrapy's, if that is on and retries are to wait."""
+    if settings.get("ALTSCHED_RETRY_DELAY") in (None, 0, "0", ""):
+        return
+    components = settings["DOWNLOADER_MIDDLEWARES"]
+    paths = {_path_of(component): component for component in components}
+    theirs = paths.get(_SCRAPYS_RETRY, _SCRAPYS_RETRY)
+    order = settings["DOWNLOADER_MIDDLEWARES_BASE"].get(_SCRAPYS_RETRY)
+    priority = _ADDON
+    if theirs in components:
+        order, priority = components[theirs], components.getpriority(theirs) or 0
+    if order is not None and _RETRY not in paths:
+        components.set(theirs, None, priority)
+        components.set(_RETRY, order, priority)
 
 
 def warn_of_unsafe_plugins(settings: BaseSettings, spider: Spider) -> None:

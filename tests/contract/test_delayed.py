@@ -10,7 +10,7 @@ import pytest
 
 from scrapy_altsched.errors import StoreError
 from scrapy_altsched.frontier import Entry, Event, Options, Order, Verdict
-from scrapy_altsched.frontier.entry import Delay
+from scrapy_altsched.frontier.entry import DeadLetter, Delay
 from scrapy_altsched.frontier.events import LeasesReady
 from scrapy_altsched.frontier.local import delayed, uncommitted
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
@@ -369,3 +369,77 @@ def test_requests_in_memory_only_wait_too_and_end_with_the_process(disk: Waits) 
     frontier = disk.crash(frontier)
     assert frontier.job.lost_in_memory == 1
     assert work_off(frontier) == ["kept"]
+
+
+# What follows a request
+
+
+def test_what_follows_a_request_is_accepted_with_its_end(local: Waits) -> None:
+    frontier = local.open()
+    frontier.add(page("a"))
+    frontier.finish(take(frontier), page("a", priority=-1))
+    counts = frontier.counts()
+    assert (counts.accepted, counts.done, counts.pending) == (2, 1, 1)
+    frontier.finish(take(frontier), late("a", 5))
+    assert work_off(frontier) == []
+    local.clock.advance(6)
+    lease = take(frontier)
+    assert lease.entry.unique
+    frontier.finish(lease)
+    assert frontier.counts().done == 3
+    assert frontier.add(page("a")) is Verdict.SEEN
+
+
+def test_what_follows_the_last_request_of_a_slot_is_in_that_slot(local: Waits) -> None:
+    frontier = local.open()
+    for _ in range(3):
+        frontier.add(page("a", "host", unique=False))
+        frontier.commit()
+        frontier.finish(take(frontier), page("b", "host"))
+        frontier.commit()
+        frontier.finish(take(frontier))
+        frontier.commit()
+    assert frontier.counts().done == 6
+
+
+def test_a_death_after_each_batch_leaves_a_page_or_what_follows_it(
+    disk: Waits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uncommitted, "BATCH", 2)
+    kind = disk.kind
+    assert isinstance(kind, DiskKind)
+    frontier = disk.open()
+    for number in range(8):
+        frontier.add(page(f"{number}"))
+    while not frontier.commit():
+        pass
+    for number in range(8):
+        lease = take(frontier)
+        frontier.add(page(f"child of {number}", "z"))
+        follower = late(name_of(lease), 1 if number % 2 else 0)
+        frontier.finish(lease, follower)
+    disk.clock.advance(2)
+    # Some that follow are dead before the end that brings them is stored, some are done.
+    over = set()
+    for number in range(8):
+        lease = take(frontier)
+        over.add(name_of(lease))
+        if number % 2:
+            frontier.dead_letter(lease, DeadLetter("it is broken"))
+        else:
+            frontier.finish(lease)
+    complete = False
+    while not complete:
+        complete = frontier.commit()
+        path, kind.path = kind.path, kind.image()
+        after = disk.open()
+        assert problems_of(after) == []
+        disk.clock.advance(5)
+        left = [name for name in work_off(after) if name.isdigit()]
+        # Each page is there once: itself, or, from the last batch on, what follows it.
+        ended = over if complete else set()
+        assert sorted(left) == sorted({f"{number}" for number in range(8)} - ended)
+        after.abandon()
+        shutil.rmtree(kind.path)
+        kind.path = path
+    frontier.abandon()

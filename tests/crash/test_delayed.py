@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from pathlib import Path
 
 import pytest
 
 from scrapy_altsched.frontier.store.engines import Choice
 
-from ..crawls import Crawl
+from ..crawls import Crawl, assert_complete
+from ..sites import Page, Site
 from ..stores import INSTALLED
 
 
@@ -35,6 +37,61 @@ def test_ten_thousand_delayed_requests_and_three_kills(tmp_path: Path, engine: C
         assert "would wait again" not in log
     assert crawl.stat("altsched/delayed") == crawl.stat("altsched/dead") == 0
     assert "is finished" in crawl.log
+
+
+class Strict:
+    """A site that answers 429 with ``Retry-After``, then 503 twice, then with the page.
+
+    :ivar early: paths that were asked for before their time, and how long after the last answer.
+    """
+
+    def __init__(self, pages: list[str]) -> None:
+        self._pages = pages
+        self._asked: dict[str, int] = {}
+        self._until: dict[str, float] = {}
+        self._last: dict[str, float] = {}
+        self.early: list[tuple[str, float]] = []
+
+    def __call__(self, path: str, _: int) -> Page:
+        if path == "/":
+            return Page(self._pages)
+        now = time.monotonic()
+        if now < self._until.get(path, 0):
+            self.early.append((path, self._last[path]))
+        self._asked[path] = tries = self._asked.get(path, 0) + 1
+        self._last[path] = now
+        if tries == 1:
+            self._until[path] = now + 2
+            return Page(status=429, headers={"Retry-After": "2"})
+        # The tenth less, and again to be on the safe side of two clocks.
+        self._until[path] = now + 0.8 * 0.5 * 2 ** (tries - 1)
+        return Page(status=503) if tries <= 3 else Page()
+
+
+def test_a_site_that_asks_to_be_left_alone_and_two_kills(tmp_path: Path) -> None:
+    pages = [f"/{number}" for number in range(40)]
+    strict, kills = Strict(pages), list[float]()
+    settings = {
+        "RETRY_ENABLED": 1,
+        "RETRY_TIMES": 6,
+        "ALTSCHED_RETRY_DELAY": 0.5,
+        "CONCURRENT_REQUESTS_PER_DOMAIN": 16,
+    }
+    with Site(strict) as site:
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/")
+        for hits in (60, 100):
+            process = crawl.start(**settings)
+            site.wait_for(lambda site, hits=hits: site.hits.total() >= hits)
+            crawl.kill(process)
+            kills.append(time.monotonic())
+        assert crawl.run(**settings) == 0
+        assert_complete(crawl, site, {"/", *pages})
+    assert crawl.stat("altsched/given_up") is None
+    # What was answered less than a commit before a kill is forgotten with it.
+    assert [
+        path for path, last in strict.early if not any(0 <= at - last < 1 for at in kills)
+    ] == []
+    assert len(strict.early) <= 2 * 16
 
 
 def _lines(crawl: Crawl) -> list[str]:

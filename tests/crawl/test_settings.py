@@ -26,11 +26,14 @@ NUMBERS: dict[str, tuple[float, dict[Any, float]]] = {
     "COMMIT_TIMEOUT": (600.0, {0: 0, "0": 0, "1.5": 1.5, 60: 60}),
     "MAX_CRASHES": (3, {1: 1, "7": 7, 2.0: 2}),
     "MEMORY_REQUESTS": (100_000, {1: 1, "1000": 1000}),
+    "RETRY_DELAY": (0.0, {0: 0, "0.5": 0.5, 30: 30}),
+    "RETRY_DELAY_MAX": (3_600.0, {0: 0, "0.5": 0.5, 30: 30}),
     "ARCHIVE_SIZE": (100_000_000, {1: 1, "1000000": 1_000_000}),
     "LEASE_TIMEOUT": (60.0, {1: 1, "2.5": 2.5, 3600: 3600}),
     "SHARED_PREFETCH": (100, {1: 1, "250": 250}),
 }
 WHOLE = ["ARCHIVE_SIZE", "COMMIT_EVERY", "MAX_CRASHES", "MEMORY_REQUESTS", "SHARED_PREFETCH"]
+MAY_BE_ZERO = ["COMMIT_TIMEOUT", "RETRY_DELAY", "RETRY_DELAY_MAX"]
 FLAGS = {
     "SYNC": False,
     "WAIT_AT_CLOSE": True,
@@ -186,7 +189,7 @@ def test_what_is_no_number_of_the_kind_is_refused(name: str, value: Any) -> None
     assert re.search(r", [\d.]+ or more \(default: [\d.]+\)\.$", message)
 
 
-@pytest.mark.parametrize("name", [name for name in NUMBERS if name != "COMMIT_TIMEOUT"])
+@pytest.mark.parametrize("name", [name for name in NUMBERS if name not in MAY_BE_ZERO])
 @pytest.mark.parametrize("value", [0, "0", 0.0])
 def test_zero_is_refused_where_it_means_nothing(name: str, value: Any) -> None:
     least = "0.01" if name == "COMMIT_INTERVAL" else "1"

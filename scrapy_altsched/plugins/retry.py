@@ -1,0 +1,106 @@
+"""Scrapy's retries, which wait before they are asked again."""
+
+from __future__ import annotations
+
+import logging
+import time
+from datetime import timezone
+from email.utils import parsedate_to_datetime
+from functools import cached_property
+from random import uniform
+from typing import TYPE_CHECKING, Any
+
+from scrapy import Request
+from scrapy.downloadermiddlewares import retry
+
+from ..requests import DELAY, FOLLOWS
+from ..settings import Config
+
+if TYPE_CHECKING:
+    from scrapy.http import Response
+
+logger = logging.getLogger(__name__)
+
+#: The share by which waits differ, or all pages of an outage would be asked for at once after it.
+_JITTER = 0.1
+
+
+class RetryMiddleware(retry.RetryMiddleware):
+    """Scrapy's, for ``DOWNLOADER_MIDDLEWARES``, with a wait before each retry.
+
+    The n-th retry of a page waits for ``ALTSCHED_RETRY_DELAY`` seconds times 2 to the n-1, or for
+    as long as the response's ``Retry-After`` says, and for ``ALTSCHED_RETRY_DELAY_MAX`` seconds at
+    the most.  It is stored together with the end of the request that it repeats.  Which requests
+    are retried, how often, and with which priority, Scrapy's settings say.
+    """
+
+    _has_warned = False
+
+    @cached_property
+    def _config(self) -> Config:
+        # The scheduler has checked the settings by now, and told what is wrong with them.
+        return Config.from_settings(self.crawler.settings, disk=None)
+
+    def process_response(
+        self, request: Request, response: Response, *spider: Any, **named: Any
+    ) -> Request | Response:
+        """Scrapy's interface of downloader middlewares."""
+        result = super().process_response(request, response, *spider, **named)
+        if isinstance(result, Request):
+            self._put_off(result, response)
+        return result
+
+    def process_exception(
+        self, request: Request, exception: Exception, *spider: Any, **named: Any
+    ) -> Request | Response | None:
+        """Scrapy's interface of downloader middlewares."""
+        result = super().process_exception(request, exception, *spider, **named)
+        if isinstance(result, Request):
+            self._put_off(result)
+        return result
+
+    def _put_off(self, request: Request, response: Response | None = None) -> None:
+        most = self._config.retry_delay_max
+        tries = max(1, request.meta.get("retry_times", 1))
+        wait = (
+            self._config.retry_delay
+            * 2.0 ** min(tries - 1, 100)
+            * uniform(1 - _JITTER, 1 + _JITTER)
+        )
+        if response is not None and (value := response.headers.get("Retry-After")) is not None:
+            asked = self._read(value.decode("latin-1"), response)
+            if asked is not None:
+                wait = asked * uniform(1, 1 + _JITTER)
+        request.meta[DELAY] = min(wait, most)
+        request.meta[FOLLOWS] = True
+
+    def _read(self, value: str, response: Response) -> float | None:
+        """The seconds of a ``Retry-After`` (RFC 9110, 10.2.3); ``None``: it says nothing of use."""
+        seconds = _parse(value)
+        if seconds is not None and seconds <= self._config.retry_delay_max:
+            return seconds
+        assert self.crawler.stats is not None
+        self.crawler.stats.inc_value("altsched/retry_after/ignored")
+        if not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "Retry-After of %(response)s is %(value)r, and is ignored: it must be a number of"
+                " seconds or a date, and not more than ALTSCHED_RETRY_DELAY_MAX = %(most)g s away."
+                " Further ones are only counted (stat altsched/retry_after/ignored).",
+                {"response": response, "value": value[:100], "most": self._config.retry_delay_max},
+                extra={"spider": self.crawler.spider},
+            )
+        return None if seconds is None else self._config.retry_delay_max
+
+
+def _parse(value: str) -> float | None:
+    value = value.strip()
+    if value.isascii() and value.isdigit():
+        return float(value[:20])
+    try:
+        date = parsedate_to_datetime(value)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=timezone.utc)
+    return max(0.0, date.timestamp() - time.time())
