@@ -377,10 +377,10 @@ def test_requests_in_memory_only_wait_too_and_end_with_the_process(disk: Waits) 
 def test_what_follows_a_request_is_accepted_with_its_end(local: Waits) -> None:
     frontier = local.open()
     frontier.add(page("a"))
-    frontier.finish(take(frontier), page("a", priority=-1))
+    frontier.finish(take(frontier), page("a", priority=-1, unique=False))
     counts = frontier.counts()
     assert (counts.accepted, counts.done, counts.pending) == (2, 1, 1)
-    frontier.finish(take(frontier), late("a", 5))
+    frontier.finish(take(frontier), late("a", 5, unique=False))
     assert work_off(frontier) == []
     local.clock.advance(6)
     lease = take(frontier)

@@ -160,7 +160,7 @@ class Crawl:
         left_stored = len(stored.pending) + len(stored.delayed)
         assert counters.accepted == counters.done + counters.dead + left_stored
         changes = self.changes
-        waiting = [*changes.unwritten, *changes.ended, *changes.moved]
+        waiting = [*changes.unwritten, *changes.ended, *changes.followers]
         assert [*listed(changes), *waiting] == []
         assert self.changes.size == self.changes.pressure.changes == self.changes._done == 0
 

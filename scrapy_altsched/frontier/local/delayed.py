@@ -43,7 +43,8 @@ class DelayedQueue:
             kept.read_delayed,
             max(1, kept.memory_requests // _SHARE),
             unwritten=kept.unwritten,
-            out=(kept.moved, _NONE, _NONE, _NONE),
+            # What has become due is before all that waits, and so before all that is read again.
+            out=(_NONE, _NONE, _NONE, _NONE),
             encode=encode_delayed,
             decode=decode_delayed,
         )

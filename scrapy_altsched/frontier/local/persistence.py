@@ -155,7 +155,6 @@ class NoPersistence:
     suspicions: Mapping[bytes, Suspicion] = {}
     unwritten = _All()
     ended: frozenset[bytes] = frozenset()
-    moved: frozenset[bytes] = frozenset()
 
     def __init__(self) -> None:
         self.live = Counters()

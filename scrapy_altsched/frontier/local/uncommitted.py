@@ -99,7 +99,7 @@ class Draft:
     :ivar stored: how many requests of each slot the batch leaves in the store; *removed*: rows.
     :ivar written: key -> bytes of payload, of requests that were accepted or have become due;
         *died*: of dead ones.
-    :ivar accepted: how many were accepted; *moved*: the old keys of those that have become due.
+    :ivar accepted: how many were accepted.
     :ivar others: how many changes it writes of kinds that have no list here.
     :ivar length: how many changes of the list it covers.
     :ivar deferred: those of them that it leaves for the last batch; ``None``: it is the last one.
@@ -114,7 +114,6 @@ class Draft:
         self.stored: dict[Slot, int] = {}
         self.removed: dict[Slot, int] = {}
         self.written: dict[bytes, int] = {}
-        self.moved: list[bytes] = []
         self.done: list[bytes] = []
         self.died: dict[bytes, int] = {}
         self.forgotten: list[bytes] = []
@@ -156,7 +155,6 @@ class Draft:
                 entries[key] = entry
                 slots[key] = slot
                 written[key] = len(entry.payload or b"")
-                self.moved.append(detail)
             elif kind is _CLEARED:
                 batch.suspects.append((key, None))
             else:
@@ -205,7 +203,6 @@ class Uncommitted:
     :ivar size: bytes of payload among them.
     :ivar unwritten: keys of requests that are not stored yet.
     :ivar followers: of these, the ones of requests that another one's end brings.
-    :ivar moved: keys that requests had while they were delayed, and may be stored under still.
     :ivar ended: key of each that has ended, and may be stored otherwise -> whether it is done.
     :ivar seen: fingerprints that are seen and not stored as such.
     :ivar forgotten: those that may be stored as seen, and are not -> how often that is in the list.
@@ -217,7 +214,6 @@ class Uncommitted:
         self.size = 0
         self.unwritten: set[bytes] = set()
         self.followers: set[bytes] = set()
-        self.moved: set[bytes] = set()
         self.ended: dict[bytes, bool] = {}
         self.seen: set[bytes] = set()
         self.claims: dict[bytes, int] = {}
@@ -253,7 +249,6 @@ class Uncommitted:
             self._memory_only[key] = self._memory_only.pop(old)
             return
         self._list.append(_DUE, key, slot, entry, old)
-        self.moved.add(old)
         if old in self.followers:
             self.followers.add(key)
         self._note_unwritten(key, payload)
@@ -361,7 +356,6 @@ class Uncommitted:
         alive = written.keys() - ended.keys()
         self.unwritten.difference_update(written)
         self.followers.difference_update(written)
-        self.moved.difference_update(draft.moved)
         for key in chain(draft.done, died):
             del ended[key]
         self._done -= len(draft.done)
