@@ -30,7 +30,7 @@ from .killing import Phase
 
 
 class BusyClock(SystemClock):
-    """The machine's clock, without an event loop: whoever waits looks at it again and again."""
+    """The machine's clock, without an event loop: what waits looks at it again and again."""
 
     def call_at(self, when: float, call: Callable[[], object]) -> Future[None]:
         return Future()

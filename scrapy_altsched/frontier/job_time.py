@@ -1,10 +1,9 @@
 """The time of a job: wall-clock time that never runs back.
 
-Nothing may be early because somebody, or a time server, has set the clock: a delay is a promise to
-a site.  So a clock that was set back by more than a minute is not waited for: the job's time goes
-on at the pace of the monotonic clock, from where it was, until the wall clock is past it again.  Of
-less, it waits, which no one notices.  Each commit stores the job's time: the next run goes on from
-there.
+Nothing may be early because a user or a time server has set the clock: a delay is a promise to a
+site.  If the clock was set back by more than a minute, the job's time goes on at the pace of the
+monotonic clock, from where it was, until the wall clock is past it again; if by less, it stands
+still for as long.  Each commit stores the job's time: the next run goes on from there.
 
 A clock that was set forward cannot be told from a machine that slept, or a job that rested: what is
 due by it is due.

@@ -12,7 +12,7 @@ from typing import Any
 from ..frontier.entry import Delay
 from . import DELAY, NOT_BEFORE
 
-#: Seconds; whoever asks for more has most likely given milliseconds.
+#: Seconds; a longer delay is most likely a mistake, such as milliseconds.
 _LONGEST = 10 * 366 * 86_400.0
 
 DELAY_MUST_BE = (

@@ -133,8 +133,8 @@ def test_to_become_due_is_to_be_added_then(direction: str, tmp_path: Path) -> No
 
 def test_priorities_hold_among_what_is_due(local: Waits) -> None:
     frontier = local.open()
-    frontier.add(late("low", 1, priority=-1))
-    frontier.add(late("high", 3, priority=2**70))
+    frontier.add(late("low", 1, priority=-(2**20_000)))
+    frontier.add(late("high", 3, priority=2**20_000))
     frontier.add(late("none", 2))
     frontier.commit()
     local.clock.advance(4)

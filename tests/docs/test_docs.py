@@ -225,6 +225,7 @@ def stat_keys(node: ast.AST, values: dict[str, list[str]]) -> set[str]:
     raise AssertionError(f"This test cannot tell which stat {ast.unparse(node)!r} is.")
 
 
+@cache
 def stats_in_code() -> set[str]:
     """Every key that the package counts or sets."""
     found: set[str] = set()

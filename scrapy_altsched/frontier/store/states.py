@@ -44,14 +44,15 @@ def _split_letter(row: bytes) -> tuple[DeadLetter, bytes]:
 
 def _join_delayed(place: tuple[int, bool, str], value: bytes) -> bytes:
     priority, start, slot = place
-    head = f"{priority:d} {start:d} {slot}".encode("utf-8", "surrogatepass")
+    # In hexadecimal: Python refuses to read and write decimal numbers of thousands of digits.
+    head = f"{priority:x} {start:d} {slot}".encode("utf-8", "surrogatepass")
     return len(head).to_bytes(4, "big") + head + value
 
 
 def _split_delayed(row: bytes) -> tuple[tuple[int, bool, str], bytes]:
     end = 4 + int.from_bytes(row[:4], "big")
     priority, start, slot = row[4:end].decode("utf-8", "surrogatepass").split(" ", 2)
-    return (int(priority), start == "1", slot), row[end:]
+    return (int(priority, 16), start == "1", slot), row[end:]
 
 
 @dataclass(frozen=True, eq=False)
