@@ -75,7 +75,6 @@ class Session:
         signals.connect(self._stay_open, spider_idle)
         self._entries.on_unserializable = self._note_unserializable
         self._entries.on_bad_delay = self._reports.log_bad_delay
-        self._entries.delays = setup.shared is None
         self._given_up = GivenUp(setup)
         self._at_open = frontier.counts()
         self._dead_letters = DeadLetters(dead_requests(frontier.dead()), self._entries.url_of)

@@ -47,10 +47,7 @@ class Entries:
     :ivar on_unserializable: called with each entry whose request cannot be encoded, and why.
     :ivar on_bad_delay: called with a request, a key of its meta that asks for a delay in vain, the
         value, and what is wrong with it.
-    :ivar delays: whether requests can be delayed.
     """
-
-    delays = True
 
     def __init__(
         self, codec: Codec | None, engine: Engine, tally: MutableMapping[str, int], *, by_slot: bool
@@ -84,10 +81,6 @@ class Entries:
         def complain(key: str, value: object, why: str) -> None:
             self.on_bad_delay(request, key, value, why)
 
-        if not self.delays:
-            for key in {DELAY, NOT_BEFORE} & request.meta.keys():
-                complain(key, request.meta.pop(key), "shared crawls have no delays yet")
-            return
         entry.delay = take_delay(request.meta, complain)
         if entry.delay is not None and not self._by_slot:
             # By the time it is due, requests may wait in the queues of their slots.

@@ -6,21 +6,39 @@ import json
 import random
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from scrapy_altsched.frontier.store.engines import Choice
 
 from ..crawls import Crawl, assert_complete
+from ..servers import RedisServer
 from ..sites import Page, Site
 from ..stores import INSTALLED
+
+COUNT = 10_000
 
 
 @pytest.mark.parametrize("engine", INSTALLED)
 def test_ten_thousand_delayed_requests_and_three_kills(tmp_path: Path, engine: Choice) -> None:
-    count, rng = 10_000, random.Random(engine)
-    crawl = Crawl(tmp_path, "delaying", "", engine=engine, count=count, least=1, most=20)
+    crawl = Crawl(tmp_path, "delaying", "", engine=engine, count=COUNT, least=1, most=20)
+    kill_three_times(crawl)
+
+
+def test_ten_thousand_delayed_requests_on_a_server_and_three_kills(
+    tmp_path: Path, server: RedisServer
+) -> None:
+    crawl = Crawl(tmp_path, "delaying", "", count=COUNT, least=1, most=20)
+    # The job directory tells the worker that it is the same one.
+    kill_three_times(crawl, ALTSCHED_SHARED=True, REDIS_PORT=server.port)
+
+
+def kill_three_times(crawl: Crawl, **settings: Any) -> None:
+    """All come, none before its time."""
+    count, rng = COUNT, random.Random(crawl.engine)
     fast = {"CONCURRENT_REQUESTS": 100, "CONCURRENT_REQUESTS_PER_DOMAIN": 100, "LOG_LEVEL": "INFO"}
+    fast.update(settings)
     logs = []
     for share in (0.2, 0.5, 0.8):
         process = crawl.start(**fast)

@@ -58,10 +58,33 @@ def test_a_delay_that_cannot_be_used_is_told_once_and_counted(tmp_path: Path) ->
     assert crawl.stat("altsched/delay/ignored") == 4
 
 
-def test_a_shared_crawl_says_that_it_delays_nothing(tmp_path: Path, server: RedisServer) -> None:
-    crawl = Crawl(tmp_path, "delaying", "", count=4, least=60, most=90)
+def test_workers_of_a_shared_crawl_wait_for_what_is_delayed(
+    tmp_path: Path, server: RedisServer
+) -> None:
     shared = {"ALTSCHED_SHARED": True, "REDIS_PORT": server.port, "JOBDIR": None}
-    assert crawl.run(**shared) == 0
-    assert len(items(crawl)) == 4
-    assert crawl.log.count("is ignored: shared crawls have no delays yet") == 1
-    assert crawl.stat("altsched/delay/ignored") == 4
+    crawls = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        crawls.append(Crawl(tmp_path / name, "delaying", "", count=30, least=0.5, most=2))
+    processes = [crawl.start(**shared) for crawl in crawls]
+    for process in processes:
+        process.communicate(timeout=120)
+    found = [item["url"] for crawl in crawls for item in items(crawl)]
+    assert sorted(found) == sorted(f"data:,{number}" for number in range(30))
+    for crawl in crawls:
+        assert "is too early" not in crawl.log
+        assert "would wait again" not in crawl.log
+        assert crawl.stat("altsched/outcome") == "finished"
+
+
+def test_a_worker_that_does_not_wait_leaves_a_shared_crawl_unfinished(
+    tmp_path: Path, server: RedisServer
+) -> None:
+    crawl = Crawl(tmp_path, "delaying", "", count=5, least=60, most=90)
+    shared = {"ALTSCHED_SHARED": True, "REDIS_PORT": server.port, "JOBDIR": None}
+    began = time.monotonic()
+    assert crawl.run(**shared, ALTSCHED_WAIT_AT_CLOSE=False) == 0
+    assert time.monotonic() - began < 50
+    assert crawl.stat("altsched/delayed") == 5
+    assert crawl.stat("altsched/outcome") == "not_finished"
+    assert "Of the requests that are pending, 5 are delayed" in crawl.log

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right, insort
 from collections import Counter, deque
+from heapq import heappop, heappush
 
 from ..changes import Kind
+from ..clock import Clock
 from ..contract import Verdict
 from ..entry import Entry, Lease
 from ..events import OnEvent, Refused
@@ -59,17 +62,37 @@ class MemoryOnly:
     """Requests that cannot be encoded: they stay on this worker.
 
     :ivar pending: beginning of the order key, place, and the request, the next one first.
+    :ivar delayed: when each is due, in the clock's monotonic seconds; which came first; the
+        beginning of its order key; whether of equals the last is the first; the request.  A heap.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self.pending: list[tuple[bytes, int, Entry]] = []
-        self.accepted = self.leased = 0
+        self.delayed: list[tuple[float, int, bytes, bool, Entry]] = []
+        self.accepted = self.leased = self._places = 0
         self.ended: Counter[Kind] = Counter()
 
     def add(self, level: bytes, inverted: bool, entry: Entry) -> None:
         self.accepted += 1
-        place = -self.accepted if inverted else self.accepted
+        self._places += 1
+        if entry.delay is not None:
+            wait = max(entry.delay.seconds, entry.delay.until - self._clock.wall())
+            due = self._clock.monotonic() + wait
+            heappush(self.delayed, (due, self._places, level, inverted, entry))
+        else:
+            self._put(level, inverted, entry)
+
+    def _put(self, level: bytes, inverted: bool, entry: Entry) -> None:
+        place = -self._places if inverted else self._places
         insort(self.pending, (level, place, entry))
+
+    def take_due(self) -> None:
+        """Make those pending that are due."""
+        while self.delayed and self.delayed[0][0] <= self._clock.monotonic():
+            *_, level, inverted, entry = heappop(self.delayed)
+            self._places += 1
+            self._put(level, inverted, entry)
 
     def lease(self) -> Lease:
         """Take out the first one; there is one."""
@@ -87,7 +110,7 @@ class MemoryOnly:
     @property
     def left(self) -> int:
         """How many are not over."""
-        return len(self.pending) + self.leased
+        return len(self.pending) + len(self.delayed) + self.leased
 
 
 class Additions:
@@ -102,7 +125,7 @@ class Additions:
     def __init__(self, options: Options, stream: Stream, on_event: OnEvent) -> None:
         self._order, self._skips_started = options.order, options.skip_started
         self.stream, self._on_event = stream, on_event
-        self.here = MemoryOnly()
+        self.here = MemoryOnly(options.clock)
         self._seen_key_of = stream.keys.seen_key_of
         self.known = Known()
         #: Seen key -> number of the addition that is to store it and has no answer yet.
@@ -128,27 +151,21 @@ class Additions:
                 if seen_key in self._unacknowledged:
                     self._rely_on(self._unacknowledged[seen_key])
                 return Verdict.SEEN
-        entry.encode()
-        if entry.payload is not None and len(entry.payload) > MOST_BYTES:
-            entry.payload = None
+        self._encode(entry)
         level, inverted = self._order.level(entry.priority, entry.start)
-        slot = slot_id_of(self._order.slot_of(entry.slot))
         if self._skips_started and entry.from_start and not entry.unique:
             occurrence = self._claimed.get(entry.fingerprint, 0)
             self._claimed[entry.fingerprint] = occurrence + 1
             kind, seen_key = Kind.ADDED_UNIQUE, claim_key_of(entry.fingerprint, occurrence)
-        row = b""
-        if entry.payload is not None:
-            row = encode_value(entry)
-        elif kind is Kind.ADDED:
-            self.here.add(level, inverted, entry)
-            return Verdict.ADDED
-        else:
+        if entry.payload is None:
+            if kind is Kind.ADDED:
+                self.here.add(level, inverted, entry)
+                return Verdict.ADDED
             kind = Kind.CHECKED
             self._unmarked[entry] = seen_key
         self.revision += 1
         self.undecided += 1
-        addition = Addition(kind, seen_key, slot, level, inverted, row, entry)
+        addition = self._addition(kind, seen_key, entry)
         self.stream.add(addition)
         if entry.unique:
             # Whatever the server says of this one, an equal one is seen: the page that brings it
@@ -156,6 +173,28 @@ class Additions:
             self.known.add(seen_key)
             self._unacknowledged[seen_key] = addition.number
         return Verdict.UNDECIDED
+
+    @staticmethod
+    def _encode(entry: Entry) -> None:
+        entry.encode()
+        if entry.payload is not None and len(entry.payload) > MOST_BYTES:
+            entry.payload = None
+
+    def _addition(self, kind: Kind, seen_key: bytes, entry: Entry) -> Addition:
+        level, inverted = self._order.level(entry.priority, entry.start)
+        slot = slot_id_of(self._order.slot_of(entry.slot))
+        row = b"" if entry.payload is None else encode_value(entry)
+        addition = Addition(kind, seen_key, slot, level, inverted, row, entry)
+        if entry.delay is not None:
+            addition.delay = math.ceil(entry.delay.seconds * 1000)
+            addition.not_before = math.ceil(entry.delay.until * 1000)
+        return addition
+
+    def follow(self, entry: Entry, unique: bool) -> Addition | None:
+        """What the end of another request is to bring; ``None``: it cannot leave this worker."""
+        self._encode(entry)
+        entry.unique = unique
+        return None if entry.payload is None else self._addition(Kind.ADDED, b"", entry)
 
     def _rely_on(self, number: int) -> None:
         relied_on = self._relied_on

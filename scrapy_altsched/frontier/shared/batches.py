@@ -16,7 +16,9 @@ from ..changes import Kind
 from ..entry import Entry
 
 #: Version of the keys, of what they hold, and of batches.
-PROTOCOL = b"1"
+PROTOCOL = b"2"
+#: Those that are gone on with; 1: without delayed requests.
+READABLE = (b"1", PROTOCOL)
 #: What ``shared.lua`` calls the kinds of changes: additions, and endings of leases.
 _ADDITIONS = (Kind.ADDED_UNIQUE, Kind.ADDED, Kind.MARKED, Kind.FORGOTTEN, Kind.CHECKED)
 _ENDINGS = (Kind.DONE, Kind.DIED, Kind.RELEASED)
@@ -30,6 +32,8 @@ class Addition:
     :ivar level: the beginning of its order key.
     :ivar inverted: whether of equals the last is the first.
     :ivar row: what is stored of a request; *entry*: it, if a verdict on it is awaited.
+    :ivar delay: ms for which it waits from when the server has it; *not_before*: until when, in ms
+        since the epoch.
     :ivar number: its place among all of this worker's.
     """
 
@@ -41,6 +45,13 @@ class Addition:
     row: bytes = b""
     entry: Entry | None = None
     number: int = 0
+    delay: int = 0
+    not_before: int = 0
+
+    def request(self) -> list[object]:
+        """What the server stores of a request."""
+        parts = [self.slot, self.level, self.inverted, self.row]
+        return [*parts, self.delay, self.not_before]
 
 
 @dataclass(slots=True, eq=False)
@@ -50,6 +61,8 @@ class Ending:
     It rests on what was added while its request was worked on, and on what made a request that it
     led to a duplicate, if the server had not acknowledged that: additions number *after* + 1 to
     *upto*, some of which are its own.
+
+    :ivar then: what follows the request, in the same step.
     """
 
     key: bytes
@@ -58,6 +71,7 @@ class Ending:
     upto: int
     reason: bytes
     entry: Entry
+    then: Addition | None = None
 
 
 class Status(enum.Enum):
@@ -85,6 +99,7 @@ class Reply:
     :ivar leases: key and row of requests that were leased; an empty row has expired since.
     :ivar late: a worker whose leases are due to go back, if any.
     :ivar suspicions: fingerprint and what is held against it, of what was leased or asked for.
+    :ivar delayed: how many requests wait until they are due; *due_in*: ms until the first one is.
     :ivar told: the batch's *alone* and *watched*: see :meth:`.stream.Stream.build`.
     """
 
@@ -98,6 +113,8 @@ class Reply:
     feeders: int = 0
     version: int = -1
     epoch: int = 0
+    delayed: int = 0
+    due_in: int = -1
     refused: Sequence[int] = ()
     full: Sequence[int] = ()
     void: Sequence[bytes] = ()
@@ -121,8 +138,8 @@ def parse_reply(blob: bytes) -> Reply:
         leases = list(zip(keys, rows, strict=True))
         held = list(zip(suspicions[::2], suspicions[1::2], strict=True))
         fields = [*lists, leases, state == b"finished", late or b"", held, tuple(told)]
-    # The last number is for older versions: whether the crawl was finished before.
-    return Reply(Status(status), crawl, *numbers[:8], *fields)
+    # One number is for older versions: whether the crawl was finished before.
+    return Reply(Status(status), crawl, *numbers[:8], *numbers[9:], *fields)
 
 
 #: Reuses its buffer; each call returns a copy.

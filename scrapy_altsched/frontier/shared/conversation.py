@@ -26,6 +26,8 @@ from .stream import EncodedBatch, Stream
 
 #: Changes with which a batch is sent at once, and seconds for which fewer wait for company.
 _ENOUGH, _LINGER = 250, 0.02
+#: Seconds after which it is asked again at the earliest whether a request is due.
+_SOON = 0.01
 #: Changes without an answer, as when the server is down, with which start() waits: 10 to 20 MB.
 _MOST_UNANSWERED = 10_000
 #: Leases are renewed as often as this in the time after which they expire.
@@ -205,7 +207,44 @@ class Conversation:
         if self.pressure.changes:
             # They may be all that the crawl's end waits for.
             self.pressure.urgent = True
-        self._sender.plan_poll()
+        self._plan_poll()
+
+    def _plan_poll(self) -> None:
+        """Ask after a while whether there is anything to lease: at the latest when it is due."""
+        due_at = self._due_at()
+        if due_at is None:
+            self._sender.plan_poll()
+            return
+        left = max(_SOON, due_at - self._clock.monotonic())
+        if self.only_waits:
+            # Nothing else is to come: do not ask all the time.
+            self._sender.plan(min(left, self._renew_every))
+        else:
+            self._sender.plan_poll()
+            self._sender.plan(left)
+
+    def _due_at(self) -> float | None:
+        """When the first delayed request is due, as the clock's monotonic seconds."""
+        reply, here = self.stream.reply, self.additions.here.delayed
+        times = [due for due, *_ in here[:1]]
+        if reply.delayed:
+            times.append(self._heard_at + reply.due_in / 1000)
+        return min(times, default=None)
+
+    def next_due(self) -> float | None:
+        """See :meth:`..contract.Frontier.next_due`."""
+        due_at = self._due_at()
+        if due_at is None:
+            return None
+        return self._clock.wall() + due_at - self._clock.monotonic()
+
+    @property
+    def only_waits(self) -> bool:
+        """Whether nothing is left to do, by any worker, until delayed requests are due."""
+        reply, additions = self.stream.reply, self.additions
+        is_known = not (additions.undecided or self.stream.unacknowledged)
+        others = reply.pending or reply.leased or reply.feeders or additions.here.left
+        return reply.delayed > 0 and is_known and not others
 
     def commit(self) -> None:
         """Let what has ended be told."""
@@ -327,7 +366,7 @@ class Conversation:
         elif self.stream.waiting:
             self.note_change()
         elif self.is_waiting:
-            self._sender.plan_poll()
+            self._plan_poll()
         else:
             self._sender.plan(self._renew_every)
 

@@ -13,6 +13,7 @@ from ..changes import Kind
 from ..contract import Frontier, Gate, JobInfo, Verdict, Waiting
 from ..entry import Counts, DeadLetter, Entry, Lease
 from ..store.job_run import FrontierOfRun
+from .batches import Addition
 from .conversation import Conversation
 
 #: Seconds for which a commit that waits, and closing, wait for the server.
@@ -73,6 +74,8 @@ class SharedFrontier(FrontierOfRun):
     def lease(self, gate: Gate | None = None, /) -> Lease | Waiting:  # noqa: ARG002
         self._check_owner()
         leases, server, suspects = self._leases, self._server, self._suspects
+        if self._here.delayed:
+            self._here.take_due()
         if suspects.matters:
             alone = suspects.alone
             others = self._stream.reply.pending > 0
@@ -109,9 +112,13 @@ class SharedFrontier(FrontierOfRun):
         return Waiting.ELSEWHERE
 
     def finish(self, lease: Lease, then: Entry | None = None) -> None:
+        follower = None
         if then is not None:
-            self.add(then)
-        self._end(lease, Kind.DONE)
+            if lease.key:
+                follower = self._additions.follow(then, lease.entry.unique)
+            if follower is None:
+                self.add(then)
+        self._end(lease, Kind.DONE, then=follower)
 
     def hold(self, lease: Lease) -> None:
         self._check_owner()
@@ -129,12 +136,14 @@ class SharedFrontier(FrontierOfRun):
         lease.origin = self._additions.origin
         self.dead_letter(lease, why)
 
-    def _end(self, lease: Lease, kind: Kind, reason: bytes = b"") -> None:
+    def _end(
+        self, lease: Lease, kind: Kind, reason: bytes = b"", then: Addition | None = None
+    ) -> None:
         self._check_owner()
         if not lease.held:
             self._end_work(lease)
         if lease.key:
-            self.pressure.changes += self._leases.end(lease, kind, reason)
+            self.pressure.changes += self._leases.end(lease, kind, reason, then)
             return
         self._here.end(lease, kind)
         if kind is not Kind.RELEASED:
@@ -149,7 +158,7 @@ class SharedFrontier(FrontierOfRun):
 
     @property
     def is_over(self) -> bool:
-        return self._server.is_over
+        return self._server.is_over or self._server.only_waits
 
     @property
     def pending(self) -> int:
@@ -158,10 +167,10 @@ class SharedFrontier(FrontierOfRun):
 
     @property
     def delayed(self) -> int:
-        return 0
+        return self._stream.reply.delayed + len(self._here.delayed)
 
-    def next_due(self) -> None:
-        return None
+    def next_due(self) -> float | None:
+        return self._server.next_due()
 
     def counts(self) -> Counts:
         self._check_owner()
@@ -172,6 +181,7 @@ class SharedFrontier(FrontierOfRun):
             leased=reply.leased - fetched + here.leased,
             done=reply.done + here.ended[Kind.DONE],
             dead=reply.dead + here.ended[Kind.DIED],
+            delayed=self.delayed,
             memory_only=here.left,
             undecided=self._additions.undecided,
         )

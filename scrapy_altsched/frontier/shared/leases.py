@@ -11,7 +11,7 @@ from ..events import LeaseLost, OnEvent
 from ..store.states import decode_value
 from ..suspects import Suspects
 from .additions import Additions
-from .batches import Ending
+from .batches import Addition, Ending
 
 
 class Leases:
@@ -61,7 +61,9 @@ class Leases:
         self._suspects.note_lease(lease)
         return lease
 
-    def end(self, lease: Lease, kind: Kind, reason: bytes = b"") -> bool:
+    def end(
+        self, lease: Lease, kind: Kind, reason: bytes = b"", then: Addition | None = None
+    ) -> bool:
         """Tell how one has ended, with the next commit; whether it was this worker's still."""
         if self.by_key.get(lease.key) is not lease:
             return False
@@ -70,7 +72,7 @@ class Leases:
             self._suspects.clear(lease.entry.fingerprint)
         stream = self._additions.stream
         rests_on = self._additions.rests_after(lease.origin), stream.last_addition
-        stream.held.append(Ending(lease.key, kind, *rests_on, reason, lease.entry))
+        stream.held.append(Ending(lease.key, kind, *rests_on, reason, lease.entry, then))
         return True
 
     def give_back_fetched(self) -> int:

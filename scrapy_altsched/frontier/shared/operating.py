@@ -19,7 +19,7 @@ from ...errors import ConfigError, SharedError
 from ...redis_client import read_script
 from ...redis_client.connection import address_of, explain_errors
 from ..entry import Counts, DeadLetter
-from .batches import PROTOCOL, Status, pack
+from .batches import READABLE, Status, pack
 from .exchange import script_of
 from .keys import Keys
 from .stream import Stream
@@ -35,7 +35,7 @@ HASHED = " (hashed)"
 # those that only read.
 _LOOK = """return {
     redis.call('HMGET', KEYS[1], 'state', 'accepted', 'leased', 'done', 'dead'),
-    redis.call('ZCARD', KEYS[2]), redis.call('ZCARD', KEYS[3]) }"""
+    redis.call('ZCARD', KEYS[2]), redis.call('ZCARD', KEYS[3]), redis.call('ZCARD', KEYS[4]) }"""
 _DROP = """local workers = redis.call('HKEYS', KEYS[1])
 redis.call('UNLINK', unpack(KEYS, 2))
 return workers"""
@@ -74,7 +74,7 @@ class SharedCrawl:
             protocol, *found = self._client.hmget(self.keys.meta, names)
         if found[0] is None:
             return None
-        if protocol != PROTOCOL and not of_any_version:
+        if protocol not in READABLE and not of_any_version:
             raise ConfigError(
                 f"The shared crawl {self.name} was written by another version of scrapy_altsched."
                 " Go on with that version, or set ALTSCHED_SHARED_KEY to another name."
@@ -95,8 +95,9 @@ class SharedCrawl:
         keys = self.keys
         crawl, about = self._look_up("about")
         with explain_errors(self._client):
-            found: Any = self._client.eval(_LOOK, 3, keys.meta, keys.pending, keys.deadlines)
-            (state, *numbers), pending, workers = found
+            places = keys.meta, keys.pending, keys.deadlines, keys.delayed
+            found: Any = self._client.eval(_LOOK, len(places), *places)
+            (state, *numbers), pending, workers, delayed = found
             accepted, leased, done, dead = map(int, numbers)
             with self._client.pipeline(transaction=False) as together:
                 for bucket in random.Random(crawl).sample(list(keys.buckets(crawl)), _LOOKED_AT):
@@ -105,7 +106,7 @@ class SharedCrawl:
         return CrawlState(
             spider=json.loads(about)["spider"],
             finished=state == b"finished",
-            counts=Counts(accepted, pending, leased, done, dead),
+            counts=Counts(accepted, pending, leased, done, dead, delayed),
             workers=workers,
             large_buckets=encodings.count(b"hashtable"),
         )

@@ -16,6 +16,8 @@
 --                      store/records.py); "was:" + token -> the same as it was before the leases
 --                      of a worker expired
 --   heard      zset    token -> when its last batch came, in ms; it is forgotten after a week
+--   delayed    zset    score: when a request is due, in ms; member: sequence (8 bytes), whether of
+--                      equals the last is the first (1 byte), slot, beginning of the order key, row
 --   leases:T   hash    key -> row, of what the worker with token T has leased
 --   seen:C:XXXX  hash  the other 8 bytes of a seen key as an int64 -> its age in minutes; XXXX are
 --                      its first bits and C those of the crawl's id, in hex.  Small ones are
@@ -27,13 +29,13 @@
 -- Numbers go through string.format: tostring and .. keep 14 digits.  What may be refused by a server
 -- that is out of memory comes after a removal, which is never refused and after which nothing is; new
 -- requests are refused explicitly.  This way a full server drains.
-local META, PENDING, READY, BUSY, WORKERS, DEADLINES, FEEDING, DEAD, SUSPECTS, HEARD, LEASES =
-    unpack(KEYS, 1, 11)
+local META, PENDING, READY, BUSY, WORKERS, DEADLINES, FEEDING, DEAD, SUSPECTS, HEARD, DELAYED, LEASES =
+    unpack(KEYS, 1, 12)
 
 local LEASED_ONCE = 1099511627776 -- 2^40
 local LAST_SEQUENCE = 4503599627370496 -- 2^52
 local SUPERSEDED = 9007199254740991 -- 2^53 - 1
-local EXPIRE_AT_ONCE, FORGET_AT_ONCE = 100, 100
+local EXPIRE_AT_ONCE, FORGET_AT_ONCE, DUE_AT_ONCE = 100, 100, 200
 local REMEMBERED = 604800000 -- ms: far longer than any lease lasts
 
 local UNIQUE, ANY, FORGET, CHECK = 1, 2, 4, 5 -- 3: mark
@@ -41,6 +43,8 @@ local DONE, RELEASED = 1, 3 -- 2: died
 local FREE, SUSPECT, BLAMED = 0, 1, 2
 local A_DEATH, SUSPECT_AT = 4, 12
 local WAITS, HELD = 'waits', 'held:'
+-- The version before, which lacks nothing but delayed requests.
+local OLDER = '1'
 
 local protocol, crawl, token, number, feeding, want, adds, endings, adopt, observed, overdue, timeout,
     create, leaving, watched, judged = unpack(cmsgpack.unpack(ARGV[1]), 1, 16)
@@ -59,7 +63,7 @@ local function digits(n) return string.format('%.0f', n) end
 local NUMBERS = { 'accepted', 'done', 'dead', 'leased', 'version', 'sequence', 'tick', 'epoch' }
 local meta = redis.call('HMGET', META, 'crawl', 'state', 'about', 'previous', 'protocol', 'created', unpack(NUMBERS))
 local is_new, previous = not meta[1], meta[4] or ''
-if not is_new and meta[5] ~= protocol then return cmsgpack.pack({ 'PROTOCOL' }) end
+if not is_new and meta[5] ~= protocol and meta[5] ~= OLDER then return cmsgpack.pack({ 'PROTOCOL' }) end
 if is_new and (crawl ~= '' or number ~= 1) then return cmsgpack.pack({ 'LOST' }) end
 if not is_new and crawl ~= '' and meta[1] ~= crawl then
     return cmsgpack.pack({ crawl == previous and 'FINISHED' or 'LOST' })
@@ -93,7 +97,7 @@ end
 local reopened = 0
 if state == 'finished' then
     if not record and not adopt and feeding ~= WAITS then
-        return cmsgpack.pack({ 'FINISHED', crawl, { n.accepted, 0, 0, n.done, n.dead, 0, n.version, n.epoch, 0 } })
+        return cmsgpack.pack({ 'FINISHED', crawl, { n.accepted, 0, 0, n.done, n.dead, 0, n.version, n.epoch, 0, 0, -1 } })
     end
     -- A worker that waits brings something later.
     if #adds > 0 or feeding == WAITS then state, reopened = 'open', 1 end
@@ -112,7 +116,7 @@ if type(probe) == 'table' and probe.err then
     redis.call('HDEL', META, '')
 end
 if restarts then
-    redis.call('UNLINK', META, PENDING, READY, BUSY, WORKERS, DEADLINES, FEEDING, DEAD, SUSPECTS, HEARD)
+    redis.call('UNLINK', META, PENDING, READY, BUSY, WORKERS, DEADLINES, FEEDING, DEAD, SUSPECTS, HEARD, DELAYED)
 end
 
 local changed = is_new or reopened == 1
@@ -315,8 +319,38 @@ end
 
 -- New requests.
 local age = string.format('%d', math.floor((now - created) / 60000))
-local added = {}
-for i = 1, #adds, 8 do
+local added, delayed = {}, {}
+
+-- Makes a request pending; *order*: the beginning of its order key.
+local function enqueue(slot, order, is_inverted, row)
+    local place = is_inverted and LAST_SEQUENCE - n.sequence or n.sequence
+    n.sequence = n.sequence + 1
+    added[#added + 1], added[#added + 2] = 0, slot .. order .. struct.pack('>I8', place) .. row
+    load_of(slot)
+    queued[slot] = true
+end
+
+-- The same once it is due: so many ms from now, and not before a time.
+local function accept(slot, order, is_inverted, row, delay, not_before)
+    local due = math.max(now + delay, not_before)
+    if due > now then
+        local member = struct.pack('>I8', n.sequence) .. (is_inverted and '\1' or '\0') .. slot .. order .. row
+        n.sequence = n.sequence + 1
+        delayed[#delayed + 1], delayed[#delayed + 2] = digits(due), member
+    else
+        enqueue(slot, order, is_inverted, row)
+    end
+    n.accepted = n.accepted + 1
+    changed = true
+end
+
+local function store_accepted()
+    call_with('ZADD', PENDING, added)
+    call_with('ZADD', DELAYED, delayed)
+    added, delayed = {}, {}
+end
+
+for i = 1, #adds, 10 do
     local kind, bucket, field = adds[i + 1], KEYS[adds[i + 2]], adds[i + 3]
     local is_seen = false
     if kind == FORGET then
@@ -332,18 +366,11 @@ for i = 1, #adds, 8 do
     elseif is_full and kind ~= CHECK and kind ~= FORGET then
         full[#full + 1] = adds[i]
     elseif kind == UNIQUE or kind == ANY then
-        local slot, order = adds[i + 4], adds[i + 6] and LAST_SEQUENCE - n.sequence or n.sequence
-        n.sequence = n.sequence + 1
-        local member = slot .. adds[i + 5] .. struct.pack('>I8', order) .. adds[i + 7]
-        added[#added + 1], added[#added + 2] = 0, member
-        load_of(slot)
-        queued[slot] = true
-        n.accepted = n.accepted + 1
-        changed = true
+        accept(unpack(adds, i + 4, i + 9))
     end
 end
 
-call_with('ZADD', PENDING, added)
+store_accepted()
 
 -- Endings.  One that rests on a request that was refused for want of memory waits for it.
 local function rests_on_refused(after, upto)
@@ -353,7 +380,7 @@ local function rests_on_refused(after, upto)
     return false
 end
 
-for i = 1, #endings, 5 do
+for i = 1, #endings, 6 do
     local key, kind = endings[i], endings[i + 1]
     if rests_on_refused(endings[i + 2], endings[i + 3]) then
         skipped[#skipped + 1] = key
@@ -368,6 +395,8 @@ for i = 1, #endings, 5 do
             if is_careful then redis.call('HDEL', SUSPECTS, fingerprint_of(row)) end
             if kind == DONE then
                 n.done = n.done + 1
+                -- What follows it is accepted in the same step, or not at all.
+                if endings[i + 5] then accept(unpack(endings[i + 5])) end
             else
                 redis.call('HSET', DEAD, key, cmsgpack.pack({ endings[i + 4], row }))
                 n.dead = n.dead + 1
@@ -375,6 +404,8 @@ for i = 1, #endings, 5 do
         end
     end
 end
+
+store_accepted()
 
 for i = 1, #judged, 2 do hold_against(judged[i], judged[i + 1]) end
 
@@ -404,6 +435,26 @@ end
 
 if leaving then put_back_all(LEASES) end
 
+-- The size of the beginning of an order key that says its priority, after 8 bytes.
+local function size_of_priority(member)
+    -- It says how long it is: see encode_int in queue/order.py.
+    local head, length = member:byte(9), member:sub(10, 17)
+    if head > 0 and head < 255 then return 1 + (head >= 128 and head - 128 or 127 - head) end
+    if head == 0 then length = length:gsub('.', function(c) return string.char(255 - c:byte()) end) end
+    return 9 + struct.unpack('>I8', length)
+end
+
+-- Delayed requests that are due, some at a time, as if they were new.
+local due = redis.call('ZRANGEBYSCORE', DELAYED, '-inf', digits(now), 'LIMIT', 0, DUE_AT_ONCE)
+call_with('ZREM', DELAYED, due)
+for _, member in ipairs(due) do
+    local request = member:sub(10)
+    local size = 8 + size_of_priority(request) + 1
+    enqueue(request:sub(1, 8), request:sub(9, size), member:byte(9) == 1, request:sub(size + 1))
+    changed = true
+end
+store_accepted()
+
 store_loads()
 
 if leaving then
@@ -419,14 +470,6 @@ end
 
 -- Leases, in order: the slots that are next, of which one that still has requests is put in its new
 -- place among them.
-local function size_of_order_key(member)
-    -- It says how long it is: see encode_int in queue/order.py.
-    local head, length = member:byte(9), member:sub(10, 17)
-    if head > 0 and head < 255 then return 1 + (head >= 128 and head - 128 or 127 - head) end
-    if head == 0 then length = length:gsub('.', function(c) return string.char(255 - c:byte()) end) end
-    return 9 + struct.unpack('>I8', length)
-end
-
 -- While there is little to do, a worker has no more than its share, and others have something, too;
 -- as in guided self-scheduling (Polychronopoulos and Kuck 1987).
 if want > 0 then
@@ -462,7 +505,7 @@ while #removed < want and queue[next_slot] do
     if has_more and not members[at + 2] then members_of[slot] = nil end
     taken[slot] = offset + 1
     removed[#removed + 1] = member
-    local size = 8 + size_of_order_key(member) + 9
+    local size = 8 + size_of_priority(member) + 9
     local key, row = member:sub(1, size), member:sub(size + 1)
     keys[#keys + 1], rows[#rows + 1] = key, row
     given[#given + 1], given[#given + 2] = key, row
@@ -489,13 +532,15 @@ end
 for _, row in ipairs(is_careful and rows or {}) do tell_of(fingerprint_of(row)) end
 
 -- The end: twice in a row nothing is left to do, no worker brings more, and nothing has happened.
-local pending = redis.call('ZCARD', PENDING)
+local pending, waiting = redis.call('ZCARD', PENDING), redis.call('ZCARD', DELAYED)
 local feeders = redis.call('ZCOUNT', FEEDING, digits(now), '+inf')
 if changed then n.version = n.version + 1 end
-if observed == n.version and pending == 0 and n.leased == 0 and feeders == 0 and state == 'open' then
+if observed == n.version and pending == 0 and waiting == 0 and n.leased == 0 and feeders == 0 and state == 'open' then
     state = 'finished'
 end
 local late = redis.call('ZRANGEBYSCORE', DEADLINES, '-inf', '(' .. digits(now), 'LIMIT', 0, 1)[1]
+
+local first = waiting > 0 and redis.call('ZRANGE', DELAYED, 0, 0, 'WITHSCORES')[2]
 
 local stored = { 'crawl', crawl, 'state', state, 'about', about, 'previous', previous, 'protocol', protocol,
     'created', digits(created), HELD .. token, digits(redis.call('HLEN', LEASES)) }
@@ -503,7 +548,8 @@ for name, value in pairs(n) do stored[#stored + 1], stored[#stored + 2] = name, 
 redis.call('HSET', META, unpack(stored))
 if leaving then redis.call('HDEL', META, HELD .. token) end
 
-local reply = { 'OK', crawl, { n.accepted, pending, n.leased, n.done, n.dead, feeders, n.version, n.epoch, reopened },
+local reply = { 'OK', crawl, { n.accepted, pending, n.leased, n.done, n.dead, feeders, n.version, n.epoch, reopened,
+        waiting, first and math.max(0, tonumber(first) - now) or -1 },
     seen, full, void, skipped, keys, {}, state, late or '', number == 1 and about or '', suspicions, watched }
 redis.call('HSET', WORKERS, token, struct.pack('>I8', number) .. cmsgpack.pack(reply))
 redis.call('ZADD', HEARD, digits(now), token)

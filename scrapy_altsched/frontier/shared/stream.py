@@ -166,11 +166,12 @@ class Stream:
                 bucket = self.keys.bucket(self.crawl, addition.seen_key)
                 at = places.get(bucket) or place(bucket)
                 field = field_of(addition.seen_key)
-            changes += addition.number, NUMBERS[addition.kind], at, field, addition.slot
-            changes += addition.level, addition.inverted, addition.row
+            changes += addition.number, NUMBERS[addition.kind], at, field
+            changes += addition.request()
         ends: list[object] = []
         for ending in endings:
             ends += ending.key, NUMBERS[ending.kind], ending.after, ending.upto, ending.reason
+            ends.append(ending.then is not None and ending.then.request())
         reply = self.reply
         is_idle = not (feeding or reply.pending or reply.leased or reply.feeders)
         observed = reply.version if is_idle else -1

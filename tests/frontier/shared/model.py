@@ -16,6 +16,7 @@ from typing import Any
 import redis
 
 from scrapy_altsched.frontier import Entry, Lease, Options, Order
+from scrapy_altsched.frontier.entry import Delay
 from scrapy_altsched.frontier.events import AlreadyFinished, Event, FrontierLost, ServerRolledBack
 from scrapy_altsched.frontier.options import SharedOptions
 from scrapy_altsched.frontier.shared.batches import Reply, parse_reply
@@ -33,6 +34,8 @@ from ...clocks import ManualClock
 _STEP = 20
 _LEASE = 2_000
 _PAGES = 40
+#: ms for which every third page that is found waits, and every seventh before it is done again.
+_DELAY, _AGAIN_AFTER = 1_500, 300
 _WORKERS = 3
 _DATABASES = 16
 #: Steps after which no more faults happen, and after which a crawl that still runs never ends.
@@ -64,6 +67,7 @@ OUTCOMES = {
     "lost": "all workers have ended, and a page was not worked on to its end",
     "never ended": "some worker goes on for ever",
     "twice": "a request has ended twice, or is left behind",
+    "early": "a request was leased before it was due",
     "not noticed": "the server was emptied, and nobody says so",
 }
 
@@ -117,7 +121,8 @@ class Server:
         names = ("accepted", "done", "dead", "leased")
         values: Any = self._client.hmget(keys.meta, names)
         counts = {name: int(value) for name, value in zip(names, values, strict=True)}
-        return counts | {"pending": self._client.zcard(keys.fixed[1])}
+        left = {"pending": keys.pending, "delayed": keys.delayed}
+        return counts | {name: self._client.zcard(key) for name, key in left.items()}
 
     def is_finished(self, keys: Keys) -> bool:
         return self._client.hget(keys.meta, "state") == b"finished"
@@ -264,8 +269,10 @@ class Worker:
             if isinstance(lease, Lease):
                 number = int(lease.entry.fingerprint)
                 crawl.fetched[number] += 1
+                due = crawl.due.get(lease.entry.payload or b"", 0)
+                crawl.events["early"] += crawl.server.now < due
                 self.pages.append(Page(number, lease, list(crawl.graph[number])))
-            elif frontier.is_over:
+            elif frontier.is_over and not frontier.delayed:
                 self.is_over = True
         elif what < 0.6 and self.pages:
             page = rng.choice(self.pages)
@@ -273,17 +280,28 @@ class Worker:
                 frontier.add(self._entry(page.links.pop()))
             else:
                 self.pages.remove(page)
-                crawl.completed.add(page.number)
-                frontier.finish(page.lease)
+                self._finish(page)
         elif what < 0.7:
             frontier.commit()
         elif self.wire.batch is not None:
             self._exchange(self.wire.batch)
 
+    def _finish(self, page: Page) -> None:
+        entry = page.lease.entry
+        payload = b"again %d" % page.number
+        if page.number % 7 or entry.payload == payload:
+            self._crawl.completed.add(page.number)
+            self.frontier.finish(page.lease)
+        else:
+            then = Entry(entry.fingerprint, f"host{page.number % 5}", -1, payload=payload)
+            then.unique = False
+            self._delay(then, _AGAIN_AFTER)
+            self.frontier.finish(page.lease, then)
+
     def _entry(self, number: int, start: bool = False) -> Entry:
         name = str(number)
         unique = not (start and number % 2)
-        return Entry(
+        entry = Entry(
             name.encode(),
             f"host{number % 5}",
             0,
@@ -291,6 +309,16 @@ class Worker:
             unique=unique,
             from_start=start,
         )
+        if number % 3 == 0 and unique:
+            entry.payload = b"late " + name.encode()
+            self._delay(entry, _DELAY)
+        return entry
+
+    def _delay(self, entry: Entry, delay: int) -> None:
+        entry.delay = Delay(delay / 1000)
+        due, payload = self._crawl.server.now + delay, entry.payload or b""
+        # Several may bring it: the first one counts.
+        self._crawl.due.setdefault(payload, due)
 
     def _exchange(self, batch: EncodedBatch) -> None:
         crawl, rng = self._crawl, self._rng
@@ -329,6 +357,7 @@ class Crawl:
     late: list[EncodedBatch] = field(default_factory=list)
     fetched: Counter[int] = field(default_factory=Counter)
     completed: set[int] = field(default_factory=set)
+    due: dict[bytes, int] = field(default_factory=dict)
     known_id: bytes = b""
 
     def __post_init__(self) -> None:
@@ -400,6 +429,9 @@ class Crawl:
                 server.set_full(is_full)
         else:
             return "never ended"
+        # A server that was emptied has another clock, too.
+        if self.events["early"] and not self.events["emptied"]:
+            return "early"
         if self.events["FrontierLost"]:
             return "ok" if self.events["emptied"] else "lost"
         if self.wanted - self.completed:

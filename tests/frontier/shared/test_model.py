@@ -126,6 +126,20 @@ def without(rule: str, instead: str = "") -> Callable[[str], str]:
             without("if deadline and tonumber(deadline) < now then", "if false then"),
             id="leases do not expire",
         ),
+        pytest.param(
+            "", without("if due > now then", "if false then"), id="a request does not wait"
+        ),
+        pytest.param(
+            "", without("and waiting == 0 "), id="a crawl ends though requests are delayed"
+        ),
+        pytest.param(
+            "",
+            without("if endings[i + 5] then accept(unpack(endings[i + 5])) end"),
+            id="the end of a request does not bring what follows it",
+        ),
+        pytest.param(
+            "", without("call_with('ZREM', DELAYED, due)"), id="what is due stays delayed, too"
+        ),
     ],
 )
 def test_each_rule_of_the_script_is_needed(

@@ -13,7 +13,7 @@ import redis
 from scrapy_altsched.errors import ConfigError, JobdirMismatchError, SharedError
 from scrapy_altsched.frontier import Options, Order
 from scrapy_altsched.frontier.events import AlreadyFinished, Committed, ServerRolledBack
-from scrapy_altsched.frontier.shared.batches import Reply
+from scrapy_altsched.frontier.shared.batches import PROTOCOL, Reply
 from scrapy_altsched.frontier.shared.exchange import Exchange
 from scrapy_altsched.frontier.shared.keys import Keys
 from scrapy_altsched.frontier.shared.operating import SharedCrawl
@@ -114,6 +114,16 @@ def test_data_of_another_version_is_refused(server: RedisServer, client: redis.R
     # What to do with it is known.
     assert SharedCrawl(client, KEY).drop() == 2
     assert dump(client) == {}
+
+
+def test_data_of_the_version_before_is_gone_on_with(
+    server: RedisServer, client: redis.Redis
+) -> None:
+    begin(server)
+    client.hset(META, "protocol", "1")
+    assert SharedCrawl(client, KEY).look().counts.pending == 2
+    join(server).close()
+    assert client.hget(META, "protocol") == PROTOCOL
 
 
 def test_an_evicting_server_is_refused(own_directory: Path) -> None:
