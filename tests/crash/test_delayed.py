@@ -81,8 +81,8 @@ class Strict:
         if tries == 1:
             self._until[path] = now + 2
             return Page(status=429, headers={"Retry-After": "2"})
-        # The tenth less, and again to be on the safe side of two clocks.
-        self._until[path] = now + 0.8 * 0.5 * 2 ** (tries - 1)
+        # As long as a first retry waits at least: a death may have had the crawl forget others.
+        self._until[path] = now + 0.9 * 0.5
         return Page(status=503) if tries <= 3 else Page()
 
 
