@@ -17,7 +17,9 @@ from ..requests import DELAY, FOLLOWS
 from ..settings import Config
 
 if TYPE_CHECKING:
+    from scrapy.crawler import Crawler
     from scrapy.http import Response
+    from typing_extensions import Self
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +37,15 @@ class RetryMiddleware(retry.RetryMiddleware):
     """
 
     _has_warned = False
+    crawler: Crawler
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Scrapy's interface of components."""
+        middleware = super().from_crawler(crawler)
+        # Not before Scrapy 2.14 is it set there.
+        middleware.crawler = crawler
+        return middleware
 
     @cached_property
     def _config(self) -> Config:
