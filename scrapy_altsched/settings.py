@@ -114,6 +114,8 @@ class Config:
     retry_delay_max: float = _number(3_600.0, 0, "seconds")
     max_crashes: int = _number(3, 1, "crashes")
     memory_requests: int = _number(100_000, 1, "requests")
+    keep_failed: int = _number(100_000, 0, "requests")
+    retry_failed_next_run: bool = _flag(False)
     skip_started: bool = _flag(True)
     store: Choice = _setting(  # noqa: RUF009  (a field)
         "auto",
@@ -155,6 +157,8 @@ class Config:
             max_crashes=self.max_crashes,
             patience=self.patience,
             memory_requests=self.memory_requests,
+            keep_failed=self.keep_failed,
+            retry_failed=self.retry_failed_next_run,
             skip_started=self.skip_started,
             store=self.store,
         )

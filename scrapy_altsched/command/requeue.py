@@ -1,4 +1,4 @@
-"""List the requests that are dead letters, or make them pending again.
+"""List the requests that are dead letters, or have failed, or make them pending again.
 
 To make those of a job directory pending, no crawl may be running: it holds the directory.
 """
@@ -6,17 +6,28 @@ To make those of a job directory pending, no crawl may be running: it holds the 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timezone
+from itertools import islice
+from typing import TypeAlias
 
 from rich.table import Table
+from w3lib.url import canonicalize_url
 
+from ..canonical.patterns import Index, compile_patterns
+from ..frontier.entry import Reason
 from ..inflection import counted
-from ..maintenance.requeue import DeadRequest
+from ..maintenance.requeue import DeadRequest, FailedRequest
 from ..requests.codec import is_whole
 from .project import Project, misuse
 from .target import Target, add_target, open_target, print_formatted
 
+_Request: TypeAlias = DeadRequest | FailedRequest
+
 #: Fewest digits that name a fingerprint.
 _FEWEST_DIGITS = 6
+#: How many failed requests are listed.
+_SHOWN = 1_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +37,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     # Without a default, argparse calls it required.
     parser.add_argument("request", nargs="*", default=[], metavar="REQUEST", help=what)
     parser.add_argument("--all", action="store_true", help="all that can be crawled again")
+    what = "those that have failed, instead of dead letters"
+    parser.add_argument("--failed", action="store_true", help=what)
+    what = "with --failed: only for this reason"
+    reasons = [reason.name.lower() for reason in Reason]
+    parser.add_argument("--reason", choices=reasons, help=what)
+    what = "with --failed: only of this download slot, which is a host for most projects"
+    parser.add_argument("--slot", help=what)
+    what = "with --failed: only URLs that match it, as in URL rules"
+    parser.add_argument("--pattern", help=what)
 
 
 def run(arguments: argparse.Namespace, project: Project) -> int:
@@ -35,50 +55,100 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
         names = [arguments.jobdir, *names]
     if names and arguments.all:
         raise misuse("name requests, or --all, not both")
+    if not arguments.failed and (arguments.reason or arguments.slot or arguments.pattern):
+        raise misuse("--reason, --slot and --pattern are for --failed")
     target = open_target(arguments, project)
-    dead = target.dead()
+    requests: list[_Request]
+    if arguments.failed:
+        requests = list(_filter(target.failed(), arguments, target))
+    else:
+        requests = list(target.dead())
     if not names and not arguments.all:
-        _show(dead, target)
+        _show(requests, arguments, target)
         return 0
-    count = target.requeue(_choose(dead, names, target))
+    count = target.requeue(_choose(requests, names, arguments, target))
     are = counted(count, "request is", "requests are")
-    print(f"{are} pending again; dead: {len(dead) - count:,}.")
+    what = "failed" if arguments.failed else "dead"
+    print(f"{are} pending again; {what}: {len(requests) - count:,}.")
     return 0
 
 
-def _choose(dead: list[DeadRequest], names: list[str], target: Target) -> list[DeadRequest]:
+def _filter(
+    requests: Iterable[FailedRequest], arguments: argparse.Namespace, target: Target
+) -> Iterator[FailedRequest]:
+    """Those that the options leave."""
+    index = None
+    if arguments.pattern is not None:
+        try:
+            index = Index([compile_patterns((arguments.pattern,), ())])
+        except ValueError as error:
+            raise misuse(f"--pattern {arguments.pattern!r} cannot be used: {error}") from None
+    for request in requests:
+        if arguments.reason not in (None, request.why.reason.name.lower()):
+            continue
+        url = target.url_of(request.payload) if index is not None else None
+        if index is not None and not (url and index.match(canonicalize_url(url))):
+            continue
+        if arguments.slot not in (None, target.slot_of(request.payload)):
+            continue
+        yield request
+
+
+def _choose(
+    requests: list[_Request], names: list[str], arguments: argparse.Namespace, target: Target
+) -> list[_Request]:
     """Those of these *names*; without names, all that can be crawled again."""
     if not names:
-        return [request for request in dead if is_whole(request.payload)]
-    chosen: dict[bytes, DeadRequest] = {}
+        return [request for request in requests if is_whole(request.payload)]
+    chosen: dict[bytes, _Request] = {}
     for name in names:
         is_long = len(name) >= _FEWEST_DIGITS
         found = [
             request
-            for request in dead
+            for request in requests
             if (is_long and request.fingerprint.hex().startswith(name.lower()))
             or target.url_of(request.payload) == name
         ]
         if not found:
-            raise misuse(
-                f"there is no dead letter named {name!r}; without arguments they are listed"
-            )
+            what = "failed request" if arguments.failed else "dead letter"
+            raise misuse(f"there is no {what} named {name!r}; without arguments they are listed")
         if not all(is_whole(request.payload) for request in found):
             raise misuse(f"{name!r} cannot be crawled again: nothing whole is stored of it")
         chosen.update((request.key, request) for request in found)
     return list(chosen.values())
 
 
-def _show(dead: list[DeadRequest], target: Target) -> None:
-    if not dead:
-        print("There are no dead letters.")
+def _show(requests: list[_Request], arguments: argparse.Namespace, target: Target) -> None:
+    if not requests:
+        what = "failed requests" if arguments.failed else "dead letters"
+        print(f"There are no {what}.")
         return
     table = Table("fingerprint", box=None, pad_edge=False)
     table.add_column("URL", overflow="fold")
-    table.add_column("why it is dead", overflow="fold")
-    for request in dead:
+    if arguments.failed:
+        table.add_column("failed at (UTC)")
+        table.add_column("tries", justify="right")
+        table.add_column("reason")
+        table.add_column("what happened", overflow="fold")
+    else:
+        table.add_column("why it is dead", overflow="fold")
+    for request in islice(requests, _SHOWN if arguments.failed else None):
         url = target.url_of(request.payload) or "(lived in memory only, or is damaged)"
-        table.add_row(request.fingerprint.hex(), url, str(request.why))
+        table.add_row(request.fingerprint.hex(), url, *_cells(request))
     print_formatted(table)
+    if arguments.failed and len(requests) > _SHOWN:
+        print(f"And {len(requests) - _SHOWN:,} more.")
     command = f"scrapy altsched requeue {target.words}"
+    if arguments.failed:
+        command += " --failed"
     print(f"Make them pending again with: {command} --all (or name some: {command} URL ...)")
+
+
+def _cells(request: _Request) -> Iterator[str]:
+    if isinstance(request, DeadRequest):
+        yield str(request.why)
+        return
+    yield datetime.fromtimestamp(request.at, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+    yield str(request.why.tries)
+    yield request.why.reason.name.lower()
+    yield request.why.text

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from shlex import quote
 from typing import TypeAlias, cast
@@ -19,11 +21,10 @@ from rich.text import Text
 from scrapy import Spider
 from scrapy.exceptions import UsageError
 
-from ..crawl.given_up import count_given_up
 from ..crawl.outcome import DeadLetters, Outcome, judge
 from ..errors import CodecError, JobdirError, StoreDamagedError
 from ..frontier import Counts
-from ..frontier.entry import Cause, DeadLetter
+from ..frontier.entry import Cause, DeadLetter, Reason
 from ..frontier.shared.record import crawl_of, refuse_worker
 from ..frontier.store import jobdir as jobdirs
 from ..frontier.store.engines import ENGINES
@@ -33,7 +34,13 @@ from ..frontier.store.states import UNQUEUED
 from ..frontier.store.view import View
 from ..inflection import counted
 from ..maintenance.audit import Problem, Remedy, audit
-from ..maintenance.requeue import DeadRequest, dead_requests, requeue
+from ..maintenance.requeue import (
+    DeadRequest,
+    FailedRequest,
+    dead_requests,
+    failed_requests,
+    requeue,
+)
 from ..requests.codec import decode_fields, decode_request, url_of
 from ..settings import read_redis
 from .project import Project, misuse
@@ -132,12 +139,27 @@ class Job:
             refuse_worker(view, self.jobdir, _NAME_CRAWL)
             return list(dead_requests(view.dead()))
 
-    def requeue(self, chosen: Collection[DeadRequest]) -> int:
-        """Make dead letters pending again; how many of them were dead still."""
+    def failed(self) -> Iterator[FailedRequest]:
+        """All failed requests, the oldest first; a crawl may be running."""
+        with View(find_store(self.jobdir)) as view:
+            refuse_worker(view, self.jobdir, _NAME_CRAWL)
+            yield from failed_requests(view.failed())
+
+    def slot_of(self, payload: bytes) -> str:
+        """The download slot of a stored request; empty: it cannot be read."""
+        try:
+            return locate(payload)[0]
+        except CodecError:
+            return ""
+
+    def requeue(self, chosen: Collection[DeadRequest | FailedRequest]) -> int:
+        """Make requests pending again; how many of them were dead, or had failed, still."""
         keys = {request.key for request in chosen}
         with self.open() as journal:
-            dead = [request for request in dead_requests(journal.dead()) if request.key in keys]
-            return requeue(journal, dead, locate)
+            stored: Iterator[DeadRequest | FailedRequest] = chain(
+                dead_requests(journal.dead()), failed_requests(journal.failed())
+            )
+            return requeue(journal, (it for it in stored if it.key in keys), locate)
 
     def examine(self) -> Report:
         """Look at all of it; nothing is changed, and a crawl may be running."""
@@ -202,8 +224,8 @@ def _describe(view: View, report: Report) -> None:
         runs = f"{counted(counters.run, 'run')}, at commit {view.stored_commit():,}"
         report.rows.append(_state(counters.finished, runs))
         report.rows.append(_numbers(counts, pending=counts.pending, **unqueued))
-        if pages := count_given_up(view.note).total():
-            report.rows.append(("given up", f"{counted(pages, 'page')}, which count as done"))
+        if counts.failed:
+            report.rows.append(("failed", _reasons(failed_requests(view.failed()))))
     letters = DeadLetters(dead_requests(view.dead()), url_of)
     report.outcome = judge(counts, letters.unrestorable, complete=counters.finished)
     if letters.unrestorable:
@@ -228,17 +250,32 @@ class Crawl:
         # What they need is optional.  Pickles from a server are not loaded.
         from ..frontier.shared.operating import SharedCrawl
         from ..redis_client.connection import connect
-        from ..requests.portable import read_url
+        from ..requests.portable import read_fields, read_url
 
         self.words = f"--shared {quote(key)}"
         self.crawl = SharedCrawl(connect(values), key)
         self.url_of = read_url
+        self._read = read_fields
 
     def dead(self) -> list[DeadRequest]:
         return list(dead_requests(self.crawl.dead()))
 
-    def requeue(self, chosen: Collection[DeadRequest]) -> int:
-        return self.crawl.requeue([request.key for request in chosen])
+    def failed(self) -> Iterator[FailedRequest]:
+        requests = failed_requests(self.crawl.failed())
+        return iter(sorted(requests, key=lambda request: request.key))
+
+    def requeue(self, chosen: Collection[DeadRequest | FailedRequest]) -> int:
+        dead = [request.key for request in chosen if isinstance(request, DeadRequest)]
+        failed = [
+            (request.key, request.why, request.value)
+            for request in chosen
+            if isinstance(request, FailedRequest)
+        ]
+        return self.crawl.requeue(dead) + self.crawl.requeue_failed(failed)
+
+    def slot_of(self, payload: bytes) -> str:
+        fields = self._read(payload)
+        return slot_of(fields["url"], fields.get("meta") or {}) if "url" in fields else ""
 
     def examine(self) -> Report:
         state = self.crawl.look()
@@ -248,7 +285,14 @@ class Crawl:
                 ("crawl", self.crawl.name),
                 ("spider", state.spider),
                 _state(state.finished, counted(state.workers, "worker")),
-                _numbers(counts, **leased, pending=counts.pending, dead=counts.dead),
+                _numbers(
+                    counts,
+                    **leased,
+                    pending=counts.pending,
+                    delayed=counts.delayed,
+                    dead=counts.dead,
+                    failed=counts.failed,
+                ),
             ],
             "the counters add up",
         )
@@ -271,6 +315,12 @@ class Crawl:
 
 
 Target: TypeAlias = Job | Crawl
+
+
+def _reasons(requests: Iterable[FailedRequest]) -> str:
+    """How many have failed for which reason; at the most, those that a job keeps."""
+    found = Counter(request.why.reason for request in requests)
+    return ", ".join(f"{found[it]:,} by {it.name.lower()}" for it in Reason if found[it])
 
 
 def _state(finished: bool, more: str) -> tuple[str, str]:

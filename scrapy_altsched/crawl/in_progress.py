@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..engine.engine import Engine
 from ..frontier import Entry, Frontier, Lease
+from ..frontier.entry import PageFailure
 from ..frontier.store.records import ORPHANS
 
 if TYPE_CHECKING:
@@ -109,6 +110,15 @@ class InProgress:
                 # Requests that are done by now must not be recorded as in hand.
                 self.reap()
             self._frontier.run.note_response(lease)
+
+    def note_failure(self, request: Request, failure: PageFailure) -> bool:
+        """Have *request* end as a failed one; whether it is a lease's, and has not failed yet."""
+        lease = self._leases.get(request)
+        if lease is None or lease.failure is not None:
+            return False
+        for each in (lease, *self._more_leases.get(request, ())):
+            each.failure = failure
+        return True
 
     def notes(self) -> dict[str, bytes]:
         return {ORPHANS: str(len(self.orphans)).encode()}

@@ -41,6 +41,11 @@ EVENTS = {
         "The request %(name)s is crawled alone, since the process died %(when)s. All others"
         " wait until it is done."
     ),
+    events.FailuresDropped: _warning(
+        "More requests have failed than ALTSCHED_KEEP_FAILED says to keep: the oldest %(count)d are"
+        " no longer known, and count as done.",
+        "altsched/failed/dropped",
+    ),
     events.IsolationEnded: _warning("The request %(name)s is no longer crawled alone: %(why)s."),
     events.LeaseLost: _info("", "altsched/shared/leases_lost"),
     events.ServerRolledBack: _warning(
@@ -84,6 +89,11 @@ WAS_FINISHED = _info(
     "The job in %(jobdir)s had finished. This run crawls its start requests again, unless"
     " they are filtered as duplicates, and whatever is new. To crawl everything"
     " again, delete that directory or set another JOBDIR."
+)
+RETRIED = _info(
+    "%(count)d %(count|request)s that had failed %(count|is|are)s crawled again (setting"
+    " ALTSCHED_RETRY_FAILED_NEXT_RUN)",
+    "altsched/failed/retried",
 )
 DELAYED = _info(
     "%(count)d %(count|request)s of this job %(count|is|are)s delayed, the first one until"
@@ -231,10 +241,10 @@ NOTHING_LEFT = _warning(
     _NOTHING_TO_DO + "accepted by earlier runs, which crawled everything there was. To crawl it all"
     " again, set another JOBDIR."
 )
-GIVEN_UP = _warning(
-    "%(count)d %(count|page was|pages were)s given up by this %(part)s, and not crawled again:"
-    " %(why)s. The log names each of them. To crawl them again, start over with another"
-    " %(setting)s."
+FAILED = _warning(
+    "%(count)d %(count|request)s of %(lower_job)s %(count|has|have)s failed, and %(count|is|are)s"
+    " not crawled again by %(count|itself|themselves)s. List them, and make them pending again,"
+    " with: %(requeue)s --failed"
 )
 UNSAVED = Message(
     logging.CRITICAL,

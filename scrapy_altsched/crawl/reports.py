@@ -145,6 +145,7 @@ class Reports:
             self._stats.set_value("altsched/rolled_back", job.rolled_back)
         if counts.left:
             self.log(messages.RESUMES, logger=_scrapy_logger, queuesize=counts.left)
+        self.log(messages.RETRIED, count=job.retried)
         self._log_delayed(messages.DELAYED, counts.delayed, due)
         if job.clock_behind:
             self.log(messages.CLOCK_BEHIND, seconds=job.clock_behind)
@@ -256,3 +257,4 @@ class Reports:
         self._stats.set_value("altsched/delayed", counts.delayed)
         self._stats.set_value("altsched/done", counts.done)
         self._stats.set_value("altsched/dead", counts.dead)
+        self._stats.set_value("altsched/failed", counts.failed)

@@ -25,7 +25,7 @@ from ..signals import frontier_committed
 from . import messages
 from .committer import Committer
 from .every_run import EveryRun
-from .given_up import GivenUp
+from .failures import Failures
 from .in_progress import InProgress
 from .outcome import DeadLetters, Outcome, close_failed, close_unfinished, exit_code, judge
 from .setup import Setup, is_fed
@@ -75,7 +75,7 @@ class Session:
         signals.connect(self._stay_open, spider_idle)
         self._entries.on_unserializable = self._note_unserializable
         self._entries.on_bad_delay = self._reports.log_bad_delay
-        self._given_up = GivenUp(setup)
+        Failures(setup, self._in_progress)
         self._at_open = frontier.counts()
         self._dead_letters = DeadLetters(dead_requests(frontier.dead()), self._entries.url_of)
         turns = START_TURNS if job.starts_in_turns else math.inf
@@ -102,8 +102,8 @@ class Session:
         files = setup.feed_files
         self.feeds = JobFeeds(crawler, spider, files, read, jobdir=path, resumed=resumed, sync=sync)
         if jobdir is not None:
-            for part in self._every_run, self._given_up:
-                self._states.add(ResumeState(capture=part.capture, restore=part.restore))
+            part = self._every_run
+            self._states.add(ResumeState(capture=part.capture, restore=part.restore))
             for capture in self._identity.notes, self._in_progress.notes, self.feeds.notes:
                 self._states.add(ResumeState(capture=capture))
 
@@ -189,7 +189,7 @@ class Session:
             message = messages.NOTHING_LEFT if frontier.job.resumed else messages.NOTHING_NEW
             self._reports.log(message, refused=inflect(refused, *all_were))
         if self._is_durable:
-            self._given_up.log()
+            self._reports.log(messages.FAILED, count=counts.failed)
 
     def _note_unserializable(self, entry: Entry, error: CodecError) -> None:
         self._reports.log_unserializable(entry.request, error)
@@ -286,7 +286,6 @@ class Session:
             for name, count in self._tally.items():
                 increase(name, count)
             self._tally.clear()
-        self._given_up.settle()
 
     def _note_end_of_start(self) -> None:
         if self._must_start_again:

@@ -6,10 +6,10 @@ request is due may come late: until then the store has it as delayed.)
 :mod:`.local.uncommitted` folds the list into batches that hold absolute values: a request that was
 added and has ended leaves no row.  :mod:`.shared.batches` sends additions and endings to a server.
 
-Two rules are for code that writes it in parts.  :attr:`Kind.DONE` and :attr:`Kind.CLEARED` wait for
-the last part, which also carries the notes: what a note says of a page, such as how far its rows
-reach in a file, is never stored without the end of that page, nor the end without the note.  And no
-part but the last ends between a mark and its request.
+Two rules are for code that writes it in parts.  :attr:`Kind.DONE`, :attr:`Kind.FAILED` and
+:attr:`Kind.CLEARED` wait for the last part, which also carries the notes: what a note says of a
+page, such as how far its rows reach in a file, is never stored without the end of that page, nor
+the end without the note.  And no part but the last ends between a mark and its request.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ class Kind(enum.IntEnum):
     #: A request is done.  Request and detail: what follows it, if anything does, which is accepted
     #: in the same step; and its key, and where the frontier keeps it.
     DONE = enum.auto()
+    #: A request has failed.  Detail: how, and when, in milliseconds since the epoch.
+    FAILED = enum.auto()
     #: A request became a dead letter.  Detail: why.
     DIED = enum.auto()
     #: A fingerprint, which is the key, is seen, without a request.

@@ -3,7 +3,8 @@
 ::
 
      add ──► pending ──lease──► leased ──finish──► done (only its fingerprint remains, in seen)
-      │         ▲ ▲               │ the process died / the lease expired
+      │         ▲ ▲               │        or failed, if the lease says so
+      │         │ │               │ the process died / the lease expired
       ▼         │ └───────────────┘ a suspect (see :mod:`.suspects`), in the end dead
     delayed ────┘ once it is due
 
@@ -73,6 +74,7 @@ class JobInfo:
     :ivar lost_in_memory: requests that lived in memory only and ended with an earlier run.
     :ivar damage: what the job may lack, and why, in a sentence; ``None``: nothing that is known.
     :ivar suspects: requests that are leased one after the other after a death; *blamed*: alone.
+    :ivar retried: failed requests that are pending again in this run.
     :ivar clock_behind: by how many seconds the clock was set back since the last run, if it was.
     """
 
@@ -90,6 +92,7 @@ class JobInfo:
     damage: str | None = None
     suspects: int = 0
     blamed: int = 0
+    retried: int = 0
     clock_behind: float = 0.0
 
 
@@ -173,7 +176,7 @@ class Frontier(Protocol):
         """
 
     def finish(self, lease: Lease, then: Entry | None = None) -> None:
-        """The leased request is done.
+        """The leased request is done; or it has failed, if the lease says how.
 
         :param then: what follows it, such as the same request once more: accepted in the same step,
             whether its fingerprint was seen or not, and as unique as the one that is done.

@@ -1,4 +1,4 @@
-"""A request as a frontier sees it, the right to work on it, why it is dead; and their numbers."""
+"""A request as a frontier sees it, the right to work on it, how it ends; and their numbers."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ class Entry:
     :ivar unique: whether it is refused if its fingerprint was seen (Scrapy's ``not dont_filter``).
     :ivar from_start: whether ``Spider.start()`` itself yielded it: a resumed job may skip it.
     :ivar delay: until when it has to wait; looked at when it is accepted, and not later.
+    :ivar again: whether it had failed, and all its tries are before it once more.
     """
 
     fingerprint: bytes
@@ -41,6 +42,7 @@ class Entry:
     unique: bool = True
     from_start: bool = False
     delay: Delay | None = None
+    again: bool = False
 
     def __post_init__(self) -> None:
         if len(self.fingerprint) > 255:
@@ -53,6 +55,32 @@ class Entry:
         return f"<Entry {self.fingerprint.hex()} slot={self.slot!r} priority={self.priority}>"
 
 
+class Reason(enum.IntEnum):
+    """What has kept a page from being crawled; the numbers are stored."""
+
+    #: There was no response.
+    DOWNLOAD = 1
+    #: Its response had a status of ``RETRY_HTTP_CODES`` each time.
+    STATUS = 2
+    #: Its callback or errback raised an exception.
+    CALLBACK = 3
+
+
+@dataclass(frozen=True, slots=True)
+class PageFailure:
+    """How a request has failed, in the end.
+
+    :ivar text: what has happened, in one line, such as an exception.
+    :ivar status: of the last response; 0: there was none.
+    :ivar tries: how often it was asked for, by Scrapy's count of retries.
+    """
+
+    reason: Reason
+    text: str
+    status: int = 0
+    tries: int = 1
+
+
 @dataclass(slots=True, eq=False)
 class Lease:
     """The right to work on one request, until :meth:`Frontier.finish` or ``release``.
@@ -62,6 +90,7 @@ class Lease:
     :ivar origin: where a release puts it back; the frontier's own.
     :ivar in_hand: whether its response was received.
     :ivar held: whether :meth:`Frontier.hold` was told of it.
+    :ivar failure: how it has failed, if :meth:`Frontier.finish` is to say that it has.
     """
 
     key: bytes
@@ -69,6 +98,7 @@ class Lease:
     origin: Any
     in_hand: bool = False
     held: bool = False
+    failure: PageFailure | None = None
 
 
 class Cause(enum.IntEnum):
@@ -126,6 +156,7 @@ class Counts:
     done: int = 0
     dead: int = 0
     delayed: int = 0
+    failed: int = 0
     memory_only: int = 0
     undecided: int = 0
 

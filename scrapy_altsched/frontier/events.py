@@ -54,6 +54,13 @@ class Refused(Event):
     verdict: Verdict
 
 
+@dataclass(frozen=True, slots=True)
+class FailuresDropped(Event):
+    """There were too many failed requests: the oldest *count* of them, in all, are done now."""
+
+    count: int
+
+
 class LeasesReady(Event):
     """It is time to ask again: there is something to lease, or never will be."""
 

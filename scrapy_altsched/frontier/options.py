@@ -23,6 +23,8 @@ class Options:
     :ivar max_crashes: deaths with a request alone in hand that make it a dead letter.
     :ivar patience: seconds for which a request that is leased alone may hold up all others.
     :ivar memory_requests: how many pending requests of a stored queue are kept in memory.
+    :ivar keep_failed: how many failed requests are kept; of more, the oldest count as done.
+    :ivar retry_failed: whether a run begins with those that an earlier one has left.
     :ivar skip_started: whether a resumed unfinished job skips start requests that it accepted.
     :ivar store: the engine of a new job's store.
     """
@@ -31,6 +33,8 @@ class Options:
     max_crashes: int = 3
     patience: float = 540.0
     memory_requests: int = 100_000
+    keep_failed: int = 100_000
+    retry_failed: bool = False
     skip_started: bool = True
     store: Choice = "auto"
     components: Components = SCRAPY_ALTSCHED

@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 from ..errors import CodecError, StoreError
 from ..frontier.contract import Frontier
@@ -18,6 +19,7 @@ from ..frontier.store.journal import Journal
 from ..frontier.store.states import decode_value
 from ..frontier.store.store import Store
 from .importing import Source, import_job
+from .requeue import retry_failed
 from .rewriter import Locate, Rewriter, order_of
 
 logger = logging.getLogger(__name__)
@@ -63,7 +65,12 @@ def open_frontier(
         check()
         fill(journal, is_new=False)
         _reorder(journal, options.order, locate)
-        return LocalFrontier(options, journal, on_event)
+        retried = 0
+        if options.retry_failed and locate is not None:
+            retried = retry_failed(journal, locate)
+        frontier = LocalFrontier(options, journal, on_event)
+        frontier.job = replace(frontier.job, retried=retried)
+        return frontier
     except BaseException:  # nothing else would let go of the job directory
         with suppress(StoreError):
             journal.close()

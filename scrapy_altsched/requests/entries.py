@@ -115,6 +115,8 @@ class Entries:
                 or not self._codec.is_as_encoded(request, payload)  # type: ignore[union-attr]
             ):
                 request = self.decode(payload)
+                if entry.again:
+                    request.meta.pop("retry_times", None)
             tally["scheduler/dequeued/disk"] += 1
         tally["scheduler/dequeued"] += 1
         return request
@@ -153,6 +155,7 @@ class RequestEntry(Entry):
         self.unique = unique
         self.from_start = from_start
         self.delay = None
+        self.again = False
         self._entries = entries
 
     def encode(self) -> None:

@@ -161,12 +161,19 @@ class PortableCodec:
         return True
 
 
-def read_url(payload: bytes) -> str | None:
-    """The URL in *payload*; ``None``: it cannot be read, or is a pickle."""
+def read_fields(payload: bytes) -> dict[str, Any]:
+    """What *payload* says of a request; empty: it cannot be read, or is a pickle."""
     try:
-        return str(ValueCodec().unpack(unwrap(payload, PORTABLE))["url"])
-    except (CodecError, KeyError):
-        return None
+        fields: dict[str, Any] = ValueCodec().unpack(unwrap(payload, PORTABLE))
+    except CodecError:
+        return {}
+    return fields
+
+
+def read_url(payload: bytes) -> str | None:
+    """The URL in *payload*; ``None``: as for :func:`read_fields`."""
+    fields = read_fields(payload)
+    return str(fields["url"]) if "url" in fields else None
 
 
 def _require_size(data: bytes) -> None:

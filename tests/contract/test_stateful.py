@@ -26,7 +26,7 @@ from hypothesis.stateful import (
 
 from scrapy_altsched.frontier import Entry, Lease, Options, Order, Verdict
 from scrapy_altsched.frontier.changes import Kind
-from scrapy_altsched.frontier.entry import DeadLetter, Delay
+from scrapy_altsched.frontier.entry import DeadLetter, Delay, PageFailure, Reason
 from scrapy_altsched.frontier.local import delayed, uncommitted
 from scrapy_altsched.frontier.local.persistence import Persistence
 from scrapy_altsched.frontier.store.engines import Choice
@@ -74,6 +74,7 @@ class Content:
     started: set[tuple[str, int]] = field(default_factory=set)
     done: int = 0
     dead: int = 0
+    failed: int = 0
 
     def alive(self) -> list[Item]:
         return self.pending + self.leased + [item for _, _, item in self.delayed]
@@ -83,7 +84,8 @@ class Content:
         delayed = [row for row in self.delayed if row[2].stored]
         lost = {item for item in self.alive() if not item.stored}
         seen = {name: item for name, item in self.seen.items() if item not in lost}
-        return Content(items, [], delayed, seen, set(self.started), self.done, self.dead)
+        ended = self.done, self.dead, self.failed
+        return Content(items, [], delayed, seen, set(self.started), *ended)
 
 
 class Log:
@@ -307,6 +309,7 @@ class Model:
             return
         now.done += how in ("finish", "again")
         now.dead += how == "bury"
+        now.failed += how == "fail"
         if then is not None:
             self.accept(then, delay)
         self.clear(item)
@@ -385,7 +388,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.leases)
     @rule(
         which=st.integers(0, 100),
-        how=st.sampled_from(["finish", "finish", "release", "bury", "again", "again"]),
+        how=st.sampled_from(["finish", "finish", "release", "bury", "again", "again", "fail"]),
         delay=st.sampled_from([None, 0.15, 1.0]),
     )
     def end(self, which: int, how: str, delay: float | None = None) -> None:
@@ -404,6 +407,9 @@ class Machine(RuleBasedStateMachine):
         self.model.end(item, how)
         if how == "bury":
             self.frontier.dead_letter(lease, DeadLetter("why"))
+        elif how == "fail":
+            lease.failure = PageFailure(Reason.STATUS, "why", 503, 3)
+            self.frontier.finish(lease)
         else:
             getattr(self.frontier, how)(lease)
 
@@ -477,12 +483,12 @@ class Machine(RuleBasedStateMachine):
         found = counts.pending, counts.leased, counts.done, counts.dead, counts.memory_only
         memory_only = sum(not item.stored for item in now.alive())
         assert found == (len(now.pending), len(now.leased), now.done, now.dead, memory_only)
-        assert counts.delayed == len(now.delayed)
+        assert (counts.delayed, counts.failed) == (len(now.delayed), now.failed)
         assert counts.unaccounted == 0
         assert isinstance(self.frontier._kept, Persistence)
         uncommitted = self.frontier._kept
         changes = [*uncommitted._deferred, *uncommitted._list]
-        ends = [change for change in changes if change[0] in (Kind.DONE, Kind.DIED)]
+        ends = [change for change in changes if change[0] in (Kind.DONE, Kind.DIED, Kind.FAILED)]
         ended = {key for _, key, *_ in ends}
         added = (Kind.ADDED_UNIQUE, Kind.ADDED, Kind.DUE)
         accepted = [(change[1], change[3]) for change in changes if change[0] in added]

@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 )
 
 from scrapy_altsched.frontier import Entry, Lease, Options, Order, Verdict
-from scrapy_altsched.frontier.entry import DeadLetter
+from scrapy_altsched.frontier.entry import DeadLetter, PageFailure, Reason
 from scrapy_altsched.frontier.events import LeaseLost
 from scrapy_altsched.frontier.shared.batches import Reply, parse_reply
 from scrapy_altsched.frontier.shared.keys import slot_id_of
@@ -104,6 +104,7 @@ class Model:
     accepted: int = 0
     done: int = 0
     dead: int = 0
+    failed: int = 0
 
     def slot(self, item: Item) -> str:
         return item.slot if self.order.policy == "slots" else ""
@@ -218,17 +219,24 @@ class Machine(RuleBasedStateMachine):
         return item
 
     @precondition(lambda self: any(self.leases))
-    @rule(which=st.integers(0, 100), how=st.sampled_from(["finish", "finish", "release", "die"]))
+    @rule(
+        which=st.integers(0, 100),
+        how=st.sampled_from(["finish", "finish", "release", "die", "fail"]),
+    )
     def end(self, which: int, how: str) -> None:
         held = [(who, item) for who in range(WORKERS) for item in self.leases[who]]
         who, item = held[which % len(held)]
         lease = self.leases[who].pop(item)
         if how == "die":
             self.workers[who].dead_letter(lease, DeadLetter("why"))
+        elif how == "fail":
+            lease.failure = PageFailure(Reason.DOWNLOAD, "why")
+            self.workers[who].finish(lease)
         else:
             getattr(self.workers[who], how)(lease)
         self.model.done += how == "finish"
         self.model.dead += how == "die"
+        self.model.failed += how == "fail"
         if how == "release":
             self.model.put(item)
         self.model.free(item)
@@ -311,7 +319,8 @@ class Machine(RuleBasedStateMachine):
         counts = worker.counts()
         leased = sum(map(len, self.leases))
         assert (counts.pending, counts.leased) == (len(model.pending), leased)
-        assert (counts.done, counts.dead) == (model.done, model.dead)
+        ended = model.done, model.dead, model.failed
+        assert (counts.done, counts.dead, counts.failed) == ended
         assert counts.accepted == model.accepted
         assert counts.unaccounted == 0
 
@@ -327,7 +336,7 @@ class Machine(RuleBasedStateMachine):
         for worker in self.workers:
             worker.close()
         left = {key.rpartition(b":")[2] for key in self.client.scan_iter() if b":seen:" not in key}
-        assert left <= {b"meta", b"workers", b"heard", b"dead", b"suspects"}
+        assert left <= {b"meta", b"workers", b"heard", b"dead", b"suspects", b"failed"}
 
 
 @pytest.fixture

@@ -8,8 +8,16 @@ from dataclasses import replace
 
 from ...errors import StoreError
 from ..contract import Gate, Verdict, Waiting
-from ..entry import Counts, DeadLetter, Entry, Lease
-from ..events import Committed, LeasesReady, OnEvent, Refused, Unreadable, ignore_events
+from ..entry import Counts, DeadLetter, Entry, Lease, PageFailure
+from ..events import (
+    Committed,
+    FailuresDropped,
+    LeasesReady,
+    OnEvent,
+    Refused,
+    Unreadable,
+    ignore_events,
+)
 from ..options import Options
 from ..queue.slots import Slot, Slots
 from ..queue.window import Window
@@ -33,7 +41,7 @@ class LocalFrontier(FrontierOfRun):
         super().__init__(run)
         kept = Persistence(run, options) if isinstance(run, JobRun) else NoPersistence()
         self._kept: Persistence | NoPersistence = kept
-        self._order = options.order
+        self._order, self._keeps_failed = options.order, options.keep_failed > 0
         self._on_event = on_event
         self._suspects = suspects = Suspects(kept.suspicions, options, run.leases, on_event)
         self.job = suspects.count_in(kept.begin())
@@ -43,7 +51,8 @@ class LocalFrontier(FrontierOfRun):
         self._held: dict[bytes, Lease] = {}
         #: Entries of which it could not be read whether they were seen.
         self._undecided: list[Entry] = []
-        self._pending = 0
+        #: Requests that are pending; failed ones that this run has dropped.
+        self._pending = self._dropped = 0
         #: How many commits were complete.
         self._completed = 0
         self._window = Window(
@@ -185,8 +194,12 @@ class LocalFrontier(FrontierOfRun):
         pass
 
     def finish(self, lease: Lease, then: Entry | None = None) -> None:
-        self._end(lease, then=then)
-        self._live.done += 1
+        if lease.failure is None or then is not None or not self._keeps_failed:
+            self._end(lease, then=then)
+            self._live.done += 1
+        else:
+            self._end(lease, failed=(lease.failure, int(self._delayed.time.now() * 1000)))
+            self._live.failed += 1
 
     def hold(self, lease: Lease) -> None:
         self._end_work(lease)
@@ -265,6 +278,9 @@ class LocalFrontier(FrontierOfRun):
                 self._slots.drop_if_empty(slot)
         self._window.note_commit()
         self._delayed.note_commit()
+        if written.dropped:
+            self._dropped += written.dropped
+            self._on_event(FailuresDropped(self._dropped))
         self._on_event(Committed(self.run.commit_number))
         return complete
 
@@ -310,7 +326,13 @@ class LocalFrontier(FrontierOfRun):
         if self._suspects.clear(fingerprint):
             self._kept.clear(fingerprint)
 
-    def _end(self, lease: Lease, why: DeadLetter | None = None, then: Entry | None = None) -> None:
+    def _end(
+        self,
+        lease: Lease,
+        why: DeadLetter | None = None,
+        then: Entry | None = None,
+        failed: tuple[PageFailure, int] | None = None,
+    ) -> None:
         entry, follower = lease.entry, None
         if then is not None:
             home, key = self._accept(then)
@@ -321,7 +343,7 @@ class LocalFrontier(FrontierOfRun):
             self._clear(entry.fingerprint)
         if entry.payload is None:
             self._live.memory_only -= 1
-        self._kept.end(lease.key, slot, entry, why, follower)
+        self._kept.end(lease.key, slot, entry, why, follower, failed)
         if then is not None:
             self._queue(home, key, then)
         self._slots.drop_if_empty(slot)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from ..changes import Kind
@@ -19,7 +20,7 @@ from ..queue.slots import Slot
 from ..store.job_run import JobRun
 from ..store.records import DAMAGE, Batch, Counters, Suspicion, encode_claim
 from ..store.runs import Run, begin
-from ..store.states import DELAYED, PENDING
+from ..store.states import DELAYED, FAILED, PENDING
 from ..suspects import judge
 from .uncommitted import Draft, Uncommitted
 
@@ -48,6 +49,8 @@ class Persistence(Uncommitted):
         self.read_delayed = partial(journal.database.read, DELAYED.family)
         self.dead = journal.dead
         self.memory_requests = options.memory_requests
+        #: The key of a failed request: of those before it, none is stored any more.
+        self._oldest_failed = b""
         self._components = Run(run.counters.run, options.components)
         self.suspicions = judge(dict(journal.suspects()), run.evidence)
         #: What a write failed to store, or did store in spite of its error: it goes first.
@@ -131,11 +134,28 @@ class Persistence(Uncommitted):
             draft.batch.seen_value = self._components.seen_value
             if draft.deferred is None:
                 draft.batch.notes.update(self._run.changed(notes))
+                if draft.batch.counters.failed > self._options.keep_failed:
+                    self._drop_failed(draft)
         draft = self._unsaved
         self._run.write(draft.batch, wait=wait)
         self._unsaved = None
         self.settle(draft)
         return draft
+
+    def _drop_failed(self, draft: Draft) -> None:
+        """Make room for failed requests: the oldest ones go, a tenth of them at once."""
+        counters, most = draft.batch.counters, self._options.keep_failed
+        dropped = counters.failed - most + most // 10
+        rows = self.journal.database.iterate(FAILED.family, start=self._oldest_failed)
+        keys = [key for key, _ in islice(rows, dropped)]
+        if keys:
+            draft.batch.removed[FAILED] += keys
+            self._oldest_failed = keys[-1]
+        del draft.batch.stored[FAILED][: dropped - len(keys)]
+        for numbers in counters, self.live:
+            numbers.failed -= dropped
+            numbers.done += dropped
+        draft.dropped = dropped
 
     def finish(self, suspects: Iterable[bytes], *, finished: bool) -> None:
         """Write that the run has ended; what is held against *suspects* ends with the job."""

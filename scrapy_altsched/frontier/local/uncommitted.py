@@ -11,10 +11,18 @@ from itertools import chain, pairwise
 
 from ..changes import Change, Changes, Kind
 from ..contract import Pressure
-from ..entry import DeadLetter, Entry
+from ..entry import DeadLetter, Entry, PageFailure
 from ..queue.slots import Slot
 from ..store.records import Batch, Counters
-from ..store.states import DEAD, DELAYED, PENDING, encode_delayed, encode_value
+from ..store.states import (
+    DEAD,
+    DELAYED,
+    FAILED,
+    PENDING,
+    encode_delayed,
+    encode_failed_key,
+    encode_value,
+)
 
 #: Most changes in one batch, but for the ends of pages: to prepare and to write 2,000 takes 20 to
 #: 30 ms with ten million seen, and RocksDB's write holds the interpreter's lock.
@@ -28,7 +36,7 @@ _RANGE_DELETE_FROM = 1_000
 # Names of this module are found faster than members of an enumeration.
 _ADDED_UNIQUE, _ADDED, _DONE, _DIED = Kind.ADDED_UNIQUE, Kind.ADDED, Kind.DONE, Kind.DIED
 _MARKED, _FORGOTTEN, _CLEARED = Kind.MARKED, Kind.FORGOTTEN, Kind.CLEARED
-_DUE = Kind.DUE
+_DUE, _FAILED = Kind.DUE, Kind.FAILED
 
 
 def choose_part(
@@ -40,7 +48,7 @@ def choose_part(
 ) -> tuple[Changes, Changes]:
     """The beginning of *changes* that an early batch covers: what it writes, and what it leaves.
 
-    :param ended: key of each request that has ended -> whether it is done.
+    :param ended: key of each request that has ended -> whether it is not dead.
     :param followers: keys of those that are stored with the end of another one at the earliest.
     :param most: about how many changes it writes; *most_bytes*: of payload, in more than one.
     """
@@ -73,11 +81,11 @@ def _waits(change: Change, ended: Mapping[bytes, bool], followers: Container[byt
         return ended.get(key, False) or change[4] in followers
     if kind is _DIED:
         return key in followers
-    return kind is _DONE or kind is _CLEARED or _is_late(change, ended)
+    return kind is _DONE or kind is _FAILED or kind is _CLEARED or _is_late(change, ended)
 
 
 def _is_late(change: Change, ended: Mapping[bytes, bool]) -> bool:
-    """Whether it adds a request that is done, which leaves no row if that is in the same batch."""
+    """Whether it adds a request that is over, which is not pending if that is in the same batch."""
     kind = change[0]
     return (kind is _ADDED_UNIQUE or kind is _ADDED) and ended.get(change[1], False)
 
@@ -100,6 +108,8 @@ class Draft:
     :ivar written: key -> bytes of payload, of requests that were accepted or have become due;
         *died*: of dead ones.
     :ivar accepted: how many were accepted.
+    :ivar done: keys of requests that are done, or have failed.
+    :ivar dropped: how many failed requests it has no more room for.
     :ivar others: how many changes it writes of kinds that have no list here.
     :ivar length: how many changes of the list it covers.
     :ivar deferred: those of them that it leaves for the last batch; ``None``: it is the last one.
@@ -117,7 +127,7 @@ class Draft:
         self.done: list[bytes] = []
         self.died: dict[bytes, int] = {}
         self.forgotten: list[bytes] = []
-        self.accepted = self.others = self.length = 0
+        self.accepted = self.others = self.length = self.dropped = 0
         self.deferred: Changes | None = None
 
     def fold(self, changes: Iterable[Change]) -> None:
@@ -143,6 +153,13 @@ class Draft:
                     slots[follower] = home
                     written[follower] = len(entry.payload or b"")
                     self.accepted += 1
+            elif kind is _FAILED:
+                assert entry is not None
+                self.done.append(key)
+                self._end(key, slot)
+                why, when = detail
+                row = FAILED.join(why, encode_value(entry))
+                batch.stored[FAILED].append((encode_failed_key(when, key), row))
             elif kind is _DIED:
                 assert entry is not None
                 self.died[key] = len(entry.payload or b"")
@@ -188,7 +205,9 @@ class Draft:
         counters.accepted += self.accepted
         counters.delayed += len(delayed) - len(batch.removed[DELAYED])
         counters.dead += len(self.died)
-        counters.done += len(self.done)
+        failed = len(batch.stored[FAILED])
+        counters.failed += failed
+        counters.done += len(self.done) - failed
         counters.forgotten += len(self.forgotten)
         for slot, count in stored.items():
             batch.slots.append((slot.prefix, count, slot.name))
@@ -203,7 +222,7 @@ class Uncommitted:
     :ivar size: bytes of payload among them.
     :ivar unwritten: keys of requests that are not stored yet.
     :ivar followers: of these, the ones of requests that another one's end brings.
-    :ivar ended: key of each that has ended, and may be stored otherwise -> whether it is done.
+    :ivar ended: key of each that has ended, and may be stored otherwise -> whether it is not dead.
     :ivar seen: fingerprints that are seen and not stored as such.
     :ivar forgotten: those that may be stored as seen, and are not -> how often that is in the list.
     :ivar claims: start requests' occurrences claimed by this run -> the run's number.
@@ -224,7 +243,7 @@ class Uncommitted:
         self._list = Changes()
         #: What early batches have left for the last one.
         self._deferred = Changes()
-        #: How many of the changes are requests that are done.
+        #: How many of the changes are requests that are done, or have failed.
         self._done = 0
         #: How many more early batches there may be: what comes meanwhile must not put off the ends
         #: of pages for ever.
@@ -268,9 +287,11 @@ class Uncommitted:
         entry: Entry,
         why: DeadLetter | None,
         follower: tuple[bytes, Slot | None, Entry] | None = None,
+        failed: tuple[PageFailure, int] | None = None,
     ) -> None:
         """Note that a request is done, or why it is dead.
 
+        :param failed: how one has failed, and when, in milliseconds since the epoch.
         :param follower: key, slot and request of what follows one that is done, in the same change;
             as for :meth:`add`.
         """
@@ -288,7 +309,9 @@ class Uncommitted:
             if is_unwritten:
                 self.size -= len(entry.payload or b"")
             self._done += 1
-            if follower is None:
+            if failed is not None:
+                self._list.append(_FAILED, key, slot, entry, failed)
+            elif follower is None:
                 self._list.append(_DONE, key, slot)
             else:
                 self._append_follower(key, slot, *follower)

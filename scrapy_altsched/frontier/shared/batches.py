@@ -21,7 +21,7 @@ PROTOCOL = b"2"
 READABLE = (b"1", PROTOCOL)
 #: What ``shared.lua`` calls the kinds of changes: additions, and endings of leases.
 _ADDITIONS = (Kind.ADDED_UNIQUE, Kind.ADDED, Kind.MARKED, Kind.FORGOTTEN, Kind.CHECKED)
-_ENDINGS = (Kind.DONE, Kind.DIED, Kind.RELEASED)
+_ENDINGS = (Kind.DONE, Kind.DIED, Kind.RELEASED, Kind.FAILED)
 NUMBERS = {kind: at for kinds in (_ADDITIONS, _ENDINGS) for at, kind in enumerate(kinds, 1)}
 
 
@@ -62,6 +62,7 @@ class Ending:
     led to a duplicate, if the server had not acknowledged that: additions number *after* + 1 to
     *upto*, some of which are its own.
 
+    :ivar reason: of a dead or failed one, as it is stored.
     :ivar then: what follows the request, in the same step.
     """
 
@@ -100,6 +101,7 @@ class Reply:
     :ivar late: a worker whose leases are due to go back, if any.
     :ivar suspicions: fingerprint and what is held against it, of what was leased or asked for.
     :ivar delayed: how many requests wait until they are due; *due_in*: ms until the first one is.
+    :ivar dropped: how many failed requests there was no more room for, in all.
     :ivar told: the batch's *alone* and *watched*: see :meth:`.stream.Stream.build`.
     """
 
@@ -115,6 +117,8 @@ class Reply:
     epoch: int = 0
     delayed: int = 0
     due_in: int = -1
+    failed: int = 0
+    dropped: int = 0
     refused: Sequence[int] = ()
     full: Sequence[int] = ()
     void: Sequence[bytes] = ()

@@ -77,7 +77,8 @@ class Conversation:
         self._status: Status | None = None
         #: Why the thread that waits for answers has died, if it has.
         self._failure: FrontierFailedError | None = None
-        self._commits = 0
+        #: Commits; failed requests that there was no more room for, in all.
+        self._commits = self._dropped = 0
         #: Whether anything was stored since the last commit was told of, and whether any lease has
         #: ended since the log of them was begun.
         self._is_unreported = self._has_ended = False
@@ -375,6 +376,9 @@ class Conversation:
         if reply.epoch != self.stream.reply.epoch:
             self.additions.known.clear()
             self._on_event(events.SeenInvalidated())
+        if reply.dropped > self._dropped:
+            self._dropped = reply.dropped
+            self._on_event(events.FailuresDropped(reply.dropped))
         self._is_given_up = False
         self._heard_at = self._clock.monotonic()
         decided, over = self.stream.acknowledge(reply)

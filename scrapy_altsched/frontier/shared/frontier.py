@@ -13,6 +13,7 @@ from ..changes import Kind
 from ..contract import Frontier, Gate, JobInfo, Verdict, Waiting
 from ..entry import Counts, DeadLetter, Entry, Lease
 from ..store.job_run import FrontierOfRun
+from ..store.states import encode_failure
 from .batches import Addition
 from .conversation import Conversation
 
@@ -36,6 +37,7 @@ class SharedFrontier(FrontierOfRun):
         super().__init__(server.record.run)
         self._server = server
         self._stream, self._prefetch = server.stream, server.prefetch
+        self._keeps_failed = server.stream.keep_failed > 0
         self._read_dead = read_dead
         self._leases, self._suspects = server.leases, server.suspects
         self._additions, self._here = server.additions, server.additions.here
@@ -118,7 +120,10 @@ class SharedFrontier(FrontierOfRun):
                 follower = self._additions.follow(then, lease.entry.unique)
             if follower is None:
                 self.add(then)
-        self._end(lease, Kind.DONE, then=follower)
+        if lease.failure is None or then is not None or not self._keeps_failed:
+            self._end(lease, Kind.DONE, then=follower)
+        else:
+            self._end(lease, Kind.FAILED, encode_failure(lease.failure))
 
     def hold(self, lease: Lease) -> None:
         self._check_owner()
@@ -182,6 +187,7 @@ class SharedFrontier(FrontierOfRun):
             done=reply.done + here.ended[Kind.DONE],
             dead=reply.dead + here.ended[Kind.DIED],
             delayed=self.delayed,
+            failed=reply.failed + here.ended[Kind.FAILED],
             memory_only=here.left,
             undecided=self._additions.undecided,
         )

@@ -9,10 +9,22 @@ from hashlib import blake2b
 #: probability of 4e-9.
 SEEN_KEY_BYTES = 10
 _SHA1_BYTES = 20
-_NAMES = b"meta pending ready busy workers deadlines feeding dead suspects heard delayed".split()
-_TYPES = b"hash zset zset hash hash zset zset hash hash zset zset".split()
+_HASH, _ZSET = b"hash", b"zset"
 #: The first keys of each call, in the order of ``shared.lua``, and their types.
-FIXED = dict(zip(_NAMES, _TYPES, strict=True))
+FIXED = {
+    b"meta": _HASH,
+    b"pending": _ZSET,
+    b"ready": _ZSET,
+    b"busy": _HASH,
+    b"workers": _HASH,
+    b"deadlines": _ZSET,
+    b"feeding": _ZSET,
+    b"dead": _HASH,
+    b"suspects": _HASH,
+    b"heard": _ZSET,
+    b"delayed": _ZSET,
+    b"failed": _ZSET,
+}
 
 
 def seen_key_of(fingerprint: bytes) -> bytes:
@@ -54,7 +66,7 @@ class Keys:
         self._prefix = prefix = f"altsched:{{{crawl}:0}}:".encode("utf-8", "surrogatepass")
         self.fixed = [prefix + name for name in FIXED]
         self.meta, self.pending, _, _, self.workers, self.deadlines = self.fixed[:6]
-        self.dead, self.heard, self.delayed = self.fixed[7], *self.fixed[9:]
+        self.dead, self.heard, self.delayed, self.failed = self.fixed[7], *self.fixed[9:]
         #: What all workers of the crawl keep of a fingerprint.
         self.seen_key_of: Callable[[bytes], bytes] = seen_key_of
 

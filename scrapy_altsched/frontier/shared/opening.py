@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from shlex import quote
 
@@ -71,7 +71,9 @@ def open_shared(
     opening.look()
     check_permissions(client, _commands(opening.crawl.keys))
     with ExitStack() as undo:
-        frontier = opening.join(opening.open_record(undo), on_event, undo)
+        record = opening.open_record(undo)
+        opening.retry_failed(record)
+        frontier = opening.join(record, on_event, undo)
         undo.pop_all()
     return frontier
 
@@ -108,6 +110,7 @@ class _Opening:
     options: Options
     worker: Worker
     known_id: bytes = b""
+    is_finished: bool = False
     restarts: bool = False
 
     def __post_init__(self) -> None:
@@ -132,7 +135,8 @@ class _Opening:
                     )
         if (found := self.crawl.find("state", "about")) is not None:
             self.known_id, state, about = found
-            self.restarts = state == b"finished" and self.shared.restart
+            self.is_finished = state == b"finished"
+            self.restarts = self.is_finished and self.shared.restart
             if not self.restarts:
                 self._compare(json.loads(about))
 
@@ -188,6 +192,12 @@ class _Opening:
             record.leave_crawl()
         return record
 
+    def retry_failed(self, record: Record) -> None:
+        """Have all failed requests of a crawl that is finished be pending again."""
+        if self.is_finished and self.options.retry_failed and not self.restarts:
+            retried = self.crawl.requeue_failed(self.crawl.failed())
+            record.job = replace(record.job, retried=retried)
+
     def join(self, record: Record, on_event: OnEvent, undo: ExitStack) -> SharedFrontier:
         shared, worker, restarts = self.shared, self.worker, self.restarts
         stream = Stream(
@@ -199,6 +209,7 @@ class _Opening:
             earlier=() if restarts else record.tokens,
             suspected=record.evidence.in_flight,
             restarts=restarts,
+            keep_failed=self.options.keep_failed,
         )
         link = Exchange(
             self.client,

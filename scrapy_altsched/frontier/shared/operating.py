@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +19,8 @@ import redis
 from ...errors import ConfigError, SharedError
 from ...redis_client import read_script
 from ...redis_client.connection import address_of, explain_errors
-from ..entry import Counts, DeadLetter
+from ..entry import Counts, DeadLetter, PageFailure
+from ..store.states import FAILED, decode_failed_key, encode_failed_key, mark_again
 from .batches import READABLE, Status, pack
 from .exchange import script_of
 from .keys import Keys
@@ -28,6 +30,8 @@ from .stream import Stream
 _DELETED_AT_ONCE, _READ_AT_ONCE, _REQUEUED_AT_ONCE = 1_000, 500, 500
 #: Buckets of seen URLs that are looked at.
 _LOOKED_AT = 32
+#: How long a failed request's key is.
+_SIZE = struct.Struct(">I")
 #: At the end of a note about fingerprints: of each, a digest is kept, and not its beginning.
 HASHED = " (hashed)"
 
@@ -35,7 +39,8 @@ HASHED = " (hashed)"
 # those that only read.
 _LOOK = """return {
     redis.call('HMGET', KEYS[1], 'state', 'accepted', 'leased', 'done', 'dead'),
-    redis.call('ZCARD', KEYS[2]), redis.call('ZCARD', KEYS[3]), redis.call('ZCARD', KEYS[4]) }"""
+    redis.call('ZCARD', KEYS[2]), redis.call('ZCARD', KEYS[3]), redis.call('ZCARD', KEYS[4]),
+    redis.call('ZCARD', KEYS[5]) }"""
 _DROP = """local workers = redis.call('HKEYS', KEYS[1])
 redis.call('UNLINK', unpack(KEYS, 2))
 return workers"""
@@ -95,9 +100,9 @@ class SharedCrawl:
         keys = self.keys
         crawl, about = self._look_up("about")
         with explain_errors(self._client):
-            places = keys.meta, keys.pending, keys.deadlines, keys.delayed
+            places = keys.meta, keys.pending, keys.deadlines, keys.delayed, keys.failed
             found: Any = self._client.eval(_LOOK, len(places), *places)
-            (state, *numbers), pending, workers, delayed = found
+            (state, *numbers), pending, workers, delayed, failed = found
             accepted, leased, done, dead = map(int, numbers)
             with self._client.pipeline(transaction=False) as together:
                 for bucket in random.Random(crawl).sample(list(keys.buckets(crawl)), _LOOKED_AT):
@@ -106,7 +111,7 @@ class SharedCrawl:
         return CrawlState(
             spider=json.loads(about)["spider"],
             finished=state == b"finished",
-            counts=Counts(accepted, pending, leased, done, dead, delayed),
+            counts=Counts(accepted, pending, leased, done, dead, delayed, failed),
             workers=workers,
             large_buckets=encodings.count(b"hashtable"),
         )
@@ -179,17 +184,44 @@ class SharedCrawl:
 
         A crawl that had finished is open again.  After a SharedError, some may be pending.
         """
+        return self._requeue(self.keys.dead, chosen)
+
+    def failed(self) -> Iterator[tuple[bytes, PageFailure, bytes]]:
+        """Key, as in a job's store, how it has failed, and stored value of each failed request."""
+        self._look_up()
+        told = set()  # while the set grows, some come twice
+        with explain_errors(self._client):
+            rows: Iterator[Any] = self._client.zscan_iter(self.keys.failed, count=_READ_AT_ONCE)
+            for member, when in rows:
+                if member not in told:
+                    told.add(member)
+                    end = _SIZE.size + _SIZE.unpack_from(member)[0]
+                    key = encode_failed_key(int(when), member[_SIZE.size : end])
+                    yield key, *FAILED.split(member[end:])
+
+    def requeue_failed(self, chosen: Iterable[tuple[bytes, PageFailure, bytes]]) -> int:
+        """Make failed requests pending again, as :meth:`failed` tells them; how many still were.
+
+        As for :meth:`requeue`.
+        """
+        pairs: list[tuple[bytes, bytes]] = []
+        for failed_key, why, value in chosen:
+            _, key = decode_failed_key(failed_key)
+            member = _SIZE.pack(len(key)) + key + FAILED.join(why, value)
+            pairs.append((member, key + mark_again(value)))
+        return self._requeue(self.keys.failed, pairs)
+
+    def _requeue(self, source: bytes, chosen: Sequence[Any]) -> int:
         count = 0
-        keys = [*self.keys.fixed[:4], self.keys.dead]
         crawl, *_ = self._look_up()
         with explain_errors(self._client):
             script = self._client.register_script(read_script(__package__, "requeue.lua"))
             for at in range(0, len(chosen), _REQUEUED_AT_ONCE):
                 portion = pack(chosen[at : at + _REQUEUED_AT_ONCE])
-                if (done := script(keys, [crawl, portion])) < 0:
+                if (done := script([*self.keys.fixed[:4], source], [crawl, portion])) < 0:
                     raise SharedError(
-                        f"The shared crawl {self.name} was replaced meanwhile: list its dead"
-                        " letters again."
+                        f"The shared crawl {self.name} was replaced meanwhile: list its requests"
+                        " again."
                     )
                 count += done
         return count

@@ -18,6 +18,8 @@
 --   heard      zset    token -> when its last batch came, in ms; it is forgotten after a week
 --   delayed    zset    score: when a request is due, in ms; member: sequence (8 bytes), whether of
 --                      equals the last is the first (1 byte), slot, beginning of the order key, row
+--   failed     zset    score: when a request has failed, in ms; member: length of its key (4 bytes),
+--                      key, how it has failed (see encode_failure in store/states.py), row
 --   leases:T   hash    key -> row, of what the worker with token T has leased
 --   seen:C:XXXX  hash  the other 8 bytes of a seen key as an int64 -> its age in minutes; XXXX are
 --                      its first bits and C those of the crawl's id, in hex.  Small ones are
@@ -29,8 +31,8 @@
 -- Numbers go through string.format: tostring and .. keep 14 digits.  What may be refused by a server
 -- that is out of memory comes after a removal, which is never refused and after which nothing is; new
 -- requests are refused explicitly.  This way a full server drains.
-local META, PENDING, READY, BUSY, WORKERS, DEADLINES, FEEDING, DEAD, SUSPECTS, HEARD, DELAYED, LEASES =
-    unpack(KEYS, 1, 12)
+local META, PENDING, READY, BUSY, WORKERS, DEADLINES, FEEDING, DEAD, SUSPECTS, HEARD, DELAYED, FAILED, LEASES =
+    unpack(KEYS, 1, 13)
 
 local LEASED_ONCE = 1099511627776 -- 2^40
 local LAST_SEQUENCE = 4503599627370496 -- 2^52
@@ -39,15 +41,15 @@ local EXPIRE_AT_ONCE, FORGET_AT_ONCE, DUE_AT_ONCE = 100, 100, 200
 local REMEMBERED = 604800000 -- ms: far longer than any lease lasts
 
 local UNIQUE, ANY, FORGET, CHECK = 1, 2, 4, 5 -- 3: mark
-local DONE, RELEASED = 1, 3 -- 2: died
+local DONE, RELEASED, FAILS = 1, 3, 4 -- 2: died
 local FREE, SUSPECT, BLAMED = 0, 1, 2
 local A_DEATH, SUSPECT_AT = 4, 12
 local WAITS, HELD = 'waits', 'held:'
--- The version before, which lacks nothing but delayed requests.
+-- The version before, which lacks nothing but delayed and failed requests.
 local OLDER = '1'
 
 local protocol, crawl, token, number, feeding, want, adds, endings, adopt, observed, overdue, timeout,
-    create, leaving, watched, judged = unpack(cmsgpack.unpack(ARGV[1]), 1, 16)
+    create, leaving, watched, judged, keep_failed = unpack(cmsgpack.unpack(ARGV[1]), 1, 17)
 local now = clock()
 
 -- One call with many arguments costs a fifth of many calls; a call takes no more than some thousand.
@@ -60,7 +62,7 @@ end
 local function digits(n) return string.format('%.0f', n) end
 
 -- Which worker is asking: nothing is written until it is known that all of the batch applies.
-local NUMBERS = { 'accepted', 'done', 'dead', 'leased', 'version', 'sequence', 'tick', 'epoch' }
+local NUMBERS = { 'accepted', 'done', 'dead', 'leased', 'version', 'sequence', 'tick', 'epoch', 'dropped' }
 local meta = redis.call('HMGET', META, 'crawl', 'state', 'about', 'previous', 'protocol', 'created', unpack(NUMBERS))
 local is_new, previous = not meta[1], meta[4] or ''
 if not is_new and meta[5] ~= protocol and meta[5] ~= OLDER then return cmsgpack.pack({ 'PROTOCOL' }) end
@@ -97,7 +99,8 @@ end
 local reopened = 0
 if state == 'finished' then
     if not record and not adopt and feeding ~= WAITS then
-        return cmsgpack.pack({ 'FINISHED', crawl, { n.accepted, 0, 0, n.done, n.dead, 0, n.version, n.epoch, 0, 0, -1 } })
+        return cmsgpack.pack({ 'FINISHED', crawl, { n.accepted, 0, 0, n.done, n.dead, 0, n.version, n.epoch, 0, 0, -1,
+            redis.call('ZCARD', FAILED), n.dropped } })
     end
     -- A worker that waits brings something later.
     if #adds > 0 or feeding == WAITS then state, reopened = 'open', 1 end
@@ -116,7 +119,7 @@ if type(probe) == 'table' and probe.err then
     redis.call('HDEL', META, '')
 end
 if restarts then
-    redis.call('UNLINK', META, PENDING, READY, BUSY, WORKERS, DEADLINES, FEEDING, DEAD, SUSPECTS, HEARD, DELAYED)
+    redis.call('UNLINK', META, PENDING, READY, BUSY, WORKERS, DEADLINES, FEEDING, DEAD, SUSPECTS, HEARD, DELAYED, FAILED)
 end
 
 local changed = is_new or reopened == 1
@@ -380,6 +383,7 @@ local function rests_on_refused(after, upto)
     return false
 end
 
+local has_failed = false
 for i = 1, #endings, 6 do
     local key, kind = endings[i], endings[i + 1]
     if rests_on_refused(endings[i + 2], endings[i + 3]) then
@@ -397,6 +401,10 @@ for i = 1, #endings, 6 do
                 n.done = n.done + 1
                 -- What follows it is accepted in the same step, or not at all.
                 if endings[i + 5] then accept(unpack(endings[i + 5])) end
+            elseif kind == FAILS then
+                local member = struct.pack('>I4', #key) .. key .. endings[i + 4] .. row
+                redis.call('ZADD', FAILED, digits(now), member)
+                has_failed = true
             else
                 redis.call('HSET', DEAD, key, cmsgpack.pack({ endings[i + 4], row }))
                 n.dead = n.dead + 1
@@ -406,6 +414,15 @@ for i = 1, #endings, 6 do
 end
 
 store_accepted()
+
+-- Of too many failed requests, the oldest go, a tenth of them at once.
+if has_failed then
+    local excess = redis.call('ZCARD', FAILED) - keep_failed
+    if excess > 0 then
+        local dropped = redis.call('ZREMRANGEBYRANK', FAILED, 0, excess - 1 + math.floor(keep_failed / 10))
+        n.done, n.dropped = n.done + dropped, n.dropped + dropped
+    end
+end
 
 for i = 1, #judged, 2 do hold_against(judged[i], judged[i + 1]) end
 
@@ -549,7 +566,7 @@ redis.call('HSET', META, unpack(stored))
 if leaving then redis.call('HDEL', META, HELD .. token) end
 
 local reply = { 'OK', crawl, { n.accepted, pending, n.leased, n.done, n.dead, feeders, n.version, n.epoch, reopened,
-        waiting, first and math.max(0, tonumber(first) - now) or -1 },
+        waiting, first and math.max(0, tonumber(first) - now) or -1, redis.call('ZCARD', FAILED), n.dropped },
     seen, full, void, skipped, keys, {}, state, late or '', number == 1 and about or '', suspicions, watched }
 redis.call('HSET', WORKERS, token, struct.pack('>I8', number) .. cmsgpack.pack(reply))
 redis.call('ZADD', HEARD, digits(now), token)

@@ -46,6 +46,7 @@ class Stream:
         stream; it takes their leases.
     :param suspected: fingerprints of which the first answer says what is held against them.
     :param restarts: whether a crawl that is finished starts again from nothing.
+    :param keep_failed: how many failed requests are kept.
     :ivar held: endings that are not sent before :meth:`release_endings`.
     :ivar judged: fingerprint -> what is held against it from now on.
     :ivar reply: what the server answered last.
@@ -63,10 +64,12 @@ class Stream:
         earlier: Sequence[bytes] = (),
         suspected: Collection[bytes] = (),
         restarts: bool = False,
+        keep_failed: int = 100_000,
     ) -> None:
         self.keys, self.crawl, self.earlier = keys, crawl, list(earlier)
         self._new_token, self._about, self._timeout = new_token, about, timeout
         self._suspected, self._restarts = list(suspected), restarts
+        self.keep_failed = keep_failed
         self.reply = Reply(Status.OK)
         self.token = new_token()
         self._number = 0
@@ -180,7 +183,7 @@ class Stream:
         create = False if self.crawl else [self.token, self._about, self._restarts]
         whose = [PROTOCOL, self.crawl, self.token, self._number]
         batch = [*whose, feeding, want, changes, ends, adopt, observed, overdue, self._timeout]
-        batch += create, leaving, [alone, watched], list(chain(*judged.items()))
+        batch += create, leaving, [alone, watched], list(chain(*judged.items())), self.keep_failed
         return EncodedBatch(keys, pack(batch))
 
     def _take_additions(self) -> list[Addition]:

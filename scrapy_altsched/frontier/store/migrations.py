@@ -8,7 +8,7 @@ To change the format: raise ``FORMAT`` in :mod:`.jobdir`, and add the step from 
 2: what is held against a suspect is more than a number of deaths;
 3: a dead letter has its cause as a number, not in the words of its text;
 4: the store may be one of SQLite, which earlier versions take for a damaged one;
-5: requests may be delayed, which earlier versions would count as lost.
+5: requests may be delayed, or have failed, which earlier versions would count as lost.
 """
 
 from __future__ import annotations

@@ -64,6 +64,7 @@ class Counters:
     delayed: int = 0
     delayed_queue: int = 0
     time: float = 0.0
+    failed: int = 0
 
     def count(self, state: State) -> int:
         number: int = getattr(self, state.counter or "")

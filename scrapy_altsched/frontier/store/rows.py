@@ -6,10 +6,10 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..entry import Counts, DeadLetter
+from ..entry import Counts, DeadLetter, PageFailure
 from .engines import database_at, engine_of
 from .records import NOTED, Counters, Suspicion, decode_slot, encode_claim, noted_key
-from .states import DEAD, PENDING, State
+from .states import DEAD, FAILED, PENDING, State
 
 _NOTE = b"note:"
 
@@ -108,3 +108,8 @@ class Rows:
     def dead(self) -> Iterator[tuple[bytes, DeadLetter, bytes]]:
         for key, row in self.requests(DEAD):
             yield key, *DEAD.split(row)
+
+    def failed(self) -> Iterator[tuple[bytes, PageFailure, bytes]]:
+        """Key, how it has failed, and stored form of each failed request; the oldest first."""
+        for key, row in self.requests(FAILED):
+            yield key, *FAILED.split(row)

@@ -6,27 +6,42 @@ fingerprint is stored, among the seen ones.  CONTRIBUTING.rst says how to add a 
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..entry import Cause, DeadLetter, Entry
+from ..entry import Cause, DeadLetter, Entry, PageFailure, Reason
 
-_UNIQUE = 1
+_UNIQUE, _AGAIN = 1, 2
 #: Flags and length of a fingerprint, as every stored request begins; by both.
-_HEADS = tuple(tuple(bytes((flags, length)) for length in range(256)) for flags in (0, _UNIQUE))
+_HEADS = tuple(
+    tuple(bytes((flags, length)) for length in range(256))
+    for flags in (0, _UNIQUE, _AGAIN, _UNIQUE | _AGAIN)
+)
+#: Reason, status and tries of a failure, and how many bytes of text follow.
+_FAILURE = struct.Struct(">BHII")
 
 
 def encode_value(entry: Entry) -> bytes:
     """The stored form of a request: flags, length of the fingerprint, fingerprint, payload."""
     fingerprint = entry.fingerprint
-    return _HEADS[entry.unique][len(fingerprint)] + fingerprint + (entry.payload or b"")
+    flags = entry.unique | _AGAIN if entry.again else entry.unique
+    return _HEADS[flags][len(fingerprint)] + fingerprint + (entry.payload or b"")
 
 
 def decode_value(value: bytes) -> Entry:
     """The inverse of :func:`encode_value`; slot and priority stay in the key."""
-    end = 2 + value[1]
-    return Entry(value[2:end], payload=value[end:], unique=bool(value[0] & _UNIQUE))
+    flags, end = value[0], 2 + value[1]
+    entry = Entry(value[2:end], payload=value[end:], unique=bool(flags & _UNIQUE))
+    if flags & _AGAIN:
+        entry.again = True
+    return entry
+
+
+def mark_again(value: bytes) -> bytes:
+    """The stored form of a request that had failed, and of which all tries are to come again."""
+    return bytes((value[0] | _AGAIN,)) + value[1:]
 
 
 def _join_letter(why: DeadLetter, value: bytes) -> bytes:
@@ -55,9 +70,29 @@ def _split_delayed(row: bytes) -> tuple[tuple[int, bool, str], bytes]:
     return (int(priority, 16), start == "1", slot), row[end:]
 
 
+def encode_failure(why: PageFailure) -> bytes:
+    """How a request has failed, as it is stored in front of the request."""
+    text = why.text.encode("utf-8", "backslashreplace")
+    status, tries = min(max(why.status, 0), 0xFFFF), min(max(why.tries, 0), 0xFFFFFFFF)
+    return _FAILURE.pack(why.reason, status, tries, len(text)) + text
+
+
+def _join_failure(why: PageFailure, value: bytes) -> bytes:
+    return encode_failure(why) + value
+
+
+def _split_failure(row: bytes) -> tuple[PageFailure, bytes]:
+    if len(row) < _FAILURE.size:
+        raise ValueError(f"{row.hex()} does not say how a request has failed")
+    reason, status, tries, size = _FAILURE.unpack_from(row)
+    end = _FAILURE.size + size
+    text = row[_FAILURE.size : end].decode()
+    return PageFailure(Reason(reason), text, status, tries), row[end:]
+
+
 @dataclass(frozen=True, eq=False)
 class State:
-    """A state that requests are stored in; their keys are those that they were pending under.
+    """A state that requests are stored in; their keys are those of pending ones, but where it says.
 
     :ivar noun: what messages call such a request.
     :ivar counter: the field of the counters that has their number; ``None``: the slots have it.
@@ -86,8 +121,11 @@ PENDING = State("pending", "pending request", is_left=True)
 DELAYED = State("delayed", "delayed request", "delayed", _join_delayed, _split_delayed, True)
 #: The detail is a :class:`~..entry.DeadLetter`.
 DEAD = State("dead", "dead letter", "dead", _join_letter, _split_letter)
+#: The detail is a :class:`~..entry.PageFailure`.  Key: when it has failed (8 bytes, in milliseconds
+#: since the epoch), and the key that it was pending under.
+FAILED = State("failed", "failed request", "failed", _join_failure, _split_failure)
 
-STATES = (PENDING, DELAYED, DEAD)
+STATES = (PENDING, DELAYED, DEAD, FAILED)
 #: Those whose requests are in no queue.
 UNQUEUED = tuple(state for state in STATES if state.counter is not None)
 
@@ -105,6 +143,16 @@ def decode_delayed_key(key: bytes) -> tuple[int, int]:
     if len(key) != 24:
         raise ValueError(f"{key.hex()} does not say when a request is due")
     return int.from_bytes(key[8:16], "big"), int.from_bytes(key[16:], "big")
+
+
+def encode_failed_key(when: int, key: bytes) -> bytes:
+    """The key of a failed request; *when*: in milliseconds since the epoch."""
+    return when.to_bytes(8, "big") + key
+
+
+def decode_failed_key(key: bytes) -> tuple[int, bytes]:
+    """The inverse of :func:`encode_failed_key`."""
+    return int.from_bytes(key[:8], "big"), key[8:]
 
 
 def encode_delayed(entry: Entry) -> bytes:

@@ -16,7 +16,7 @@ from typing import Any
 import redis
 
 from scrapy_altsched.frontier import Entry, Lease, Options, Order
-from scrapy_altsched.frontier.entry import Delay
+from scrapy_altsched.frontier.entry import Delay, PageFailure, Reason
 from scrapy_altsched.frontier.events import AlreadyFinished, Event, FrontierLost, ServerRolledBack
 from scrapy_altsched.frontier.options import SharedOptions
 from scrapy_altsched.frontier.shared.batches import Reply, parse_reply
@@ -121,7 +121,7 @@ class Server:
         names = ("accepted", "done", "dead", "leased")
         values: Any = self._client.hmget(keys.meta, names)
         counts = {name: int(value) for name, value in zip(names, values, strict=True)}
-        left = {"pending": keys.pending, "delayed": keys.delayed}
+        left = {"pending": keys.pending, "delayed": keys.delayed, "failed": keys.failed}
         return counts | {name: self._client.zcard(key) for name, key in left.items()}
 
     def is_finished(self, keys: Keys) -> bool:
@@ -291,6 +291,8 @@ class Worker:
         payload = b"again %d" % page.number
         if page.number % 7 or entry.payload == payload:
             self._crawl.completed.add(page.number)
+            if page.number % 11 == 5:
+                page.lease.failure = PageFailure(Reason.CALLBACK, "why", 200)
             self.frontier.finish(page.lease)
         else:
             then = Entry(entry.fingerprint, f"host{page.number % 5}", -1, payload=payload)
@@ -441,4 +443,5 @@ class Crawl:
             # twice.
             return "ok" if self.events["rollback"] or self.events["emptied"] else "never ended"
         counts = server.counts(self.keys)
-        return "ok" if counts.pop("accepted") == counts["done"] == sum(counts.values()) else "twice"
+        ended = counts["done"] + counts["failed"]
+        return "ok" if counts.pop("accepted") == ended == sum(counts.values()) else "twice"

@@ -140,6 +140,11 @@ def without(rule: str, instead: str = "") -> Callable[[str], str]:
         pytest.param(
             "", without("call_with('ZREM', DELAYED, due)"), id="what is due stays delayed, too"
         ),
+        pytest.param(
+            "",
+            without("redis.call('ZADD', FAILED, digits(now), member)"),
+            id="a failed request is in no state",
+        ),
     ],
 )
 def test_each_rule_of_the_script_is_needed(
