@@ -14,7 +14,7 @@ from typing import Any
 
 from scrapy_altsched.frontier import Entry, Lease, Options, Order, Verdict
 from scrapy_altsched.frontier.clock import SystemClock
-from scrapy_altsched.frontier.entry import Delay
+from scrapy_altsched.frontier.entry import Delay, PageFailure, Reason
 from scrapy_altsched.frontier.local import uncommitted
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.store.engines import Choice
@@ -23,7 +23,7 @@ from scrapy_altsched.frontier.store.sqlite import log
 from scrapy_altsched.maintenance import importing, rewriter
 from scrapy_altsched.maintenance.convert import convert
 from scrapy_altsched.maintenance.opening import open_frontier
-from scrapy_altsched.maintenance.requeue import dead_requests, requeue
+from scrapy_altsched.maintenance.requeue import dead_requests, failed_requests, requeue
 
 from .frontiers import OWNER, lease_from, name_of, page
 from .killing import Phase
@@ -56,6 +56,8 @@ GRAPH = {
 }
 #: Beginnings of the names of pages that are delayed, by a millisecond.
 LATE = ("c", "deep")
+#: The same of pages that fail.
+FAILING = ("a2", "deep2")
 ALL = {"root"} | {child for children in GRAPH.values() for child in children}
 
 
@@ -102,6 +104,8 @@ def crawl(frontier: LocalFrontier, phase: Phase, pages: int) -> None:
             return
         for child in GRAPH.get(name_of(leases[-1]), ()):
             frontier.add(found(child))
+        if name_of(leases[-1]).startswith(FAILING):
+            leases[-1].failure = PageFailure(Reason.STATUS, "HTTP status 503", 503, 3)
         frontier.finish(leases[-1])
         for lease in leases[:-1]:
             frontier.release(lease)
@@ -149,11 +153,12 @@ def other_order(path: Path, phase: Phase, engine: Choice) -> None:
 
 
 def second_chance(path: Path, phase: Phase, engine: Choice) -> None:
-    """All dead letters of a job are requeued."""
+    """All dead letters and failed requests of a job are requeued."""
     have_small_batches()
     phase("requeue")
     journal = Journal(path, OWNER)
-    requeue(journal, list(dead_requests(journal.dead())), lambda _: ("elsewhere", False))
+    stopped = [*dead_requests(journal.dead()), *failed_requests(journal.failed())]
+    requeue(journal, stopped, lambda _: ("elsewhere", False))
     phase("close")
     journal.close()
 

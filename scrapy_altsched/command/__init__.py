@@ -63,7 +63,11 @@ class Command(ScrapyCommand):
             super().add_options(subparser)
 
     def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
-        if args:
+        names: list[str] | None = getattr(opts, "request", None)
+        if names is not None and not any(name.startswith("-") for name in args):
+            # argparse ends a list of arguments at the first option.
+            names += args
+        elif args:
             raise UsageError(f"unrecognized arguments: {' '.join(args)}", print_help=False)
         super().process_options(args, opts)
         if not hasattr(ScrapyCommand, "requires_crawler_process"):

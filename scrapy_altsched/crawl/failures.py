@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 _MOST_TEXT = 300
 #: By what Scrapy counts the retries of a page.
 _RETRIES = "retry_times"
+_STATS = {
+    Reason.DOWNLOAD: "altsched/failed/download",
+    Reason.STATUS: "altsched/failed/status",
+    Reason.CALLBACK: "altsched/failed/callback",
+}
 
 
 class Failures:
@@ -60,10 +65,7 @@ class Failures:
         retries = request.meta.get(_RETRIES, 0)
         tries = retries + 1 if isinstance(retries, int) else 1
         if self._in_progress.note_failure(request, PageFailure(reason, text, status, tries)):
-            # As words: the reference of all stats is compared with the names in this line.
-            for word in ("download", "status", "callback"):
-                if reason is Reason[word.upper()]:
-                    self._stats.inc_value(f"altsched/failed/{word}")
+            self._stats.inc_value(_STATS[reason])
 
 
 def _describe(failure: Failure) -> str:

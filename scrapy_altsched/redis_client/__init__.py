@@ -21,6 +21,6 @@ end
 """
 
 
-def read_script(package: str, name: str) -> str:
-    """The Lua in a package's file *name*, which can call ``clock()``."""
-    return CLOCK + (files(package) / name).read_text(encoding="utf-8")
+def read_script(package: str, *paths: str) -> str:
+    """The Lua in files of a package, one after the other, which can call ``clock()``."""
+    return CLOCK + "".join((files(package) / path).read_text("utf-8") for path in paths)

@@ -51,7 +51,7 @@ def bury(crawl: Crawl, server: RedisServer, *paths: str) -> None:
         ]
         assert len(members) == len(paths)
         for member in members:
-            # See shared.lua: slot, order key of a usual priority, row.
+            # See batch/entering.lua: slot, order key of a usual priority, row.
             size = 8 + 1 + abs(member[8] - 128) + 9
             letters(keys=[keys.dead], args=[member[:size], member[size:]])
             client.zrem(keys.pending, member)

@@ -23,9 +23,10 @@ from scrapy_altsched.frontier import Entry, Lease, Options, Order, Verdict
 from scrapy_altsched.frontier.entry import DeadLetter, PageFailure, Reason
 from scrapy_altsched.frontier.events import LeaseLost
 from scrapy_altsched.frontier.shared.batches import Reply, parse_reply
+from scrapy_altsched.frontier.shared.exchange import read_batch_script
 from scrapy_altsched.frontier.shared.keys import slot_id_of
 from scrapy_altsched.frontier.store.job_run import MemoryRun
-from scrapy_altsched.redis_client import CLOCK, read_script
+from scrapy_altsched.redis_client import CLOCK
 
 from ..frontier.shared.model import Kept
 from ..servers import RedisServer
@@ -38,7 +39,7 @@ PRIORITIES = st.sampled_from([0, 0, 0, 1, -1, 300, -(2**70)])
 WHO = st.integers(0, WORKERS - 1)
 
 _PLAYED_CLOCK = "local function clock() return tonumber(ARGV[2]) end\n"
-_SCRIPT = read_script("scrapy_altsched.frontier.shared", "shared.lua")
+_SCRIPT = read_batch_script()
 
 
 class Server:

@@ -19,7 +19,7 @@ from ..entry import Entry
 PROTOCOL = b"2"
 #: Those that are gone on with; 1: without delayed requests.
 READABLE = (b"1", PROTOCOL)
-#: What ``shared.lua`` calls the kinds of changes: additions, and endings of leases.
+#: What the script calls the kinds of changes: additions, and endings of leases.
 _ADDITIONS = (Kind.ADDED_UNIQUE, Kind.ADDED, Kind.MARKED, Kind.FORGOTTEN, Kind.CHECKED)
 _ENDINGS = (Kind.DONE, Kind.DIED, Kind.RELEASED, Kind.FAILED)
 NUMBERS = {kind: at for kinds in (_ADDITIONS, _ENDINGS) for at, kind in enumerate(kinds, 1)}
@@ -131,7 +131,7 @@ class Reply:
 
 
 def parse_reply(blob: bytes) -> Reply:
-    """What a call of ``shared.lua`` has returned."""
+    """What a call of the script in ``batch`` has returned."""
     status, *fields = msgpack.unpackb(blob, raw=True, strict_map_key=False)
     if not fields:
         return Reply(Status(status))

@@ -1,7 +1,7 @@
 """A worker's server session: it joins, reports what is new, learns what to do, and leaves.
 
 What is said is in :mod:`.stream`, when in :mod:`.sending`, and what the server makes of it in
-``shared.lua``.
+the scripts in ``batch``.
 """
 
 from __future__ import annotations

@@ -21,9 +21,19 @@ _BACKOFF_FIRST, _BACKOFF_MOST = 0.05, 5.0
 _HAND_OVER_WITHIN = 0.001
 
 
+#: The parts of the script that applies a batch, in the order in which they run: each can use what
+#: those before it define.
+_PARTS = ["entering", "loads", "suspects", "joining", "additions", "endings", "leases", "reply"]
+
+
+def read_batch_script() -> str:
+    """The script that applies a batch."""
+    return read_script(f"{__package__}", *(f"batch/{part}.lua" for part in _PARTS))
+
+
 def script_of(client: redis.Redis) -> Callable[[EncodedBatch], Reply]:
     """Has the server apply a batch, and waits for its answer."""
-    script = client.register_script(read_script(__package__, "shared.lua"))
+    script = client.register_script(read_batch_script())
     return lambda batch: parse_reply(script(batch.keys, [batch.blob]))
 
 

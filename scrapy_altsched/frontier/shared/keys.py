@@ -10,7 +10,7 @@ from hashlib import blake2b
 SEEN_KEY_BYTES = 10
 _SHA1_BYTES = 20
 _HASH, _ZSET = b"hash", b"zset"
-#: The first keys of each call, in the order of ``shared.lua``, and their types.
+#: The first keys of each call, in the order of ``batch/entering.lua``, and their types.
 FIXED = {
     b"meta": _HASH,
     b"pending": _ZSET,

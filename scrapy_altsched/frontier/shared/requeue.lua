@@ -1,5 +1,5 @@
 -- Dead letters, or failed requests, of a crawl are pending again, each at its old place.  What the
--- keys hold is said at the head of shared.lua; all that are touched are declared in KEYS.  A crawl
+-- keys hold is said in batch/entering.lua; all that are touched are declared in KEYS.  A crawl
 -- that is finished is open again.
 
 local META, PENDING, READY, BUSY, SOURCE = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -35,7 +35,7 @@ for _, it in ipairs(chosen) do
     end
 end
 if count > 0 then
-    redis.call('HINCRBY', META, 'dead', -dead)
+    if dead > 0 then redis.call('HINCRBY', META, 'dead', -dead) end
     redis.call('HINCRBY', META, 'version', 1)
     redis.call('HSET', META, 'state', 'open')
 end

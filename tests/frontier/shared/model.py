@@ -21,12 +21,13 @@ from scrapy_altsched.frontier.events import AlreadyFinished, Event, FrontierLost
 from scrapy_altsched.frontier.options import SharedOptions
 from scrapy_altsched.frontier.shared.batches import Reply, parse_reply
 from scrapy_altsched.frontier.shared.conversation import Conversation
+from scrapy_altsched.frontier.shared.exchange import read_batch_script
 from scrapy_altsched.frontier.shared.frontier import SharedFrontier
 from scrapy_altsched.frontier.shared.keys import Keys
 from scrapy_altsched.frontier.shared.record import Record
 from scrapy_altsched.frontier.shared.stream import EncodedBatch, Stream
 from scrapy_altsched.frontier.store.job_run import MemoryRun
-from scrapy_altsched.redis_client import CLOCK, read_script
+from scrapy_altsched.redis_client import CLOCK
 
 from ...clocks import ManualClock
 
@@ -43,7 +44,7 @@ _QUIET_AFTER = 2_500
 _MOST_STEPS = 25_000
 
 _PLAYED_CLOCK = "local function clock() return tonumber(ARGV[2]) end\n"
-_SCRIPT = read_script("scrapy_altsched.frontier.shared", "shared.lua")
+_SCRIPT = read_batch_script()
 _COPY_ALL = """
 for _, key in ipairs(redis.call('KEYS', '*')) do redis.call('COPY', key, key, 'DB', ARGV[1]) end
 """

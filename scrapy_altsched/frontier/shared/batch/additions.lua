@@ -1,0 +1,54 @@
+-- New requests.
+local age = string.format('%d', math.floor((now - created) / 60000))
+local added, delayed = {}, {}
+
+-- Makes a request pending; *order*: the beginning of its order key.
+local function enqueue(slot, order, is_inverted, row)
+    local place = is_inverted and LAST_SEQUENCE - n.sequence or n.sequence
+    n.sequence = n.sequence + 1
+    added[#added + 1], added[#added + 2] = 0, slot .. order .. struct.pack('>I8', place) .. row
+    load_of(slot)
+    queued[slot] = true
+end
+
+-- The same once it is due: so many ms from now, and not before a time.
+local function accept(slot, order, is_inverted, row, delay, not_before)
+    local due = math.max(now + delay, not_before)
+    if due > now then
+        local member = struct.pack('>I8', n.sequence) .. (is_inverted and '\1' or '\0') .. slot .. order .. row
+        n.sequence = n.sequence + 1
+        delayed[#delayed + 1], delayed[#delayed + 2] = digits(due), member
+    else
+        enqueue(slot, order, is_inverted, row)
+    end
+    n.accepted = n.accepted + 1
+    changed = true
+end
+
+local function store_accepted()
+    call_with('ZADD', PENDING, added)
+    call_with('ZADD', DELAYED, delayed)
+    added, delayed = {}, {}
+end
+
+for i = 1, #adds, 10 do
+    local kind, bucket, field = adds[i + 1], KEYS[adds[i + 2]], adds[i + 3]
+    local is_seen = false
+    if kind == FORGET then
+        is_seen = redis.call('HDEL', bucket, field) == 0
+        n.epoch = n.epoch + (is_seen and 0 or 1)
+    elseif kind == CHECK or is_full and kind ~= ANY then
+        is_seen = redis.call('HEXISTS', bucket, field) == 1
+    elseif kind ~= ANY then
+        is_seen = redis.call('HSETNX', bucket, field, age) == 0
+    end
+    if is_seen then
+        seen[#seen + 1] = adds[i]
+    elseif is_full and kind ~= CHECK and kind ~= FORGET then
+        full[#full + 1] = adds[i]
+    elseif kind == UNIQUE or kind == ANY then
+        accept(unpack(adds, i + 4, i + 9))
+    end
+end
+
+store_accepted()

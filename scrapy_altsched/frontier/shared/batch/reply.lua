@@ -1,0 +1,24 @@
+-- The end: twice in a row nothing is left to do, no worker brings more, and nothing has happened.
+local pending, waiting = redis.call('ZCARD', PENDING), redis.call('ZCARD', DELAYED)
+local feeders = redis.call('ZCOUNT', FEEDING, digits(now), '+inf')
+if changed then n.version = n.version + 1 end
+if observed == n.version and pending == 0 and waiting == 0 and n.leased == 0 and feeders == 0 and state == 'open' then
+    state = 'finished'
+end
+local late = redis.call('ZRANGEBYSCORE', DEADLINES, '-inf', '(' .. digits(now), 'LIMIT', 0, 1)[1]
+
+local first = waiting > 0 and redis.call('ZRANGE', DELAYED, 0, 0, 'WITHSCORES')[2]
+
+local stored = { 'crawl', crawl, 'state', state, 'about', about, 'previous', previous, 'protocol', protocol,
+    'created', digits(created), HELD .. token, digits(redis.call('HLEN', LEASES)) }
+for name, value in pairs(n) do stored[#stored + 1], stored[#stored + 2] = name, digits(value) end
+redis.call('HSET', META, unpack(stored))
+if leaving then redis.call('HDEL', META, HELD .. token) end
+
+local reply = { 'OK', crawl, { n.accepted, pending, n.leased, n.done, n.dead, feeders, n.version, n.epoch, reopened,
+        waiting, first and math.max(0, tonumber(first) - now) or -1, redis.call('ZCARD', FAILED), n.dropped },
+    seen, full, void, skipped, keys, {}, state, late or '', number == 1 and about or '', suspicions, watched }
+redis.call('HSET', WORKERS, token, struct.pack('>I8', number) .. cmsgpack.pack(reply))
+redis.call('ZADD', HEARD, digits(now), token)
+reply[9] = rows
+return cmsgpack.pack(reply)
