@@ -6,11 +6,12 @@ import pytest
 import redis
 
 from scrapy_altsched.errors import SharedError
-from scrapy_altsched.frontier import Waiting
-from scrapy_altsched.frontier.entry import Counts, DeadLetter
-from scrapy_altsched.frontier.events import AlreadyFinished, FrontierLost
+from scrapy_altsched.frontier import Options, Waiting
+from scrapy_altsched.frontier.entry import Counts, DeadLetter, PageFailure, Reason
+from scrapy_altsched.frontier.events import AlreadyFinished, FailuresDropped, FrontierLost
 from scrapy_altsched.frontier.shared.keys import Keys, slot_id_of
 from scrapy_altsched.frontier.shared.operating import SharedCrawl
+from scrapy_altsched.frontier.store.states import decode_value
 
 from ...frontiers import OWNER, page
 from ...servers import RedisServer
@@ -245,3 +246,78 @@ def test_buckets_that_take_too_much_memory_are_noticed(
             together.hset(bucket, mapping=fields)
         together.execute()
     assert crawl.look().large_buckets == 32
+
+
+# Failed requests
+
+
+DOWN = PageFailure(Reason.STATUS, "HTTP status 503", 503, 3)
+
+
+def fail(worker: Joined, *names: str) -> None:
+    """Have these pages fail, one after the other."""
+    worker.add(*map(page, names))
+    for _ in names:
+        lease = worker.take()
+        lease.failure = DOWN
+        worker.frontier.finish(lease)
+    worker.commit()
+
+
+def test_failed_requests_are_told_and_pending_again(
+    crawl: SharedCrawl, server: RedisServer
+) -> None:
+    worker = join(server, prefetch=1)
+    fail(worker, "a", "b", "c")
+    assert worker.frontier.counts().failed == 3
+    assert crawl.look().counts == Counts(accepted=3, failed=3)
+    failed = sorted(crawl.failed(), key=lambda row: row[2])
+    assert [why for _, why, _ in failed] == [DOWN] * 3
+    assert crawl.requeue_failed(failed[:2]) == 2
+    assert crawl.look().counts == Counts(accepted=3, pending=2, failed=1)
+    # Those that have not failed any more are not asked for twice.
+    assert crawl.requeue_failed(failed) == 1
+    assert crawl.requeue_failed(failed) == 0
+    leases = [worker.take() for _ in range(3)]
+    assert all(lease.entry.again for lease in leases)
+    for lease in leases:
+        lease.failure = DOWN
+        worker.frontier.finish(lease)
+    worker.commit()
+    # Once more, as they are stored now.
+    assert crawl.requeue_failed(crawl.failed()) == 3
+    assert sorted(worker.work_off()) == ["a", "b", "c"]
+    assert crawl.look().counts == Counts(accepted=3, done=3)
+    worker.close(finished=True)
+
+
+def test_of_too_many_failed_requests_the_oldest_count_as_done(
+    crawl: SharedCrawl, server: RedisServer
+) -> None:
+    worker = join(server, options=Options(keep_failed=20))
+    fail(worker, *(f"old {number}" for number in range(15)))
+    fail(worker, *(f"new {number}" for number in range(15)))
+    assert crawl.look().counts == Counts(accepted=30, failed=18, done=12)
+    names = [decode_value(value).fingerprint.decode() for _, _, value in crawl.failed()]
+    assert sum(name.startswith("new") for name in names) == 15
+    assert [event.count for event in worker.events if isinstance(event, FailuresDropped)] == [12]
+    worker.close(finished=True)
+
+
+def test_a_finished_crawl_begins_with_what_has_failed(
+    crawl: SharedCrawl, server: RedisServer
+) -> None:
+    again = Options(retry_failed=True)
+    worker = join(server, options=again)
+    fail(worker, "a")
+    # Not while it goes on.
+    other = join(server, options=again)
+    assert other.frontier.job.retried == 0
+    other.close()
+    assert worker.work_off() == []
+    worker.close(finished=True)
+    assert crawl.look().finished
+    worker = join(server, options=again)
+    assert worker.frontier.job.retried == 1
+    assert worker.work_off() == ["a"]
+    worker.close(finished=True)
