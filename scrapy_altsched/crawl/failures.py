@@ -40,7 +40,7 @@ class Failures:
 
     def __init__(self, setup: Setup, in_progress: InProgress) -> None:
         crawler = setup.crawler
-        self._in_progress, self._stats = in_progress, crawler.stats
+        self._in_progress, self._tally = in_progress, setup.tally
         self._is_ignored = ignored_responses(crawler)
         self._retried = {int(code) for code in crawler.settings.getlist("RETRY_HTTP_CODES")}
         setup.engine.watch_results(self._note_result)
@@ -65,7 +65,7 @@ class Failures:
         retries = request.meta.get(_RETRIES, 0)
         tries = retries + 1 if isinstance(retries, int) else 1
         if self._in_progress.note_failure(request, PageFailure(reason, text, status, tries)):
-            self._stats.inc_value(_STATS[reason])
+            self._tally[_STATS[reason]] += 1
 
 
 def _describe(failure: Failure) -> str:

@@ -26,17 +26,20 @@ NUMBERS: dict[str, tuple[float, dict[Any, float]]] = {
     "COMMIT_TIMEOUT": (600.0, {0: 0, "0": 0, "1.5": 1.5, 60: 60}),
     "MAX_CRASHES": (3, {1: 1, "7": 7, 2.0: 2}),
     "MEMORY_REQUESTS": (100_000, {1: 1, "1000": 1000}),
+    "KEEP_FAILED": (100_000, {0: 0, "0": 0, "1000": 1_000}),
     "RETRY_DELAY": (0.0, {0: 0, "0.5": 0.5, 30: 30}),
     "RETRY_DELAY_MAX": (3_600.0, {0: 0, "0.5": 0.5, 30: 30}),
     "ARCHIVE_SIZE": (100_000_000, {1: 1, "1000000": 1_000_000}),
     "LEASE_TIMEOUT": (60.0, {1: 1, "2.5": 2.5, 3600: 3600}),
     "SHARED_PREFETCH": (100, {1: 1, "250": 250}),
 }
-WHOLE = ["ARCHIVE_SIZE", "COMMIT_EVERY", "MAX_CRASHES", "MEMORY_REQUESTS", "SHARED_PREFETCH"]
+WHOLE = ["ARCHIVE_SIZE", "COMMIT_EVERY", "KEEP_FAILED", "MAX_CRASHES", "MEMORY_REQUESTS"]
+WHOLE += ["SHARED_PREFETCH"]
 MAY_BE_ZERO = ["COMMIT_TIMEOUT", "RETRY_DELAY", "RETRY_DELAY_MAX", "KEEP_FAILED"]
 FLAGS = {
     "SYNC": False,
     "WAIT_AT_CLOSE": True,
+    "RETRY_FAILED_NEXT_RUN": False,
     "SKIP_STARTED": True,
     "TRUST_STOCK_SEEN": False,
     "GC_FREEZE": True,

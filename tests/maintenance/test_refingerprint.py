@@ -527,7 +527,7 @@ def test_the_command_makes_a_job_go_on_with_other_rules(
     run = altsched("refingerprint", "job", "-a", "needed=x", cwd=project)
     assert (run.returncode, run.stderr) == (0, "")
     assert run.stdout.splitlines() == [
-        "3 requests have another fingerprint now, of 4 pending, 0 delayed and 0 dead.",
+        "3 requests have another fingerprint now, of 4 pending, 0 delayed, 0 dead and 0 failed.",
         "1 request was removed: the same page as another that is still to be crawled.",
         "1 request cannot be restored, and keeps its fingerprint.",
         (

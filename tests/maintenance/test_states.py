@@ -188,8 +188,8 @@ def test_an_audit_finds_a_wrong_number(store: Store) -> None:
     assert sentences(store) == [
         "The number of parked requests is 2, not 1.",
         (
-            "The number of accepted requests is 6, but 2 done, 1 pending, 0 delayed, 1 dead and"
-            " 1 parked make 5."
+            "The number of accepted requests is 6, but 2 done, 1 pending, 0 delayed, 1 dead, 0"
+            " failed and 1 parked make 5."
         ),
     ]
 
@@ -319,12 +319,15 @@ def test_the_command_says_how_many_requests_of_the_state_got_new_ones(
     job: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     refingerprint_command._show(change_fingerprints(job))
-    assert "of 1 pending, 0 delayed, 1 dead and 2 parked." in capsys.readouterr().out
+    assert "of 1 pending, 0 delayed, 1 dead, 0 failed and 2 parked." in capsys.readouterr().out
 
 
 def test_check_prints_the_number_of_the_state(job: Path) -> None:
     rows = Job(Project(Settings()), job).examine().rows
-    assert ("requests", "6 accepted: 2 done, 1 pending, 0 delayed, 1 dead, 2 parked") in rows
+    assert (
+        "requests",
+        "6 accepted: 2 done, 1 pending, 0 delayed, 1 dead, 0 failed, 2 parked",
+    ) in rows
 
 
 # Jobs that were stored before the state was in the table
