@@ -23,7 +23,7 @@ from scrapy_altsched.frontier.entry import DeadLetter
 from scrapy_altsched.frontier.events import Event, LeaseUnrecorded
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.store.journal import Journal
-from scrapy_altsched.frontier.store.states import DEAD, DELAYED
+from scrapy_altsched.frontier.store.states import DEAD, DELAYED, FAILED
 from scrapy_altsched.maintenance.opening import open_frontier
 from scrapy_altsched.maintenance.refingerprint import Refingerprinted, refingerprint
 
@@ -223,7 +223,7 @@ def test_dead_requests_have_the_new_fingerprints_too(disk: DiskKind) -> None:
     frontier.dead_letter(take(frontier), DeadLetter("it is broken"))
     frontier.close()
     assert change(disk, {"a": "b", "b": "B"}) == Refingerprinted(
-        pending=1, unqueued={DELAYED: 0, DEAD: 1}, changed=2
+        pending=1, unqueued={DELAYED: 0, DEAD: 1, FAILED: 0}, changed=2
     )
     frontier = disk.open()
     assert problems_of(frontier) == []
