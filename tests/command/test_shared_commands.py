@@ -113,7 +113,7 @@ def test_dead_letters_are_listed_and_requeued(crawl: Crawl, server: RedisServer)
     assert "requeue --shared pages" in crawl.log
     check = on(server, "check", "--finished", "--shared", KEY)
     assert check.returncode == 3
-    assert "3 accepted: 2 done, 0 in flight, 0 pending, 1 dead" in check.stdout
+    assert "3 accepted: 2 done, 0 in flight, 0 pending, 0 delayed, 1 dead" in check.stdout
     assert on(server, "requeue", "--all", "--shared", KEY).returncode == 0
     assert on(server, "check", "--finished", "--shared", KEY).returncode == 4
     work(crawl, server)
