@@ -20,12 +20,18 @@ from ..stores import INSTALLED
 COUNT = 10_000
 
 
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("engine", INSTALLED)
 def test_ten_thousand_delayed_requests_and_three_kills(tmp_path: Path, engine: Choice) -> None:
     crawl = Crawl(tmp_path, "delaying", "", engine=engine, count=COUNT, least=1, most=20)
     kill_three_times(crawl)
 
 
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.timeout(900)
 def test_ten_thousand_delayed_requests_on_a_server_and_three_kills(
     tmp_path: Path, server: RedisServer
 ) -> None:
@@ -43,7 +49,7 @@ def kill_three_times(crawl: Crawl, **settings: Any) -> None:
     for share in (0.2, 0.5, 0.8):
         process = crawl.start(**fast)
         wanted = int(count * (share + rng.uniform(-0.05, 0.05)))
-        crawl.wait_until(process, lambda wanted=wanted: len(_lines(crawl)) >= wanted)
+        crawl.wait_until(process, lambda wanted=wanted: len(_lines(crawl)) >= wanted, 200)
         crawl.kill(process)
         logs.append(crawl.log)
     assert crawl.run(**fast) == 0

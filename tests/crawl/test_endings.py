@@ -99,12 +99,13 @@ def test_a_callback_may_end_the_crawl(tmp_path: Path, action: str, exit_code: in
 
 
 @pytest.mark.parametrize("action", ["memory", "error"])
-def test_a_callback_that_raises_is_done_as_in_stock(tmp_path: Path, action: str) -> None:
+def test_a_callback_that_raises_is_not_called_again(tmp_path: Path, action: str) -> None:
     graph = {f"/{number}": Page([f"/{number + 1}"]) for number in range(9)} | {"/9": Page()}
     with Site(graph) as site:
         crawl = Crawl(tmp_path, "troubled", f"{site.url}/0", action=action, at=6)
         assert crawl.run() == 0
-        assert "is finished: 6 requests done, none pending, 0 dead" in crawl.log
+        assert "is finished: 5 requests done, none pending, 0 dead" in crawl.log
+        assert crawl.stat("altsched/failed/callback") == crawl.stat("altsched/failed") == 1
         assert set(site.hits.values()) == {1}
 
 
