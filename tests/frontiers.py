@@ -142,6 +142,9 @@ KINDS: Mapping[str, type[MemoryKind]] = {
     **{f"{engine}, small window": _of_engine(SmallWindowKind, engine) for engine in INSTALLED},
     "shared": SharedKind,
 }
+#: Kinds of one process; of these, those that are stored.
+LOCAL = [name for name, kind in KINDS.items() if kind.knows_downloads]
+STORED = [name for name in LOCAL if KINDS[name].survives]
 
 
 def page(

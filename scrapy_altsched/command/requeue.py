@@ -86,12 +86,18 @@ def _filter(
     for request in requests:
         if arguments.reason not in (None, request.why.reason.name.lower()):
             continue
-        url = target.url_of(request.payload) if index is not None else None
-        if index is not None and not (url and index.match(canonicalize_url(url))):
+        if index is not None and not _matches(index, target.url_of(request.payload)):
             continue
         if arguments.slot not in (None, target.slot_of(request.payload)):
             continue
         yield request
+
+
+def _matches(index: Index, url: str | None) -> bool:
+    try:
+        return bool(url and index.match(canonicalize_url(url, keep_fragments=True)))
+    except ValueError:  # a URL that w3lib cannot parse
+        return False
 
 
 def _choose(

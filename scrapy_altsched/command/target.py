@@ -156,8 +156,11 @@ class Job:
         """Make requests pending again; how many of them were dead, or had failed, still."""
         keys = {request.key for request in chosen}
         with self.open() as journal:
+            # There may be a hundred thousand of one kind, and none of the other is wanted.
+            kinds = {type(request) for request in chosen}
             stored: Iterator[DeadRequest | FailedRequest] = chain(
-                dead_requests(journal.dead()), failed_requests(journal.failed())
+                dead_requests(journal.dead()) if DeadRequest in kinds else (),
+                failed_requests(journal.failed()) if FailedRequest in kinds else (),
             )
             return requeue(journal, (it for it in stored if it.key in keys), locate)
 

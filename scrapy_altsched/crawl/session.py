@@ -102,8 +102,8 @@ class Session:
         files = setup.feed_files
         self.feeds = JobFeeds(crawler, spider, files, read, jobdir=path, resumed=resumed, sync=sync)
         if jobdir is not None:
-            part = self._every_run
-            self._states.add(ResumeState(capture=part.capture, restore=part.restore))
+            every_run = self._every_run
+            self._states.add(ResumeState(capture=every_run.capture, restore=every_run.restore))
             for capture in self._identity.notes, self._in_progress.notes, self.feeds.notes:
                 self._states.add(ResumeState(capture=capture))
 

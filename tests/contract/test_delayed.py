@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,9 @@ from scrapy_altsched.maintenance.opening import open_frontier
 from ..clocks import ManualClock
 from ..frontiers import (
     KINDS,
+    LOCAL,
     OWNER,
+    STORED,
     DiskKind,
     MemoryKind,
     journal_of,
@@ -30,9 +33,6 @@ from ..frontiers import (
     take,
     work_off,
 )
-
-LOCAL = [name for name, kind in KINDS.items() if kind.knows_downloads]
-STORED = [name for name in LOCAL if KINDS[name].survives]
 
 
 class Waits:
@@ -66,9 +66,9 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Waits]:
     waits.kind.verify()
 
 
-def late(name: str, seconds: float = 0.0, until: float = 0.0, **others: object) -> Entry:
+def late(name: str, seconds: float = 0.0, until: float = 0.0, **others: Any) -> Entry:
     """The entry of a page that has to wait."""
-    entry = page(name, **others)  # type: ignore[arg-type]
+    entry = page(name, **others)
     entry.delay = Delay(seconds, until)
     return entry
 

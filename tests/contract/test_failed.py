@@ -14,6 +14,7 @@ from scrapy_altsched.frontier.entry import Delay, PageFailure, Reason
 from scrapy_altsched.frontier.events import FailuresDropped
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.store.journal import Journal
+from scrapy_altsched.maintenance import requeue as requeuing
 from scrapy_altsched.maintenance.opening import open_frontier
 from scrapy_altsched.maintenance.requeue import FailedRequest, failed_requests, requeue
 from scrapy_altsched.requests.codec import encode_request
@@ -21,7 +22,9 @@ from scrapy_altsched.requests.codec import encode_request
 from ..clocks import ManualClock
 from ..frontiers import (
     KINDS,
+    LOCAL,
     OWNER,
+    STORED,
     DiskKind,
     MemoryKind,
     journal_of,
@@ -32,8 +35,6 @@ from ..frontiers import (
     work_off,
 )
 
-LOCAL = [name for name, kind in KINDS.items() if kind.knows_downloads]
-STORED = [name for name in LOCAL if KINDS[name].survives]
 DOWN = PageFailure(Reason.STATUS, "HTTP status 503", 503, 3)
 SPIDER = Spider(OWNER)
 
@@ -239,6 +240,21 @@ def test_requeued_ones_are_pending_with_all_their_tries(disk: DiskKind) -> None:
     disk.verify()
 
 
+def test_many_are_requeued_in_portions(disk: DiskKind, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requeuing, "CHUNK", 3)
+    names = [str(number) for number in range(10)]
+    frontier = disk.open()
+    for name in names:
+        frontier.add(page(name))
+        fail(frontier, name)
+    frontier.close(finished=True)
+    assert requeue_in(disk.path) == len(names)
+    assert failed_in(disk.path) == []
+    frontier = disk.open()
+    assert sorted(work_off(frontier)) == names
+    disk.verify()
+
+
 def test_they_are_placed_by_the_order_of_the_job_then(tmp_path: Path) -> None:
     disk = DiskKind(tmp_path)
     frontier = disk.open(Options(order=Order("slots", "lifo")))
@@ -261,7 +277,8 @@ def test_the_next_run_can_begin_with_them(disk: DiskKind) -> None:
     again = Options(retry_failed=True)
     frontier = open_frontier(disk.path, OWNER, again, locate=locate)
     assert frontier.job.retried == 2
-    assert sorted(work_off(frontier)) == ["a", "b"]  # type: ignore[arg-type]
+    assert isinstance(frontier, LocalFrontier)
+    assert sorted(work_off(frontier)) == ["a", "b"]
     frontier.close(finished=True)
     frontier = open_frontier(disk.path, OWNER, again, locate=locate)
     assert frontier.job.retried == 0

@@ -1,9 +1,9 @@
 """Requests that wait for their time, and the alarm for the first of them.
 
 They are a queue of their own, in the order of the times at which they are due, of which the first
-ones are in memory: see :mod:`..queue.window`.  To become due is to be added at that moment: with
-the number in the sequence that it had before, LIFO would bury a request, and with FIFO it would
-overtake all that came meanwhile.
+ones are in memory: see :mod:`..queue.window`.  To become due is to be added at that moment: under
+its old sequence number, LIFO would bury a request, and FIFO would put it before all that came
+meanwhile.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from ..entry import Entry
 
 #: Version of the keys, of what they hold, and of batches.
 PROTOCOL = b"2"
-#: Those that are gone on with; 1: without delayed requests.
+#: Versions of crawls that can be continued; 1 knew neither delayed nor failed requests.
 READABLE = (b"1", PROTOCOL)
 #: What the script calls the kinds of changes: additions, and endings of leases.
 _ADDITIONS = (Kind.ADDED_UNIQUE, Kind.ADDED, Kind.MARKED, Kind.FORGOTTEN, Kind.CHECKED)

@@ -96,6 +96,8 @@ def _commands(keys: Keys) -> Sequence[Sequence[str | bytes | int]]:
         ["ZADD", names[1], 0, "member"],
         ["ZRANGEBYLEX", names[1], "-", "+"],
         ["ZREM", names[1], "member"],
+        ["ZRANGEBYSCORE", names[1], "-inf", 0],
+        ["ZREMRANGEBYRANK", names[1], 0, 0],
         ["UNLINK", *names],
         ["DEL", names[-2]],
     ]

@@ -170,14 +170,19 @@ class SharedCrawl:
 
     def read_dead(self) -> Iterator[tuple[bytes, DeadLetter, bytes]]:
         """As :meth:`dead`, of a crawl that is known to be there."""
-        told = set()  # while the hash grows, some come twice
+        scan = self._client.hscan_iter
+        for key, row in self._scan(scan, self.keys.dead):
+            reason, value = msgpack.unpackb(row, raw=True)
+            yield key, DeadLetter.parse(reason.decode("utf-8", "replace")), value
+
+    def _scan(self, scan: Callable[..., Any], key: bytes) -> Iterator[tuple[bytes, Any]]:
+        """Members of a key and their values; *scan*: the client's method for its type."""
+        told = set()  # while it grows, some come twice
         with explain_errors(self._client):
-            rows: Iterator[Any] = self._client.hscan_iter(self.keys.dead, count=_READ_AT_ONCE)
-            for key, row in rows:
-                if key not in told:
-                    told.add(key)
-                    reason, value = msgpack.unpackb(row, raw=True)
-                    yield key, DeadLetter.parse(reason.decode("utf-8", "replace")), value
+            for member, value in scan(key, count=_READ_AT_ONCE):
+                if member not in told:
+                    told.add(member)
+                    yield member, value
 
     def requeue(self, chosen: Sequence[bytes]) -> int:
         """Make dead letters pending again, by their keys; how many of them were dead letters still.
@@ -189,15 +194,10 @@ class SharedCrawl:
     def failed(self) -> Iterator[tuple[bytes, PageFailure, bytes]]:
         """Key, as in a job's store, how it has failed, and stored value of each failed request."""
         self._look_up()
-        told = set()  # while the set grows, some come twice
-        with explain_errors(self._client):
-            rows: Iterator[Any] = self._client.zscan_iter(self.keys.failed, count=_READ_AT_ONCE)
-            for member, when in rows:
-                if member not in told:
-                    told.add(member)
-                    end = _SIZE.size + _SIZE.unpack_from(member)[0]
-                    key = encode_failed_key(int(when), member[_SIZE.size : end])
-                    yield key, *FAILED.split(member[end:])
+        for member, when in self._scan(self._client.zscan_iter, self.keys.failed):
+            end = _SIZE.size + _SIZE.unpack_from(member)[0]
+            key = encode_failed_key(int(when), member[_SIZE.size : end])
+            yield key, *FAILED.split(member[end:])
 
     def requeue_failed(self, chosen: Iterable[tuple[bytes, PageFailure, bytes]]) -> int:
         """Make failed requests pending again, as :meth:`failed` tells them; how many still were.
