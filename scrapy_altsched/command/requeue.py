@@ -58,24 +58,21 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     if not arguments.failed and (arguments.reason or arguments.slot or arguments.pattern):
         raise misuse("--reason, --slot and --pattern are for --failed")
     target = open_target(arguments, project)
-    requests: list[_Request]
-    if arguments.failed:
-        requests = list(_filter(target.failed(), arguments, target))
-    else:
-        requests = list(target.dead())
+    stopped: list[_Request] = [*(target.failed() if arguments.failed else target.dead())]
+    requests = list(_filter(stopped, arguments, target))
     if not names and not arguments.all:
         _show(requests, arguments, target)
         return 0
     count = target.requeue(_choose(requests, names, arguments, target))
     are = counted(count, "request is", "requests are")
     what = "failed" if arguments.failed else "dead"
-    print(f"{are} pending again; {what}: {len(requests) - count:,}.")
+    print(f"{are} pending again; {what}: {len(stopped) - count:,}.")
     return 0
 
 
 def _filter(
-    requests: Iterable[FailedRequest], arguments: argparse.Namespace, target: Target
-) -> Iterator[FailedRequest]:
+    requests: Iterable[_Request], arguments: argparse.Namespace, target: Target
+) -> Iterator[_Request]:
     """Those that the options leave."""
     index = None
     if arguments.pattern is not None:
@@ -84,7 +81,8 @@ def _filter(
         except ValueError as error:
             raise misuse(f"--pattern {arguments.pattern!r} cannot be used: {error}") from None
     for request in requests:
-        if arguments.reason not in (None, request.why.reason.name.lower()):
+        reason = request.why.reason.name if isinstance(request, FailedRequest) else ""
+        if arguments.reason not in (None, reason.lower()):
             continue
         if index is not None and not _matches(index, target.url_of(request.payload)):
             continue

@@ -243,8 +243,8 @@ NOTHING_LEFT = _warning(
 )
 FAILED = _warning(
     "%(count)d %(count|request)s of %(lower_job)s %(count|has|have)s failed, and %(count|is|are)s"
-    " not crawled again by %(count|itself|themselves)s. List them, and make them pending again,"
-    " with: %(requeue)s --failed"
+    " not crawled again by %(count|itself|themselves)s. List %(count|it|them)s, and make"
+    " %(count|it|them)s pending again, with: %(requeue)s --failed"
 )
 UNSAVED = Message(
     logging.CRITICAL,

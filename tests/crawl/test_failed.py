@@ -186,6 +186,6 @@ def test_failed_requests_are_chosen_by_reason_slot_and_pattern(tmp_path: Path) -
         alone = altsched("requeue", crawl.jobdir, "--slot", "127.0.0.1")
         assert "--reason, --slot and --pattern are for --failed" in alone.stderr
         done = requeue("--pattern", f"{site.url}/a/", "--reason", "status", "--all")
-        assert "2 requests are pending again; failed: 0." in done
+        assert "2 requests are pending again; failed: 1." in done
         assert "1 request is pending again; failed: 0." in requeue(f"{site.url}/b/1")
     assert altsched("check", crawl.jobdir).returncode == 0
