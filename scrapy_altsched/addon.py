@@ -12,7 +12,7 @@ from scrapy.utils.misc import load_object
 
 from .errors import JobdirError
 from .frontier.store.jobdir import ensure_directory
-from .plugins import delay_retries, make_safe
+from .plugins import delay_retries, leave_slots_alone, make_safe
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
@@ -32,6 +32,7 @@ class Addon:
 
     Plugins that the project has turned on, and that a kill would harm, are replaced by those of
     ours that are derived from them; so is Scrapy's retry middleware where retries are to wait.
+    Where sites that do not answer are to be left alone, a middleware is added.
     """
 
     def __repr__(self) -> str:
@@ -60,6 +61,7 @@ class Addon:
             storages.set(scheme, _FEED_STORAGE, priority="addon")
         make_safe(settings)
         delay_retries(settings)
+        leave_slots_alone(settings)
         if settings["JOBDIR"]:
             # Absolute for all components: the spider may change the working directory.
             jobdir = Path(settings["JOBDIR"]).absolute()

@@ -130,6 +130,13 @@ BAD_DELAY = _warning(
     " counted (stat altsched/delay/ignored)."
 )
 
+#: Each time, as it may be for hours.
+DEFERRED = _info("The download slot %(slot)r is left alone for %(seconds).0f s")
+#: The first time.
+NOT_DEFERRED = _warning(
+    "The download slot %(slot)r is not left alone, as it should be: shared crawls, and those with"
+    " SCHEDULER_PRIORITY_QUEUE = 'scrapy.pqueues.ScrapyPriorityQueue', cannot do that."
+)
 UNSERIALIZABLE = _warning(  # in Scrapy's words
     "Unable to serialize request: %(request)s - reason: %(reason)s - no more"
     " unserializable requests will be logged (stats being collected)"

@@ -24,6 +24,7 @@ from ..resume.state import ResumeState, ResumeStates
 from ..signals import frontier_committed
 from . import messages
 from .committer import Committer
+from .deferrals import Deferrals
 from .every_run import EveryRun
 from .failures import Failures
 from .in_progress import InProgress
@@ -83,6 +84,7 @@ class Session:
         if start.ended:  # there is none, as in some projects' tests
             frontier.note_start_end()
         self._every_run = EveryRun(setup, start)
+        self.deferrals = Deferrals(setup, frontier)
         self._states = ResumeStates(frontier.run.note, resumed=job.resumed)
         self._committer = Committer(setup, frontier, self._settle, self._states)
         parts = start, self._every_run, self._in_progress, self._committer, self._dead_letters
@@ -102,8 +104,8 @@ class Session:
         files = setup.feed_files
         self.feeds = JobFeeds(crawler, spider, files, read, jobdir=path, resumed=resumed, sync=sync)
         if jobdir is not None:
-            every_run = self._every_run
-            self._states.add(ResumeState(capture=every_run.capture, restore=every_run.restore))
+            for part in self._every_run, self.deferrals:
+                self._states.add(ResumeState(capture=part.capture, restore=part.restore))
             for capture in self._identity.notes, self._in_progress.notes, self.feeds.notes:
                 self._states.add(ResumeState(capture=capture))
 

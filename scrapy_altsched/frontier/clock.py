@@ -7,6 +7,9 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+#: Seconds by which a time may differ each time that it is computed.
+_ABOUT = 0.001
+
 
 class Call(Protocol):
     """A call that is to come; to cancel one that was made is harmless."""
@@ -25,6 +28,33 @@ class Clock(Protocol):
 
     def call_at(self, when: float, call: Callable[[], object]) -> Call:
         """Have *call* called once, on the crawl's thread; *when*: as :meth:`monotonic` counts."""
+
+
+class Alarm:
+    """Rings once, on the crawl's thread, at the earliest of the times that it was set for."""
+
+    def __init__(self, clock: Clock, ring: Callable[[], object]) -> None:
+        self._clock, self._ring = clock, ring
+        self._call: Call | None = None
+        self._at = 0.0
+
+    def set(self, when: float) -> None:
+        """*when*: as :meth:`Clock.monotonic` counts; nothing, if it rings about then or before."""
+        if self._call is not None:
+            if self._at <= when + _ABOUT:
+                return
+            self._call.cancel()
+        self._at = when
+        self._call = self._clock.call_at(when, self._on_time)
+
+    def _on_time(self) -> None:
+        self._call = None
+        self._ring()
+
+    def cancel(self) -> None:
+        if self._call is not None:
+            self._call.cancel()
+            self._call = None
 
 
 class SystemClock:

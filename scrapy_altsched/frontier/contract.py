@@ -53,6 +53,8 @@ class Waiting(enum.Enum):
     FETCHING = "fetching"
     #: Other workers have leased what is left, or bring more.
     ELSEWHERE = "elsewhere"
+    #: All that is pending is in download slots that may not be asked now.
+    PARKED = "parked"
     #: What is stored cannot be read.
     UNREACHABLE = "unreachable"
 
@@ -173,6 +175,14 @@ class Frontier(Protocol):
 
         If there is none to take, some may be pending still.  While there is none,
         :class:`.events.LeasesReady` tells when the next delayed request is due.
+        """
+
+    def defer(self, slot: str, seconds: float) -> bool:
+        """Have nothing of a download slot be leased for so long, from now on; then one request, and
+        the others when that one is over.
+
+        What is leased already is not affected.  A later call can only put off that time.
+        :return: whether this frontier can: it has no slots if one queue has all requests.
         """
 
     def finish(self, lease: Lease, then: Entry | None = None) -> None:

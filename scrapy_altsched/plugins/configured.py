@@ -28,6 +28,9 @@ _IMAGES = f"{__package__}.files.ImagesPipeline"
 _CACHE = f"{__package__}.httpcache.FilesystemCacheStorage"
 _SCRAPYS_RETRY = "scrapy.downloadermiddlewares.retry.RetryMiddleware"
 _RETRY = f"{__package__}.retry.RetryMiddleware"
+_SLOTS = f"{__package__}.slots.SlotMiddleware"
+#: Nearer to the downloader than all that Scrapy has.
+_NEAREST = 950
 
 #: A class of Scrapy's or of a plugin, by each path that settings name it by -> ours in its place.
 SAFE = {
@@ -98,6 +101,15 @@ def delay_retries(settings: BaseSettings) -> None:
     if order is not None and _RETRY not in paths:
         components.set(theirs, None, priority)
         components.set(_RETRY, order, priority)
+
+
+def leave_slots_alone(settings: BaseSettings) -> None:
+    """Have sites left alone that do not answer, where the project asks for it."""
+    if settings.get("ALTSCHED_BREAKER") in (None, 0, "0", ""):
+        return
+    components = settings["DOWNLOADER_MIDDLEWARES"]
+    if _SLOTS not in map(_path_of, components):
+        components.set(_SLOTS, _NEAREST, _ADDON)
 
 
 def warn_of_unsafe_plugins(settings: BaseSettings, spider: Spider) -> None:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import time
-from datetime import timezone
-from email.utils import parsedate_to_datetime
 from functools import cached_property
 from random import uniform
 from typing import TYPE_CHECKING, Any
@@ -15,13 +11,12 @@ from scrapy.downloadermiddlewares import retry
 
 from ..requests import DELAY, FOLLOWS
 from ..settings import Config
+from .retry_after import retry_after_of
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.http import Response
     from typing_extensions import Self
-
-logger = logging.getLogger(__name__)
 
 #: The share by which waits differ, or all pages of an outage would be asked for at once after it.
 _JITTER = 0.1
@@ -36,7 +31,6 @@ class RetryMiddleware(retry.RetryMiddleware):
     are retried, how often, and with which priority, Scrapy's settings say.
     """
 
-    _has_warned = False
     crawler: Crawler
 
     @classmethod
@@ -78,40 +72,8 @@ class RetryMiddleware(retry.RetryMiddleware):
             * 2.0 ** min(tries - 1, 100)
             * uniform(1 - _JITTER, 1 + _JITTER)
         )
-        if response is not None and (value := response.headers.get("Retry-After")) is not None:
-            asked = self._read(value.decode("latin-1"), response)
-            if asked is not None:
-                wait = asked * uniform(1, 1 + _JITTER)
+        asked = None if response is None else retry_after_of(self.crawler).read(response)
+        if asked is not None:
+            wait = asked * uniform(1, 1 + _JITTER)
         request.meta[DELAY] = min(wait, most)
         request.meta[FOLLOWS] = True
-
-    def _read(self, value: str, response: Response) -> float | None:
-        """The seconds of a ``Retry-After`` (RFC 9110, 10.2.3); ``None``: it says nothing of use."""
-        seconds = _parse(value)
-        if seconds is not None and seconds <= self._config.retry_delay_max:
-            return seconds
-        assert self.crawler.stats is not None
-        self.crawler.stats.inc_value("altsched/retry_after/ignored")
-        if not self._has_warned:
-            self._has_warned = True
-            logger.warning(
-                "Retry-After of %(response)s is %(value)r, and is ignored: it must be a number of"
-                " seconds or a date, and not more than ALTSCHED_RETRY_DELAY_MAX = %(most)g s away."
-                " Further ones are only counted (stat altsched/retry_after/ignored).",
-                {"response": response, "value": value[:100], "most": self._config.retry_delay_max},
-                extra={"spider": self.crawler.spider},
-            )
-        return None if seconds is None else self._config.retry_delay_max
-
-
-def _parse(value: str) -> float | None:
-    value = value.strip()
-    if value.isascii() and value.isdigit():
-        return float(value[:20])
-    try:
-        date = parsedate_to_datetime(value)
-    except (ValueError, TypeError, OverflowError):
-        return None
-    if date.tzinfo is None:
-        date = date.replace(tzinfo=timezone.utc)
-    return max(0.0, date.timestamp() - time.time())

@@ -90,7 +90,7 @@ def test_nonsense_is_told_once_and_ignored(
     for _ in range(3):
         assert 9 <= answered(middleware, 503, value).meta["altsched_delay"] <= 11
     assert ignored(middleware) == 3
-    (record,) = [it for it in caplog.records if it.name == "scrapy_altsched.plugins.retry"]
+    (record,) = [it for it in caplog.records if it.name == "scrapy_altsched.plugins.retry_after"]
     assert repr(value) in record.getMessage()
     assert "http://site.test/" in record.getMessage()
 

@@ -1,4 +1,4 @@
-"""Requests that wait for their time, and the alarm for the first of them.
+"""Requests that wait for their time.
 
 They are a queue of their own, in the order of the times at which they are due, of which the first
 ones are in memory: see :mod:`..queue.window`.  To become due is to be added at that moment: under
@@ -9,9 +9,9 @@ meanwhile.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from ..clock import Call, Clock
+from ..clock import Clock
 from ..entry import Delay, Entry
 from ..job_time import JobTime
 from ..queue.slots import Slot
@@ -29,15 +29,12 @@ _NONE: frozenset[bytes] = frozenset()
 class DelayedQueue:
     """The delayed requests of a frontier; their number is with the other counters.
 
-    :param ring: called, on the crawl's thread, when the first one is due.
     :ivar time: of the job.
     """
 
-    def __init__(
-        self, kept: Persistence | NoPersistence, clock: Clock, ring: Callable[[], object]
-    ) -> None:
+    def __init__(self, kept: Persistence | NoPersistence, clock: Clock) -> None:
         self._live = live = kept.live
-        self._clock, self._ring = clock, ring
+        self._clock = clock
         self.time = JobTime(clock, live.time)
         self._window = Window(
             kept.read_delayed,
@@ -50,9 +47,6 @@ class DelayedQueue:
         )
         prefix = live.delayed_queue.to_bytes(8, "big")
         self._queue = Slot(prefix, "", bound=b"" if live.delayed else None)
-        #: The alarm, and the job's time that it is set for.
-        self._call: Call | None = None
-        self._call_for = 0.0
 
     def due_at(self, delay: Delay) -> int | None:
         """When a request is due, in milliseconds since the epoch; ``None``: at once."""
@@ -98,25 +92,12 @@ class DelayedQueue:
             return None
         return decode_delayed_key(key)[0]
 
-    def set_alarm(self) -> None:
-        """Have the alarm ring when the first one is due, unless it is set for that already."""
+    def first_at(self) -> float | None:
+        """The same, as the clock's monotonic seconds."""
         first = self.first()
-        if first is None or (self._call is not None and self._call_for <= first):
-            return
-        self.close()
-        self._call_for = first
-        after = max(0.0, first / 1000 - self.time.now())
-        self._call = self._clock.call_at(self._clock.monotonic() + after, self._on_time)
-
-    def _on_time(self) -> None:
-        self._call = None
-        self._ring()
+        if first is None:
+            return None
+        return self._clock.monotonic() + max(0.0, first / 1000 - self.time.now())
 
     def note_commit(self) -> None:
         self._window.note_commit()
-
-    def close(self) -> None:
-        """Turn the alarm off."""
-        if self._call is not None:
-            self._call.cancel()
-            self._call = None

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from ...errors import StoreError
+from ..clock import Alarm
 from ..contract import Gate, Verdict, Waiting
 from ..entry import Counts, DeadLetter, Entry, Lease, PageFailure
 from ..events import (
@@ -63,9 +64,12 @@ class LocalFrontier(FrontierOfRun):
             encode=encode_value,
             decode=decode_value,
         )
-        self._delayed = DelayedQueue(kept, options.clock, lambda: on_event(LeasesReady()))
+        self._delayed = DelayedQueue(kept, options.clock)
+        self._now = options.clock.monotonic
+        self._alarm = Alarm(options.clock, lambda: on_event(LeasesReady()))
         self.job = replace(self.job, clock_behind=self._delayed.time.behind)
         self._slots = Slots(self._live.next_slot)
+        self._parked = self._slots.parked
         for slot, count in kept.slots():
             self._slots.load(slot, count)
             self._pending += count
@@ -139,6 +143,8 @@ class LocalFrontier(FrontierOfRun):
         try:
             if live.delayed:
                 self._take_due()
+            if self._parked:
+                self._slots.let_in(self._now())
             if suspects.matters:
                 lease = suspects.next(
                     lambda: self._take_next(gate),
@@ -158,10 +164,26 @@ class LocalFrontier(FrontierOfRun):
             return lease
         with suppress(OSError):
             self.run.leases.flush()
-        if live.delayed:
+        self._set_alarm()
+        if not self._pending:
+            return Waiting.EMPTY
+        return Waiting.PARKED if self._parked else Waiting.ISOLATING
+
+    def _set_alarm(self) -> None:
+        """Have the caller told when there may be something to lease."""
+        times = [self._slots.next_at]
+        if self._live.delayed:
             with suppress(StoreError):  # reading it is tried again, and told, by the next call
-                self._delayed.set_alarm()
-        return Waiting.ISOLATING if self._pending else Waiting.EMPTY
+                times.append(self._delayed.first_at())
+        if known := [when for when in times if when is not None]:
+            self._alarm.set(min(known))
+
+    def defer(self, slot: str, seconds: float) -> bool:
+        self._check_owner()
+        if self._order.policy == "one":
+            return False
+        self._slots.park(slot, self._now() + seconds, trial=True)
+        return True
 
     def _take_due(self) -> None:
         """Make delayed requests pending whose time has come."""
@@ -299,7 +321,7 @@ class LocalFrontier(FrontierOfRun):
 
     def _free(self) -> None:
         self._suspects.close()
-        self._delayed.close()
+        self._alarm.cancel()
 
     def _put(self, slot: Slot, key: bytes, entry: Entry) -> None:
         self._slots.increase(slot)

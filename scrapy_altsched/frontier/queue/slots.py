@@ -14,6 +14,7 @@ from itertools import chain, islice
 from sortedcontainers import SortedList
 
 from ..contract import Gate
+from .parked import Parked
 
 #: How many names to look ahead in the round: a search for each would take longer than all else.
 _AHEAD = 32
@@ -59,16 +60,23 @@ class Slot:
 
 
 class Slots:
-    """All slots that have something pending, leased or stored, and whose turn it is."""
+    """All slots that have something pending, leased or stored, and whose turn it is.
+
+    :ivar parked: names of those that may not be asked now, with or without anything pending.
+    """
 
     def __init__(self, next_id: int = 1) -> None:
+        #: Slots that are out of the round for some time, with or without anything pending.
+        self._parked = parked = Parked()
+        # Names of this object are found faster.
+        self.parked, self._trials = parked.until, parked.trials
         self._by_name: dict[str, Slot] = {}
         #: Names of slots in the order of their turns, those of idle ones among them.
         self._round: SortedList[str] = SortedList()
-        #: Names in the round of which nothing is pending any more: to take out each would cost
-        #: more than to pass it, and many are soon back.
+        #: Names in the round of which nothing is pending any more, or that are parked: to take out
+        #: each would cost more than to pass it, and many are soon back.
         self._idle: set[str] = set()
-        #: Slots that something is pending of.
+        #: Slots in the round that something is pending of.
         self._pending = 0
         self._last: str | None = None
         #: Names that come next in the round, for most turns to need no search; those that are no
@@ -86,23 +94,48 @@ class Slots:
     def load(self, slot: Slot, count: int) -> None:
         self._by_name[slot.name] = slot
         slot.count = count
-        if count:
+        if count and slot.name not in self.parked:
             self._join(slot)
 
     def increase(self, slot: Slot) -> None:
         slot.count += 1
-        if slot.count == 1:
+        if slot.count == 1 and slot.name not in self.parked:
             self._join(slot)
 
     def decrease(self, slot: Slot, by: int = 1) -> None:
         slot.count -= by
-        if not slot.count:
-            self._pending -= 1
-            idle = self._idle
-            idle.add(slot.name)
-            if len(idle) > _MOST_IDLE + len(self._round) // 5:
-                self._round = SortedList(name for name in self._round if name not in idle)
-                idle.clear()
+        if not slot.count and slot.name not in self.parked:
+            self._leave(slot)
+
+    def park(self, name: str, until: float, *, trial: bool = False) -> None:
+        """Have nothing of a slot be chosen before a time: see :meth:`.parked.Parked.park`."""
+        slot = self._by_name.get(name)
+        if slot is not None and slot.count and name not in self.parked:
+            self._leave(slot)
+        self._parked.park(name, until, trial=trial)
+
+    def let_in(self, now: float) -> None:
+        """Have those be chosen again whose time has come; O(log n) for each of them."""
+        for name in self._parked.take_due(now):
+            self._come_back(name)
+
+    @property
+    def next_at(self) -> float | None:
+        """When the next parked slot may be asked again, if one is parked until a time."""
+        return self._parked.first()
+
+    def _leave(self, slot: Slot) -> None:
+        self._pending -= 1
+        idle = self._idle
+        idle.add(slot.name)
+        if len(idle) > _MOST_IDLE + len(self._round) // 5:
+            self._round = SortedList(name for name in self._round if name not in idle)
+            idle.clear()
+
+    def _come_back(self, name: str) -> None:
+        slot = self._by_name.get(name)
+        if slot is not None and slot.count:
+            self._join(slot)
 
     def drop_if_empty(self, slot: Slot) -> bool:
         """Forget *slot* if nothing of it is pending, leased or stored; whether that was so."""
@@ -134,6 +167,10 @@ class Slots:
     def lease(self, slot: Slot) -> None:
         self.decrease(slot)
         slot.leased += 1
+        if self._trials and slot.name in self._trials:
+            self._parked.begin_trial(slot.name)
+            if slot.count:
+                self._leave(slot)
         self._last = slot.name
         following = self._next
         if following and following[0] == slot.name:
@@ -143,6 +180,8 @@ class Slots:
 
     def end_lease(self, slot: Slot) -> None:
         slot.leased -= 1
+        if self._trials and self._parked.end_trial(slot.name):
+            self._come_back(slot.name)
 
     def _peek(self) -> Slot:
         """The slot that comes next in the round; something must be pending."""
@@ -153,7 +192,7 @@ class Slots:
             if not following:
                 following.extend(islice(self._rotation(), _AHEAD))
             slot = self._by_name.get(following[0])
-            if slot is not None and slot.count:
+            if slot is not None and slot.count and slot.name not in self.parked:
                 return slot
             following.popleft()
 

@@ -113,6 +113,9 @@ class SharedFrontier(FrontierOfRun):
             return Waiting.FETCHING
         return Waiting.ELSEWHERE
 
+    def defer(self, slot: str, seconds: float) -> bool:  # noqa: ARG002
+        return False
+
     def finish(self, lease: Lease, then: Entry | None = None) -> None:
         follower = None
         if then is not None:

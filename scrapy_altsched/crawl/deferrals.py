@@ -1,0 +1,66 @@
+"""Download slots that are deferred: told to the frontier, logged, and kept for the next run."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+
+from ..errors import ConfigError
+from ..frontier import Frontier
+from . import messages
+from .setup import Setup
+
+_NOTE = "deferred"
+#: How many are kept for the next run: those that end last.
+_KEPT = 10_000
+#: Seconds: longer ones are cut to this.
+_MOST = 365 * 86_400.0
+
+
+class Deferrals:
+    """Which download slots are deferred, and until when."""
+
+    def __init__(self, setup: Setup, frontier: Frontier) -> None:
+        self._reports, self._tally, self._frontier = setup.reports, setup.tally, frontier
+        self._wall = setup.clock.wall
+        #: Slot -> until when, by the wall clock, and seconds for which it was deferred.
+        self._until: dict[str, tuple[float, float]] = {}
+        self._has_refused = False
+
+    def defer(self, slot: str, seconds: float) -> bool:
+        """See :meth:`..scheduler.Scheduler.defer_slot`."""
+        is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+        if not is_number or not 0 <= seconds < math.inf:
+            raise ConfigError(
+                f"The slot {slot!r} cannot be deferred for {seconds!r}: that must be a number of"
+                " seconds, 0 or more."
+            )
+        seconds = min(seconds, _MOST)
+        if not self._frontier.defer(slot, seconds):
+            if not self._has_refused:
+                self._has_refused = True
+                self._reports.log(messages.NOT_DEFERRED, slot=slot)
+            return False
+        until = self._wall() + seconds
+        if until > self._until.get(slot, (0.0, 0.0))[0]:
+            self._until[slot] = until, seconds
+            self._tally["altsched/deferred"] += 1
+            self._reports.log(messages.DEFERRED, slot=slot, seconds=seconds)
+        return True
+
+    def capture(self) -> dict[str, bytes]:
+        now = self._wall()
+        left = {slot: row for slot, row in self._until.items() if row[0] > now}
+        if len(left) > _KEPT:
+            left = dict(sorted(left.items(), key=lambda item: item[1][0])[-_KEPT:])
+        self._until = left
+        return {_NOTE: json.dumps(left).encode()}
+
+    def restore(self, note: Callable[[str], bytes | None]) -> None:
+        now = self._wall()
+        for slot, (until, seconds) in json.loads(note(_NOTE) or b"{}").items():
+            # If the clock was set back meanwhile, it is not deferred for longer than it was.
+            left = min(until - now, seconds)
+            if left > 0 and self._frontier.defer(slot, left):
+                self._until[slot] = now + left, seconds
