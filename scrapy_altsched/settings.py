@@ -115,7 +115,7 @@ class Config:
     max_crashes: int = _number(3, 1, "crashes")
     memory_requests: int = _number(100_000, 1, "requests")
     breaker: int = _number(0, 0, "answers")
-    breaker_delay: float = _number(60.0, 0.1, "seconds")
+    breaker_delay: float = _number(60.0, 0.01, "seconds")
     keep_failed: int = _number(100_000, 0, "requests")
     retry_failed_next_run: bool = _flag(False)
     skip_started: bool = _flag(True)

@@ -26,6 +26,8 @@ NUMBERS: dict[str, tuple[float, dict[Any, float]]] = {
     "COMMIT_TIMEOUT": (600.0, {0: 0, "0": 0, "1.5": 1.5, 60: 60}),
     "MAX_CRASHES": (3, {1: 1, "7": 7, 2.0: 2}),
     "MEMORY_REQUESTS": (100_000, {1: 1, "1000": 1000}),
+    "BREAKER": (0, {0: 0, "0": 0, "5": 5}),
+    "BREAKER_DELAY": (60.0, {0.1: 0.1, "0.5": 0.5, 30: 30}),
     "KEEP_FAILED": (100_000, {0: 0, "0": 0, "1000": 1_000}),
     "RETRY_DELAY": (0.0, {0: 0, "0.5": 0.5, 30: 30}),
     "RETRY_DELAY_MAX": (3_600.0, {0: 0, "0.5": 0.5, 30: 30}),
@@ -33,9 +35,9 @@ NUMBERS: dict[str, tuple[float, dict[Any, float]]] = {
     "LEASE_TIMEOUT": (60.0, {1: 1, "2.5": 2.5, 3600: 3600}),
     "SHARED_PREFETCH": (100, {1: 1, "250": 250}),
 }
-WHOLE = ["ARCHIVE_SIZE", "COMMIT_EVERY", "KEEP_FAILED", "MAX_CRASHES", "MEMORY_REQUESTS"]
+WHOLE = ["ARCHIVE_SIZE", "BREAKER", "COMMIT_EVERY", "KEEP_FAILED", "MAX_CRASHES", "MEMORY_REQUESTS"]
 WHOLE += ["SHARED_PREFETCH"]
-MAY_BE_ZERO = ["COMMIT_TIMEOUT", "RETRY_DELAY", "RETRY_DELAY_MAX", "KEEP_FAILED"]
+MAY_BE_ZERO = ["COMMIT_TIMEOUT", "RETRY_DELAY", "RETRY_DELAY_MAX", "KEEP_FAILED", "BREAKER"]
 FLAGS = {
     "SYNC": False,
     "WAIT_AT_CLOSE": True,
@@ -195,7 +197,7 @@ def test_what_is_no_number_of_the_kind_is_refused(name: str, value: Any) -> None
 @pytest.mark.parametrize("name", [name for name in NUMBERS if name not in MAY_BE_ZERO])
 @pytest.mark.parametrize("value", [0, "0", 0.0])
 def test_zero_is_refused_where_it_means_nothing(name: str, value: Any) -> None:
-    least = "0.01" if name == "COMMIT_INTERVAL" else "1"
+    least = "0.01" if name in ("COMMIT_INTERVAL", "BREAKER_DELAY") else "1"
     assert f", {least} or more" in refusal(**{f"ALTSCHED_{name}": value})
 
 
