@@ -8,7 +8,7 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from scrapy import Request, pqueues, squeues
 from scrapy.utils.misc import load_object
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
 
 PREFIX = "ALTSCHED_"
+#: How to choose between download slots.
+PolicyName = Literal["stock", "polite"]
 _QUEUES = {
     "MEMORY": "'scrapy.squeues.LifoMemoryQueue' and 'scrapy.squeues.FifoMemoryQueue'",
     "DISK": "'scrapy.squeues.PickleLifoDiskQueue' and 'scrapy.squeues.PickleFifoDiskQueue'",
@@ -114,6 +116,9 @@ class Config:
     retry_delay_max: float = _number(3_600.0, 0, "seconds")
     max_crashes: int = _number(3, 1, "crashes")
     memory_requests: int = _number(100_000, 1, "requests")
+    policy: PolicyName = _setting(  # noqa: RUF009  (a field)
+        "stock", "one of 'stock' and 'polite'", {"stock": "stock", "polite": "polite"}.__getitem__
+    )
     breaker: int = _number(0, 0, "answers")
     breaker_delay: float = _number(60.0, 0.01, "seconds")
     keep_failed: int = _number(100_000, 0, "requests")
@@ -159,6 +164,7 @@ class Config:
             max_crashes=self.max_crashes,
             patience=self.patience,
             memory_requests=self.memory_requests,
+            polite=self.policy == "polite",
             keep_failed=self.keep_failed,
             retry_failed=self.retry_failed_next_run,
             skip_started=self.skip_started,
@@ -221,6 +227,8 @@ class Config:
             medium = "DISK" if disk or values.get("shared") else "MEMORY"
             values["order"] = _read_order(settings, given, medium)
             values["patience"] = 3 * settings.getfloat("DOWNLOAD_TIMEOUT")
+            if values.get("policy") == "polite":
+                _check_polite(values)
         if values.get("shared"):
             values["redis"] = read_redis(settings)
         return cls(**values)
@@ -277,6 +285,20 @@ def _read_order(settings: BaseSettings, given: dict[str, Any], medium: str) -> O
     if normal is None:
         raise ConfigError(f"SCHEDULER_{medium}_QUEUE is not set. Use one of {_QUEUES[medium]}.")
     return Order(policy, normal, start)
+
+
+def _check_polite(values: dict[str, Any]) -> None:
+    if values["order"].policy != "slots":
+        raise ConfigError(
+            f"{PREFIX}POLICY = 'polite' is about download slots, and SCHEDULER_PRIORITY_QUEUE ="
+            " 'scrapy.pqueues.ScrapyPriorityQueue' has none. Set the latter to"
+            " 'scrapy.pqueues.DownloaderAwarePriorityQueue'."
+        )
+    if values.get("shared"):
+        raise ConfigError(
+            f"{PREFIX}POLICY = 'polite' cannot be used for a shared crawl: unset it, or"
+            f" {PREFIX}SHARED."
+        )
 
 
 def _direction_of(queue_class: Any) -> Direction | None:

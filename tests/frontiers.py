@@ -205,6 +205,12 @@ class Downloads:
     def active(self, slot: str, /) -> int:
         return self._numbers.get(slot, 0)
 
+    def waiting(self, slot: str, /) -> int:
+        return 0
+
+    def delay(self, slot: str, /) -> float:
+        return 0.0
+
 
 def lease_from(frontier: LocalFrontier, busy: Mapping[str, int] | None = None) -> Lease | None:
     """The next lease; ``None``: there is nothing to lease now.

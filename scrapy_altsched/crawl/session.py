@@ -24,6 +24,7 @@ from ..resume.state import ResumeState, ResumeStates
 from ..signals import frontier_committed
 from . import messages
 from .committer import Committer
+from .crawl_delay import CrawlDelays
 from .deferrals import Deferrals
 from .every_run import EveryRun
 from .failures import Failures
@@ -83,6 +84,8 @@ class Session:
         start = engine.watch_start(self._note_end_of_start, self._is_full, turns)
         if start.ended:  # there is none, as in some projects' tests
             frontier.note_start_end()
+        if self._config.policy == "polite":
+            CrawlDelays(setup)
         self._every_run = EveryRun(setup, start)
         self.deferrals = Deferrals(setup, frontier)
         self._states = ResumeStates(frontier.run.note, resumed=job.resumed)

@@ -187,6 +187,35 @@ class Engine:
         found = self._engine.downloader.slots.get(slot)
         return 0 if found is None else len(found.active)
 
+    def waiting(self, slot: str, /) -> int:
+        """How many requests wait in a download slot until its delay is over."""
+        found = self._engine.downloader.slots.get(slot)
+        return 0 if found is None else len(found.queue)
+
+    def delay(self, slot: str, /) -> float:
+        """Seconds between two downloads of a slot, on average, as Scrapy has them now."""
+        downloader = self._engine.downloader
+        found = downloader.slots.get(slot)
+        if found is not None:
+            return float(found.delay)
+        own = downloader.per_slot_settings.get(slot, {})
+        if "delay" in own:
+            return float(own["delay"])
+        default: Any = getattr(downloader, "_delay", None)
+        if default is None:  # before Scrapy 2.19
+            default = self._crawler.settings.getfloat("DOWNLOAD_DELAY")
+            default = getattr(self._crawler.spider, "download_delay", default) or 0.0
+        return float(default)
+
+    def slow_down(self, slot: str, delay: float) -> None:
+        """Have a download slot wait for so many seconds between two downloads, at least."""
+        downloader = self._engine.downloader
+        if (found := downloader.slots.get(slot)) is not None:
+            found.delay = max(found.delay, delay)
+        own = downloader.per_slot_settings.get(slot, {})
+        own = {**own, "delay": max(self.delay(slot), delay)}
+        downloader.per_slot_settings[slot] = own
+
     def wake(self) -> None:
         self._slot.nextcall.schedule()
 

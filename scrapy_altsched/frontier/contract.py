@@ -25,9 +25,20 @@ from .entry import Counts, DeadLetter, Entry, Lease
 
 
 class Gate(Protocol):
-    """How many downloads are in flight in a download slot, for the choice between them."""
+    """What is going on in a download slot, for the choice between them."""
 
-    def active(self, slot: str, /) -> int: ...
+    def active(self, slot: str, /) -> int:
+        """How many requests are in it."""
+
+
+class PacedGate(Gate, Protocol):
+    """What a polite frontier asks, too."""
+
+    def waiting(self, slot: str, /) -> int:
+        """How many of them wait until the slot's delay is over."""
+
+    def delay(self, slot: str, /) -> float:
+        """Seconds between two downloads of the slot, on average; 0: it has no delay."""
 
 
 class Verdict(enum.Enum):
@@ -170,7 +181,7 @@ class Frontier(Protocol):
         With a delay it is pending once it is due.
         """
 
-    def lease(self, gate: Gate, /) -> Lease | Waiting:
+    def lease(self, gate: PacedGate, /) -> Lease | Waiting:
         """Take the next request in order, of slots as *gate* says: fewest downloads, then by name.
 
         If there is none to take, some may be pending still.  While there is none,

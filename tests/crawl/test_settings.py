@@ -96,7 +96,7 @@ def refusal(disk: bool = True, given: dict[str, Any] | None = None, **values: An
 def test_every_setting_is_tested_here() -> None:
     names = {field.name.upper() for field in fields(Config)}
     derived = {"KEEPS_INTERVAL", "ORDER", "PATIENCE", "REDIS"}
-    assert names == {*NUMBERS, *FLAGS, *SHARED, *derived, "ARCHIVE", "URL_RULES", "STORE"}
+    assert names == {*NUMBERS, *FLAGS, *SHARED, *derived, "ARCHIVE", "URL_RULES", "STORE", "POLICY"}
 
 
 def test_defaults() -> None:

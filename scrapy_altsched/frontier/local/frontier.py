@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from random import uniform
 
 from ...errors import StoreError
 from ..clock import Alarm
-from ..contract import Gate, Verdict, Waiting
+from ..contract import PacedGate, Verdict, Waiting
 from ..entry import Counts, DeadLetter, Entry, Lease, PageFailure
 from ..events import (
     Committed,
@@ -28,6 +29,13 @@ from ..store.states import decode_value, encode_value
 from ..suspects import Suspects
 from .delayed import DelayedQueue
 from .persistence import NoPersistence, Persistence
+
+#: How many times its delay a slot is parked for at the most.  The downloader draws the delay anew,
+#: from half of it to one and a half: what comes too early waits there, in the place of others.  Of
+#: 40 hosts of 30 s, 12 others and 16 requests at once, in a simulation: 1.0 leaves the others 24
+#: pages a second and up to 16 s without one; 1.25 leaves them 55 and 0.8 s, and the 40 have 6 %
+#: less.
+_SPREAD = 1.25
 
 _NO_NOTES: Mapping[str, bytes] = {}
 
@@ -66,6 +74,7 @@ class LocalFrontier(FrontierOfRun):
         )
         self._delayed = DelayedQueue(kept, options.clock)
         self._now = options.clock.monotonic
+        self._is_polite = options.polite and options.order.policy == "slots"
         self._alarm = Alarm(options.clock, lambda: on_event(LeasesReady()))
         self.job = replace(self.job, clock_behind=self._delayed.time.behind)
         self._slots = Slots(self._live.next_slot)
@@ -136,7 +145,7 @@ class LocalFrontier(FrontierOfRun):
             if verdict is not Verdict.ADDED:
                 self._on_event(Refused(entry, verdict))
 
-    def lease(self, gate: Gate, /) -> Lease | Waiting:
+    def lease(self, gate: PacedGate, /) -> Lease | Waiting:
         if self.run.is_forked:
             self._check_owner()
         suspects, live = self._suspects, self._live
@@ -144,7 +153,7 @@ class LocalFrontier(FrontierOfRun):
             if live.delayed:
                 self._take_due()
             if self._parked:
-                self._slots.let_in(self._now())
+                self._let_in(gate)
             if suspects.matters:
                 lease = suspects.next(
                     lambda: self._take_next(gate),
@@ -195,12 +204,23 @@ class LocalFrontier(FrontierOfRun):
             self._kept.move(old, key, slot, entry)
             self._put(slot, key, entry)
 
-    def _take_next(self, gate: Gate) -> Lease | None:
+    def _let_in(self, gate: PacedGate) -> None:
+        """Let slots be asked again whose time has come, unless requests of theirs still wait."""
+        if not self._is_polite:
+            self._slots.let_in(self._now())
+            return
+        self._slots.let_in(
+            self._now(), lambda name: gate.delay(name) if gate.waiting(name) else 0.0
+        )
+
+    def _take_next(self, gate: PacedGate) -> Lease | None:
         """Take the next request out of its slot's queue; it counts as pending all the same."""
         while (slot := self._slots.choose(gate)) is not None:
             popped = self._window.pop(slot)
             if popped is not None:
                 self._slots.lease(slot)
+                if self._is_polite and (delay := gate.delay(slot.name)) > 0:
+                    self._slots.park(slot.name, self._now() + delay * uniform(1.0, _SPREAD))
                 return Lease(*popped, slot)
             # The store holds fewer requests of the slot than it says: the rest is unaccounted for.
             self._pending -= slot.count

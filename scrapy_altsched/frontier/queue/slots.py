@@ -7,7 +7,7 @@ with the fewest downloads in flight, ties round-robin by name.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 
@@ -114,10 +114,17 @@ class Slots:
             self._leave(slot)
         self._parked.park(name, until, trial=trial)
 
-    def let_in(self, now: float) -> None:
-        """Have those be chosen again whose time has come; O(log n) for each of them."""
+    def let_in(self, now: float, more: Callable[[str], float] = lambda _: 0.0) -> None:
+        """Have those be chosen again whose time has come; O(log n) for each of them.
+
+        :param more: for how many more seconds one is to wait.
+        """
         for name in self._parked.take_due(now):
-            self._come_back(name)
+            seconds = more(name)
+            if seconds > 0:
+                self._parked.park(name, now + seconds)
+            else:
+                self._come_back(name)
 
     @property
     def next_at(self) -> float | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ..changes import Kind
-from ..contract import Frontier, Gate, JobInfo, Verdict, Waiting
+from ..contract import Frontier, JobInfo, PacedGate, Verdict, Waiting
 from ..entry import Counts, DeadLetter, Entry, Lease
 from ..store.job_run import FrontierOfRun
 from ..store.states import encode_failure
@@ -73,7 +73,7 @@ class SharedFrontier(FrontierOfRun):
         self._server.note_change()
         return was_known
 
-    def lease(self, gate: Gate | None = None, /) -> Lease | Waiting:  # noqa: ARG002
+    def lease(self, gate: PacedGate | None = None, /) -> Lease | Waiting:  # noqa: ARG002
         self._check_owner()
         leases, server, suspects = self._leases, self._server, self._suspects
         if self._here.delayed:

@@ -1,0 +1,38 @@
+"""What robots.txt asks for between two requests, where the crawl is polite and obeys it."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from scrapy import signals
+
+from .setup import Setup
+
+if TYPE_CHECKING:
+    from scrapy import Request
+
+#: Seconds: what asks for more is a mistake.
+_MOST = 86_400.0
+
+
+class CrawlDelays:
+    """Has the downloader wait for as long as ``Crawl-delay`` says, or longer.
+
+    Scrapy reads that line since version 2.18, and tells of it by the signal ``robots_parsed``.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        self._engine = setup.engine
+        settings = setup.crawler.settings
+        self._agent = settings["ROBOTSTXT_USER_AGENT"]
+        self._default_agent = settings["USER_AGENT"]
+        signal = getattr(signals, "robots_parsed", None)
+        if signal is not None:
+            setup.crawler.signals.connect(self._note, signal)
+
+    def _note(self, robotparser: Any, request: Request) -> None:
+        agent = self._agent or request.headers.get(b"User-Agent", self._default_agent)
+        seconds = robotparser.crawl_delay(agent)
+        if seconds is not None and 0 < seconds < math.inf:
+            self._engine.slow_down(self._engine.slot_key(request), min(float(seconds), _MOST))
