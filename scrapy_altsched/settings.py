@@ -119,6 +119,7 @@ class Config:
     policy: PolicyName = _setting(  # noqa: RUF009  (a field)
         "stock", "one of 'stock' and 'polite'", {"stock": "stock", "polite": "polite"}.__getitem__
     )
+    slot_budget: int = _number(0, 0, "requests")
     breaker: int = _number(0, 0, "answers")
     breaker_delay: float = _number(60.0, 0.01, "seconds")
     keep_failed: int = _number(100_000, 0, "requests")
@@ -164,6 +165,7 @@ class Config:
             max_crashes=self.max_crashes,
             patience=self.patience,
             memory_requests=self.memory_requests,
+            slot_budget=self.slot_budget,
             polite=self.policy == "polite",
             keep_failed=self.keep_failed,
             retry_failed=self.retry_failed_next_run,

@@ -248,6 +248,10 @@ NOTHING_LEFT = _warning(
     _NOTHING_TO_DO + "accepted by earlier runs, which crawled everything there was. To crawl it all"
     " again, set another JOBDIR."
 )
+OVER_BUDGET = _warning(
+    "%(count)d %(count|request was|requests were)s dropped, as ALTSCHED_SLOT_BUDGET says, most of"
+    " them of these download slots: %(most)s"
+)
 FAILED = _warning(
     "%(count)d %(count|request)s of %(lower_job)s %(count|has|have)s failed, and %(count|is|are)s"
     " not crawled again by %(count|itself|themselves)s. List %(count|it|them)s, and make"

@@ -193,6 +193,7 @@ class Session:
             all_were = "its start request was", f"all {refused} start requests were"
             message = messages.NOTHING_LEFT if frontier.job.resumed else messages.NOTHING_NEW
             self._reports.log(message, refused=inflect(refused, *all_were))
+        self.traffic.log_end()
         if self._is_durable:
             self._reports.log(messages.FAILED, count=counts.failed)
 

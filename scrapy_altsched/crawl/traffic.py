@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,8 @@ _AGAIN = 100
 _PATIENCE = 1.0
 #: Requests handed out between updates of the stats: each stat costs as much as a look-up.
 _UPDATE_STATS_EVERY = 64
+#: How many download slots are named whose requests were dropped.
+_SHOWN = 5
 #: After how many the spider is closed if no request can be restored.
 HOPELESS = 100
 
@@ -63,6 +65,7 @@ class Traffic:
         "_is_hopeless",
         "_lease",
         "_now",
+        "_over_budget",
         "_reports",
         "_skipped",
         "_skipped_count",
@@ -96,6 +99,8 @@ class Traffic:
         self._reports, self._tally = setup.reports, setup.tally
         self._has_fed_starts = has_fed_starts(setup.spider)
         self._now = setup.clock.monotonic
+        #: Download slot -> how many of its requests were dropped.
+        self._over_budget: Counter[str] = Counter()
         #: The start requests that were skipped last and not crawled again since.
         self._skipped: deque[Request] = deque(maxlen=_AGAIN)
         self._skipped_count = self.refused_starts = 0
@@ -138,7 +143,8 @@ class Traffic:
             if self._in_progress.follow(entry):
                 return True
         verdict = self._add(entry)
-        if page is not None and unique and verdict is not Verdict.STARTED:
+        is_known = verdict is not Verdict.STARTED and verdict is not Verdict.OVER_BUDGET
+        if page is not None and unique and is_known:
             identity.remember(page)
         if verdict is Verdict.UNDECIDED:
             return True
@@ -162,6 +168,10 @@ class Traffic:
         self.refused_starts += from_start
         if verdict is Verdict.SEEN:
             self._df.log(request, self._spider)
+            return
+        if verdict is Verdict.OVER_BUDGET:
+            self._over_budget[self._entries.slot_of(request)] += 1
+            self._tally["altsched/over_budget"] += 1
             return
         self._tally["altsched/start/skipped"] += 1
         self._skipped.append(request)
@@ -202,6 +212,11 @@ class Traffic:
 
     def note_start_end(self) -> None:
         self._reports.log(messages.SKIPPED_STARTS, count=self._skipped_count)
+
+    def log_end(self) -> None:
+        count = self._over_budget.total()
+        most = ", ".join(f"{slot} ({n})" for slot, n in self._over_budget.most_common(_SHOWN))
+        self._reports.log(messages.OVER_BUDGET, count=count, most=most)
 
     def next_request(self) -> Request | None:
         """The next request, or ``None``: nothing is pending, or nothing is ready yet."""

@@ -49,6 +49,8 @@ class Verdict(enum.Enum):
     SEEN = "seen"
     #: A start request that an earlier run of this unfinished job accepted already.
     STARTED = "started"
+    #: Its download slot has had as many requests as it may: it is not seen.
+    OVER_BUDGET = "over budget"
     #: It was taken, and whether it was seen is known later; a :class:`.events.Refused` may follow.
     UNDECIDED = "undecided"
 

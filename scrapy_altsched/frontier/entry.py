@@ -51,6 +51,10 @@ class Entry:
     def encode(self) -> None:
         """Fill in what only an accepted request needs: called once, before it is recorded."""
 
+    def find_slot(self) -> str:
+        """The download slot, before it is encoded."""
+        return self.slot
+
     def __repr__(self) -> str:
         return f"<Entry {self.fingerprint.hex()} slot={self.slot!r} priority={self.priority}>"
 

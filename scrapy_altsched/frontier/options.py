@@ -24,6 +24,7 @@ class Options:
     :ivar patience: seconds for which a request that is leased alone may hold up all others.
     :ivar memory_requests: how many pending requests of a stored queue are kept in memory.
     :ivar keep_failed: how many failed requests are kept; of more, the oldest count as done.
+    :ivar slot_budget: how many unique requests of a download slot are accepted; 0: all.
     :ivar polite: whether a slot with a delay gets no more requests than it can download.
     :ivar retry_failed: whether a run begins with those that an earlier one has left.
     :ivar skip_started: whether a resumed unfinished job skips start requests that it accepted.
@@ -35,6 +36,7 @@ class Options:
     patience: float = 540.0
     memory_requests: int = 100_000
     keep_failed: int = 100_000
+    slot_budget: int = 0
     polite: bool = False
     retry_failed: bool = False
     skip_started: bool = True

@@ -23,6 +23,7 @@ from ..frontier.store.engines import engine_of, salvage
 from ..frontier.store.jobdir import Identity, Jobdir, LastCommit
 from ..frontier.store.journal import Journal
 from ..frontier.store.records import DAMAGE, ORPHANS, Batch, Counters
+from ..frontier.store.rows import BUDGET
 from ..frontier.store.salvage import Salvage
 from ..frontier.store.states import DEAD, DELAYED, PENDING, UNQUEUED, State, decode_delayed_key
 from ..frontier.store.store import Store
@@ -150,7 +151,14 @@ class Repair(Rewriter):
         is_newest = 0 <= self._last.number <= number
         damage = self._settle(notes.get(DAMAGE, b""), is_newest=is_newest)
         self.final.notes = {**notes, DAMAGE: damage}
+        self._copy_budgets(meta)
         self.finish()
+
+    def _copy_budgets(self, meta: dict[bytes, bytes]) -> None:
+        for key, value in meta.items():
+            if key.startswith(BUDGET):
+                name = key[len(BUDGET) :].decode("utf-8", "surrogatepass")
+                self.final.budgets.append((name, int.from_bytes(value, "big")))
 
     def _lose(self, family: str, sentence: str) -> None:
         self.losses.append(sentence)

@@ -84,7 +84,11 @@ class Entries:
         entry.delay = take_delay(request.meta, complain)
         if entry.delay is not None and not self._by_slot:
             # By the time it is due, requests may wait in the queues of their slots.
-            entry.slot = str(self._engine.slot_key(request))
+            entry.slot = self.slot_of(request)
+
+    def slot_of(self, request: Request) -> str:
+        """The download slot of a request."""
+        return str(self._engine.slot_key(request))
 
     def count(self, entry: Entry, times: int) -> None:
         """Count *entry* as enqueued; -1 times: it was encoded but not accepted."""
@@ -157,6 +161,9 @@ class RequestEntry(Entry):
         self.delay = None
         self.again = False
         self._entries = entries
+
+    def find_slot(self) -> str:
+        return self.slot if self._entries is None else self._entries.slot_of(self.request)
 
     def encode(self) -> None:
         entries, self._entries = self._entries, None

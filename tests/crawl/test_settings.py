@@ -26,6 +26,7 @@ NUMBERS: dict[str, tuple[float, dict[Any, float]]] = {
     "COMMIT_TIMEOUT": (600.0, {0: 0, "0": 0, "1.5": 1.5, 60: 60}),
     "MAX_CRASHES": (3, {1: 1, "7": 7, 2.0: 2}),
     "MEMORY_REQUESTS": (100_000, {1: 1, "1000": 1000}),
+    "SLOT_BUDGET": (0, {0: 0, "0": 0, "5000": 5_000}),
     "BREAKER": (0, {0: 0, "0": 0, "5": 5}),
     "BREAKER_DELAY": (60.0, {0.1: 0.1, "0.5": 0.5, 30: 30}),
     "KEEP_FAILED": (100_000, {0: 0, "0": 0, "1000": 1_000}),
@@ -36,8 +37,9 @@ NUMBERS: dict[str, tuple[float, dict[Any, float]]] = {
     "SHARED_PREFETCH": (100, {1: 1, "250": 250}),
 }
 WHOLE = ["ARCHIVE_SIZE", "BREAKER", "COMMIT_EVERY", "KEEP_FAILED", "MAX_CRASHES", "MEMORY_REQUESTS"]
-WHOLE += ["SHARED_PREFETCH"]
+WHOLE += ["SHARED_PREFETCH", "SLOT_BUDGET"]
 MAY_BE_ZERO = ["COMMIT_TIMEOUT", "RETRY_DELAY", "RETRY_DELAY_MAX", "KEEP_FAILED", "BREAKER"]
+MAY_BE_ZERO += ["SLOT_BUDGET"]
 FLAGS = {
     "SYNC": False,
     "WAIT_AT_CLOSE": True,
@@ -108,6 +110,18 @@ def test_defaults() -> None:
     assert Config() == Config.from_settings(
         Settings({"SCHEDULER_PRIORITY_QUEUE": SLOTS}), disk=True
     )
+
+
+def test_policies() -> None:
+    assert not read().frontier.polite
+    assert read(ALTSCHED_POLICY="polite").frontier.polite
+    for value in ("fast", "", 1, True):
+        assert "one of 'stock' and 'polite'" in refusal(ALTSCHED_POLICY=value)
+    one = "scrapy.pqueues.ScrapyPriorityQueue"
+    message = refusal(ALTSCHED_POLICY="polite", SCHEDULER_PRIORITY_QUEUE=one)
+    assert "Set the latter to 'scrapy.pqueues.DownloaderAwarePriorityQueue'" in message
+    message = refusal(ALTSCHED_POLICY="polite", ALTSCHED_SHARED=True)
+    assert "cannot be used for a shared crawl" in message
 
 
 def test_an_interval_between_commits_that_is_set_is_kept_to_even_if_it_is_the_default() -> None:

@@ -48,7 +48,7 @@ class LocalFrontier(FrontierOfRun):
     ) -> None:
         run = MemoryRun() if journal is None else JobRun(journal)
         super().__init__(run)
-        kept = Persistence(run, options) if isinstance(run, JobRun) else NoPersistence()
+        kept = Persistence(run, options) if isinstance(run, JobRun) else NoPersistence(options)
         self._kept: Persistence | NoPersistence = kept
         self._order, self._keeps_failed = options.order, options.keep_failed > 0
         self._on_event = on_event
@@ -74,6 +74,7 @@ class LocalFrontier(FrontierOfRun):
         )
         self._delayed = DelayedQueue(kept, options.clock)
         self._now = options.clock.monotonic
+        self._budget = kept.budget
         self._is_polite = options.polite and options.order.policy == "slots"
         self._alarm = Alarm(options.clock, lambda: on_event(LeasesReady()))
         self.job = replace(self.job, clock_behind=self._delayed.time.behind)
@@ -103,6 +104,8 @@ class LocalFrontier(FrontierOfRun):
                 return Verdict.STARTED
         if entry.unique and kept.has_seen(entry.fingerprint):
             return Verdict.SEEN
+        if self._budget is not None and entry.unique and not self._budget.take(entry.find_slot()):
+            return Verdict.OVER_BUDGET
         slot, key = self._accept(entry)
         if claim is not None:
             kept.take_claim(entry.fingerprint, claim)

@@ -22,6 +22,7 @@ from ..store.records import DAMAGE, Batch, Counters, Suspicion, encode_claim
 from ..store.runs import Run, begin
 from ..store.states import DELAYED, FAILED, PENDING
 from ..suspects import judge
+from .budget import Budget
 from .uncommitted import Draft, Uncommitted
 
 
@@ -49,6 +50,8 @@ class Persistence(Uncommitted):
         self.read_delayed = partial(journal.database.read, DELAYED.family)
         self.dead = journal.dead
         self.memory_requests = options.memory_requests
+        limit = options.slot_budget
+        self.budget = Budget(limit, journal.budgets()) if limit else None
         #: The key of a failed request: of those before it, none is stored any more.
         self._oldest_failed = b""
         self._components = Run(run.counters.run, options.components)
@@ -134,6 +137,9 @@ class Persistence(Uncommitted):
             draft.batch.seen_value = self._components.seen_value
             if draft.deferred is None:
                 draft.batch.notes.update(self._run.changed(notes))
+                if self.budget is not None:
+                    # Never before the requests that were counted.
+                    draft.batch.budgets += self.budget.take_changed()
                 if draft.batch.counters.failed > self._options.keep_failed:
                     self._drop_failed(draft)
         draft = self._unsaved
@@ -176,9 +182,10 @@ class NoPersistence:
     unwritten = _All()
     ended: frozenset[bytes] = frozenset()
 
-    def __init__(self) -> None:
+    def __init__(self, options: Options) -> None:
         self.live = Counters()
         self.pressure = Pressure()
+        self.budget = Budget(options.slot_budget) if options.slot_budget else None
         self._seen: set[bytes] = set()
         self.has_seen = self._seen.__contains__
         self.mark = self._seen.add

@@ -145,6 +145,7 @@ class Batch:
     :ivar identity: what the store says of itself, if that changes.
     :ivar stored: rows of requests, by state; *removed*: keys of those that leave it.
     :ivar removed_slots: ids of slots all of whose requests go; *removed_queues*: of delayed ones.
+    :ivar budgets: name of a download slot, and how many unique requests of it were accepted.
     :ivar suspects: fingerprint and what is held against it, if anything still is.
     """
 
@@ -161,6 +162,7 @@ class Batch:
     started: list[tuple[bytes, int]] = field(default_factory=list)
     suspects: list[tuple[bytes, Suspicion | None]] = field(default_factory=list)
     forgotten: list[bytes] = field(default_factory=list)
+    budgets: list[tuple[str, int]] = field(default_factory=list)
     clear_started: bool = False
     notes: dict[str, bytes] = field(default_factory=dict)
 

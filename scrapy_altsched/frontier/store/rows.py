@@ -12,6 +12,8 @@ from .records import NOTED, Counters, Suspicion, decode_slot, encode_claim, note
 from .states import DEAD, FAILED, PENDING, State
 
 _NOTE = b"note:"
+#: Before the name of a download slot, in ``meta``.
+BUDGET = b"budget:"
 
 
 class Rows:
@@ -71,6 +73,12 @@ class Rows:
 
     def note(self, name: str) -> bytes | None:
         return self.database.get("meta", _NOTE + name.encode())
+
+    def budgets(self) -> Iterator[tuple[str, int]]:
+        """Name of each download slot with a budget, and how many requests of it were accepted."""
+        for key, value in self.database.iterate("meta", BUDGET):
+            name = key[len(BUDGET) :].decode("utf-8", "surrogatepass")
+            yield name, int.from_bytes(value, "big")
 
     def has_seen(self, fingerprint: bytes) -> bool:
         try:  # a with statement takes as long as the look-up

@@ -11,7 +11,7 @@ from ...errors import StoreError
 from .database import RowBatch, after
 from .jobdir import Identity
 from .records import Batch, encode_slot, noted_key
-from .rows import Rows
+from .rows import BUDGET, Rows
 from .states import DELAYED, PENDING, STATES
 
 #: Past every key of a family whose keys are a fingerprint, or begin with one.
@@ -82,6 +82,10 @@ class Store(Rows):
         rows.delete("suspects", [key for key, found in batch.suspects if found is None])
         rows.put("suspects", known)
         meta = [(b"note:" + name.encode(), note) for name, note in batch.notes.items()]
+        meta += [
+            (BUDGET + name.encode("utf-8", "surrogatepass"), count.to_bytes(8, "big"))
+            for name, count in batch.budgets
+        ]
         if batch.identity is not None:
             meta.append((b"identity", batch.identity))
         meta += (

@@ -1,0 +1,85 @@
+"""Download slots of which only so many requests are accepted, in every frontier of one process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scrapy_altsched.frontier import Entry, Options, Verdict
+from scrapy_altsched.maintenance.repair import repair
+
+from ..frontiers import KINDS, OWNER, DiskKind, MemoryKind, page, take, work_off
+
+LOCAL = [name for name, kind in KINDS.items() if kind.knows_downloads]
+STORED = [name for name in LOCAL if KINDS[name].survives]
+TWO = Options(slot_budget=2)
+
+
+@pytest.fixture(params=LOCAL)
+def kind(request: pytest.FixtureRequest, tmp_path: Path) -> MemoryKind:
+    return KINDS[request.param](tmp_path)
+
+
+@pytest.fixture(params=STORED)
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> DiskKind:
+    found = KINDS[request.param](tmp_path)
+    assert isinstance(found, DiskKind)
+    return found
+
+
+def test_what_is_over_budget_is_not_seen(kind: MemoryKind) -> None:
+    frontier = kind.open(TWO)
+    for name in "abc":
+        expected = Verdict.OVER_BUDGET if name == "c" else Verdict.ADDED
+        assert frontier.add(page(name, "full")) is expected
+    assert frontier.add(page("a", "full")) is Verdict.SEEN
+    assert frontier.add(page("c", "other")) is Verdict.ADDED
+    assert frontier.counts().accepted == 3
+    assert sorted(work_off(frontier)) == ["a", "b", "c"]
+    # What is done has had its place.
+    assert frontier.add(page("d", "full")) is Verdict.OVER_BUDGET
+    kind.verify()
+
+
+def test_retries_and_others_that_are_not_unique_cost_nothing(kind: MemoryKind) -> None:
+    frontier = kind.open(TWO)
+    for _ in range(5):
+        assert frontier.add(page("a", "full", unique=False)) is Verdict.ADDED
+    frontier.finish(take(frontier), Entry(b"a", "full", payload=b"again"))
+    assert frontier.add(page("b", "full")) is Verdict.ADDED
+    assert frontier.add(page("c", "full")) is Verdict.ADDED
+    assert frontier.add(page("d", "full")) is Verdict.OVER_BUDGET
+    kind.verify()
+
+
+def test_it_holds_over_all_runs_of_a_job(disk: DiskKind) -> None:
+    frontier = disk.open(TWO)
+    frontier.add(page("a", "full"))
+    while not frontier.commit():
+        pass
+    frontier.add(page("b", "full"))
+    # What no commit has stored has not been.
+    disk.crash(frontier)
+    frontier = disk.open(TWO)
+    assert frontier.add(page("c", "full")) is Verdict.ADDED
+    assert frontier.add(page("d", "full")) is Verdict.OVER_BUDGET
+    frontier.close()
+    frontier = disk.open(Options(slot_budget=3))
+    assert frontier.add(page("d", "full")) is Verdict.ADDED
+    assert frontier.add(page("e", "full")) is Verdict.OVER_BUDGET
+    frontier.close()
+    frontier = disk.open()
+    assert frontier.add(page("e", "full")) is Verdict.ADDED
+    disk.verify()
+
+
+def test_a_repair_keeps_the_counts(disk: DiskKind) -> None:
+    frontier = disk.open(TWO)
+    frontier.add(page("a", "full"))
+    frontier.add(page("b", "full"))
+    frontier.close()
+    repair(disk.path, OWNER, lambda _: True)
+    frontier = disk.open(TWO)
+    assert frontier.add(page("c", "full")) is Verdict.OVER_BUDGET
+    disk.verify()

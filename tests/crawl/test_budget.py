@@ -1,0 +1,27 @@
+"""A site that yields links without end, under a budget."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from ..crawls import Crawl, altsched
+from ..sites import Page, Site
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_trap_of_links_ends(tmp_path: Path, stored: bool) -> None:
+    numbers = count(1)
+    with Site(lambda _, __: Page([f"/{next(numbers)}" for _ in range(5)])) as site:
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/")
+        settings = {} if stored else {"JOBDIR": None}
+        assert crawl.run(ALTSCHED_SLOT_BUDGET=40, **settings) == 0
+        assert site.hits.total() == 40
+    assert crawl.stat("altsched/over_budget") == 40 * 5 - 39
+    assert "161 requests were dropped, as ALTSCHED_SLOT_BUDGET says" in crawl.log
+    assert "127.0.0.1 (161)" in crawl.log
+    if stored:
+        assert "is finished: 40 requests done" in crawl.log
+        assert altsched("check", crawl.jobdir).returncode == 0
