@@ -6,6 +6,8 @@ import enum
 from dataclasses import dataclass
 from typing import Any
 
+from .recrawl import Age
+
 
 @dataclass(frozen=True, slots=True)
 class Delay:
@@ -50,6 +52,10 @@ class Entry:
 
     def encode(self) -> None:
         """Fill in what only an accepted request needs: called once, before it is recorded."""
+
+    def find_age(self) -> Age | None:
+        """How old its page has to be to be crawled again, if it says so itself."""
+        return None
 
     def find_slot(self) -> str:
         """The download slot, before it is encoded."""

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from .clock import Clock, SystemClock
 from .queue.order import DEFAULT_ORDER, Order
+from .recrawl import Age
 from .store.engines import Choice
 from .store.runs import SCRAPY_ALTSCHED, Components
 
@@ -24,6 +25,8 @@ class Options:
     :ivar patience: seconds for which a request that is leased alone may hold up all others.
     :ivar memory_requests: how many pending requests of a stored queue are kept in memory.
     :ivar keep_failed: how many failed requests are kept; of more, the oldest count as done.
+    :ivar records_ages: whether it is recorded from now on when pages are finished.
+    :ivar recrawl_after: how old a page has to be to be crawled again; ``None``: it never is.
     :ivar slot_budget: how many unique requests of a download slot are accepted; 0: all.
     :ivar polite: whether a slot with a delay gets no more requests than it can download.
     :ivar retry_failed: whether a run begins with those that an earlier one has left.
@@ -36,6 +39,8 @@ class Options:
     patience: float = 540.0
     memory_requests: int = 100_000
     keep_failed: int = 100_000
+    records_ages: bool = False
+    recrawl_after: Age | None = None
     slot_budget: int = 0
     polite: bool = False
     retry_failed: bool = False

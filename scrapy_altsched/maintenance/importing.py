@@ -17,6 +17,7 @@ from ..frontier.entry import DeadLetter, Entry
 from ..frontier.queue.order import Order
 from ..frontier.store.records import DAMAGE, add_damage, encode_claim
 from ..frontier.store.runs import Components, Runs
+from ..frontier.store.seen import SINCE, UNFINISHED
 from ..frontier.store.states import DEAD, encode_value
 from ..frontier.store.store import Store
 from .rewriter import Rewriter
@@ -127,6 +128,7 @@ class _Import(Rewriter):
         self._order = order
         self._is_new = is_new
         self._unique = self._known = 0
+        self._records_ages = self._store.note(SINCE) is not None
         # Of the rows that are not in the store yet.
         self._seen: set[bytes] = set()
         self._claims: set[bytes] = set()
@@ -142,6 +144,8 @@ class _Import(Rewriter):
         order_key = order.encode(entry.priority, entry.start, counters.next_sequence)
         counters.next_sequence += 1
         self._unique += entry.unique
+        if entry.unique and self._records_ages:
+            self.rows.ended.append((entry.fingerprint, UNFINISHED))
         if why is None:
             self.add(name, order_key, value)
             self.imported.pending += 1

@@ -18,6 +18,7 @@ from ..frontier.shared.record import refuse_worker
 from ..frontier.store.journal import Journal
 from ..frontier.store.states import decode_value
 from ..frontier.store.store import Store
+from .ages import record_ages
 from .importing import Source, import_job
 from .requeue import retry_failed
 from .rewriter import Locate, Rewriter, order_of
@@ -65,6 +66,8 @@ def open_frontier(
         check()
         fill(journal, is_new=False)
         _reorder(journal, options.order, locate)
+        if options.records_ages:
+            record_ages(journal, max(options.clock.wall(), journal.counters().time))
         retried = 0
         if options.retry_failed and locate is not None:
             retried = retry_failed(journal, locate)

@@ -17,6 +17,7 @@ from ..errors import CodecError
 from ..frontier.entry import Entry
 from ..frontier.store.journal import Journal
 from ..frontier.store.records import Suspicion, encode_claim
+from ..frontier.store.seen import SINCE, UNFINISHED
 from ..frontier.store.states import DELAYED, UNQUEUED, State, decode_value, encode_value
 from ..frontier.suspects import judge
 from .progress import follow
@@ -82,6 +83,9 @@ class _Refingerprinting(Rewriter):
     def run(self) -> None:
         journal, final = self._journal, self.final
         suspects = judge(dict(journal.suspects()), journal.leases.read(final.counters.run))
+        if journal.note(SINCE) is not None:
+            # Of all that is stored now, which is not finished.
+            final.seen_value = UNFINISHED
         self._read_pending()
         self._read_delayed()
         for state in UNQUEUED:

@@ -8,7 +8,7 @@ whole; the damaged one is kept next to it.  How they are read is told in
 from __future__ import annotations
 
 import tempfile
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable
 from contextlib import closing, suppress
 from datetime import date
@@ -25,6 +25,7 @@ from ..frontier.store.journal import Journal
 from ..frontier.store.records import DAMAGE, ORPHANS, Batch, Counters
 from ..frontier.store.rows import BUDGET
 from ..frontier.store.salvage import Salvage
+from ..frontier.store.seen import SINCE, UNFINISHED, run_of
 from ..frontier.store.states import DEAD, DELAYED, PENDING, UNQUEUED, State, decode_delayed_key
 from ..frontier.store.store import Store
 from ..inflection import inflect
@@ -127,12 +128,14 @@ class Repair(Rewriter):
         self.damage = ""
         self._order: Order | None = None
         self._names: dict[int, str] = {}
+        self._records_ages = False
 
     def run(self, meta: dict[bytes, bytes]) -> None:
         found = {key.decode(): value for key, value in meta.items()}
         notes = {
             name[len("note:") :]: value for name, value in found.items() if name.startswith("note:")
         }
+        self._records_ages = SINCE in notes
         if "order" in notes:
             self._order = Order.parse(notes["order"].decode())
         self.final.counters = counters = self._read_counters(meta.get(b"counters", b""))
@@ -250,7 +253,9 @@ class Repair(Rewriter):
         """Write the row of a request again; its payload.  ValueError, IndexError: it is damaged."""
         entry = state.decode(row)
         self.rows.stored[state].append((key, row))
-        if entry.unique:
+        if entry.unique and self._records_ages:
+            self.rows.ended.append((entry.fingerprint, UNFINISHED))
+        elif entry.unique:
             self.rows.seen.append(entry.fingerprint)
         self.flush_if_full()
         return entry.payload or b""
@@ -258,18 +263,16 @@ class Repair(Rewriter):
     def _copy_seen(self) -> None:
         rows, incomplete = self._source.rows("seen"), self._source.incomplete
         while portion := list(islice(rows, CHUNK)):
-            by_run = defaultdict(list)
+            kept = []
             for fingerprint, value in portion:
                 try:
-                    by_run[records.decode_seen(value)].append(fingerprint)
+                    # Without the notes it is not known whether those of a run can be believed.
+                    if not run_of(value) or "meta" not in incomplete:
+                        kept.append((fingerprint, value))
                 except ValueError:
                     incomplete.add("seen")
-            for run, seen in by_run.items():
-                # Without the notes it is not known whether those of a run can be believed.
-                if not run or "meta" not in incomplete:
-                    batch = Batch(Counters(), seen=seen, seen_value=records.encode_seen(run))
-                    self._store.write(batch, wait=True)
-                    self.kept["seen"] += len(seen)
+            self._store.write(Batch(Counters(), ended=kept), wait=True)
+            self.kept["seen"] += len(kept)
 
     def _copy_others(self) -> None:
         kept, counters = self.kept, self.final.counters

@@ -112,7 +112,14 @@ class Rewriter:
 
 def _lists(batch: Batch) -> list[list[Any]]:
     """All that a chunk may hold."""
-    return [*batch.stored.values(), batch.seen, batch.started, batch.forgotten, batch.suspects]
+    return [
+        *batch.stored.values(),
+        batch.seen,
+        batch.started,
+        batch.forgotten,
+        batch.suspects,
+        batch.ended,
+    ]
 
 
 def order_of(rows: Rows) -> Order | None:

@@ -74,7 +74,8 @@ class LocalFrontier(FrontierOfRun):
         )
         self._delayed = DelayedQueue(kept, options.clock)
         self._now = options.clock.monotonic
-        self._budget = kept.budget
+        self._budget, self._ages = kept.budget, kept.ages
+        self._recrawl_after = options.recrawl_after
         self._is_polite = options.polite and options.order.policy == "slots"
         self._alarm = Alarm(options.clock, lambda: on_event(LeasesReady()))
         self.job = replace(self.job, clock_behind=self._delayed.time.behind)
@@ -102,7 +103,9 @@ class LocalFrontier(FrontierOfRun):
             claim, is_skipped = kept.claim(entry.fingerprint)
             if is_skipped:
                 return Verdict.STARTED
-        if entry.unique and kept.has_seen(entry.fingerprint):
+        if entry.unique and (
+            kept.has_seen(entry.fingerprint) if self._ages is None else self._is_known(entry)
+        ):
             return Verdict.SEEN
         if self._budget is not None and entry.unique and not self._budget.take(entry.find_slot()):
             return Verdict.OVER_BUDGET
@@ -112,6 +115,16 @@ class LocalFrontier(FrontierOfRun):
         kept.add(key, slot, entry, claim)
         self._queue(slot, key, entry)
         return Verdict.ADDED
+
+    def _is_known(self, entry: Entry) -> bool:
+        """Whether a page was seen, and is not to be crawled again."""
+        assert isinstance(self._kept, Persistence)
+        assert self._ages is not None
+        value = self._kept.seen_value(entry.fingerprint)
+        if value is None:
+            return False
+        age = entry.find_age() or self._recrawl_after
+        return age is None or not self._ages.is_due(value, age)
 
     def _accept(self, entry: Entry) -> tuple[Slot | None, bytes]:
         """Count a request as accepted: its slot, unless it is delayed, and its key."""
@@ -242,6 +255,8 @@ class LocalFrontier(FrontierOfRun):
         if lease.failure is None or then is not None or not self._keeps_failed:
             self._end(lease, then=then)
             self._live.done += 1
+            if self._ages is not None and lease.entry.unique and then is None:
+                self._kept.end_page(lease.entry.fingerprint)
         else:
             self._end(lease, failed=(lease.failure, int(self._delayed.time.now() * 1000)))
             self._live.failed += 1
@@ -265,6 +280,8 @@ class LocalFrontier(FrontierOfRun):
         was_seen = self._kept.has_seen(fingerprint)
         if not was_seen:
             self._kept.mark(fingerprint)
+            if self._ages is not None:
+                self._kept.end_page(fingerprint)
         return was_seen
 
     def forget(self, fingerprint: bytes) -> bool:

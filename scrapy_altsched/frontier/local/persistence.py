@@ -5,6 +5,7 @@ Nothing here knows queues, nor whose turn it is.
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -20,8 +21,10 @@ from ..queue.slots import Slot
 from ..store.job_run import JobRun
 from ..store.records import DAMAGE, Batch, Counters, Suspicion, encode_claim
 from ..store.runs import Run, begin
+from ..store.seen import PASS, SINCE, UNFINISHED
 from ..store.states import DELAYED, FAILED, PENDING
 from ..suspects import judge
+from .ages import Ages
 from .budget import Budget
 from .uncommitted import Draft, Uncommitted
 
@@ -50,6 +53,7 @@ class Persistence(Uncommitted):
         self.read_delayed = partial(journal.database.read, DELAYED.family)
         self.dead = journal.dead
         self.memory_requests = options.memory_requests
+        self.ages: Ages | None = None
         limit = options.slot_budget
         self.budget = Budget(limit, journal.budgets()) if limit else None
         #: The key of a failed request: of those before it, none is stored any more.
@@ -66,11 +70,25 @@ class Persistence(Uncommitted):
         batch.notes.update(begin(self._components, journal))
         batch.suspects += self.suspicions.items()
         batch.notes["order"] = str(self._options.order).encode()
+        self._begin_ages(batch)
         run.write(batch)
         run.restart_leases()
         self.live = replace(run.counters)
         damage = batch.notes[DAMAGE].decode() or None
         return replace(run.job, lost_in_memory=last.memory_only, damage=damage)
+
+    def _begin_ages(self, batch: Batch) -> None:
+        """Go on with the ages that the job records, if it does."""
+        since, began = self.journal.note(SINCE), self.journal.note(PASS)
+        if since is None:
+            return
+        if began is None or self._run.last.finished:
+            now = max(self._options.clock.wall(), batch.counters.time)
+            batch.notes[PASS] = began = json.dumps(now).encode()
+        self.ages = Ages(json.loads(since), json.loads(began), self._now)
+
+    def _now(self) -> float:
+        return max(self._options.clock.wall(), self.live.time)
 
     def slots(self) -> Iterator[tuple[Slot, int]]:
         for slot_id, count, name in self.journal.slots():
@@ -82,6 +100,21 @@ class Persistence(Uncommitted):
         if self.forgotten and fingerprint in self.forgotten:
             return False
         return self.journal.has_seen(fingerprint)
+
+    def seen_value(self, fingerprint: bytes) -> bytes | None:
+        """Its row, if it is seen: see :mod:`..store.seen`."""
+        if fingerprint in self.seen:
+            return UNFINISHED
+        if self.forgotten and fingerprint in self.forgotten:
+            return None
+        return self.journal.seen_value(fingerprint)
+
+    def end_page(self, fingerprint: bytes) -> None:
+        """Note that a unique request is done, in a job that records ages."""
+        assert self.ages is not None
+        # One that was forgotten meanwhile does not come back.
+        if not (self._run.counters.forgotten or self.forgotten) or self.has_seen(fingerprint):
+            self.note_end(fingerprint, self.ages.end_value())
 
     def claim(self, fingerprint: bytes) -> tuple[bytes, bool]:
         """Which occurrence of a start request this one is, and whether it is skipped.
@@ -135,6 +168,8 @@ class Persistence(Uncommitted):
             )
             self._unsaved = draft = self.prepare(base)
             draft.batch.seen_value = self._components.seen_value
+            if self.ages is not None:
+                draft.batch.seen_value = UNFINISHED
             if draft.deferred is None:
                 draft.batch.notes.update(self._run.changed(notes))
                 if self.budget is not None:
@@ -178,6 +213,7 @@ class NoPersistence:
     """The null object for :class:`Persistence`: a frontier that ends with its process."""
 
     memory_requests = sys.maxsize
+    ages = None
     suspicions: Mapping[bytes, Suspicion] = {}
     unwritten = _All()
     ended: frozenset[bytes] = frozenset()
@@ -206,7 +242,7 @@ class NoPersistence:
     def _nothing(self, *_: object, **__: object) -> None:
         pass
 
-    clear = take_claim = move = has_changes = commit = finish = _nothing
+    clear = take_claim = move = has_changes = commit = finish = end_page = _nothing
 
     def _none(self, *_: object) -> Any:
         return iter(())

@@ -36,7 +36,7 @@ _RANGE_DELETE_FROM = 1_000
 # Names of this module are found faster than members of an enumeration.
 _ADDED_UNIQUE, _ADDED, _DONE, _DIED = Kind.ADDED_UNIQUE, Kind.ADDED, Kind.DONE, Kind.DIED
 _MARKED, _FORGOTTEN, _CLEARED = Kind.MARKED, Kind.FORGOTTEN, Kind.CLEARED
-_DUE, _FAILED = Kind.DUE, Kind.FAILED
+_DUE, _FAILED, _ENDED = Kind.DUE, Kind.FAILED, Kind.ENDED
 
 
 def choose_part(
@@ -81,7 +81,8 @@ def _waits(change: Change, ended: Mapping[bytes, bool], followers: Container[byt
         return ended.get(key, False) or change[4] in followers
     if kind is _DIED:
         return key in followers
-    return kind is _DONE or kind is _FAILED or kind is _CLEARED or _is_late(change, ended)
+    is_last = kind is _DONE or kind is _FAILED or kind is _CLEARED or kind is _ENDED
+    return is_last or _is_late(change, ended)
 
 
 def _is_late(change: Change, ended: Mapping[bytes, bool]) -> bool:
@@ -172,6 +173,8 @@ class Draft:
                 entries[key] = entry
                 slots[key] = slot
                 written[key] = len(entry.payload or b"")
+            elif kind is _ENDED:
+                batch.ended.append((key, detail))
             elif kind is _CLEARED:
                 batch.suspects.append((key, None))
             else:
@@ -344,6 +347,9 @@ class Uncommitted:
     def _append(self, kind: Kind, key: bytes) -> None:
         self._list.append(kind, key)
         self.pressure.changes += 1
+
+    def note_end(self, fingerprint: bytes, row: bytes) -> None:
+        self._list.append(_ENDED, fingerprint, detail=row)
 
     def clear(self, fingerprint: bytes) -> None:
         self._list.append(_CLEARED, fingerprint)

@@ -143,6 +143,8 @@ class Batch:
     """What one commit changes.  Absolute values only: it can be written again.
 
     :ivar identity: what the store says of itself, if that changes.
+    :ivar seen: fingerprints that are seen from now on, with *seen_value* as their row; *ended*:
+        fingerprints and rows of seen ones that are finished.
     :ivar stored: rows of requests, by state; *removed*: keys of those that leave it.
     :ivar removed_slots: ids of slots all of whose requests go; *removed_queues*: of delayed ones.
     :ivar budgets: name of a download slot, and how many unique requests of it were accepted.
@@ -153,6 +155,7 @@ class Batch:
     identity: bytes | None = None
     seen: list[bytes] = field(default_factory=list)
     seen_value: bytes = b""
+    ended: list[tuple[bytes, bytes]] = field(default_factory=list)
     stored: dict[State, list[tuple[bytes, bytes]]] = field(default_factory=_lists)
     removed: dict[State, list[bytes]] = field(default_factory=_lists)
     removed_slots: list[bytes] = field(default_factory=list)
@@ -170,18 +173,6 @@ class Batch:
 def encode_claim(fingerprint: bytes, occurrence: int) -> bytes:
     """The key of the claim to one occurrence of a start request; they are counted from 0."""
     return fingerprint + occurrence.to_bytes(4, "big")
-
-
-def encode_seen(run: int) -> bytes:
-    """The value of a seen row; *run* is that in which it was seen under another scheduler, or 0."""
-    return run.to_bytes(4, "big") if run else b""
-
-
-def decode_seen(value: bytes) -> int:
-    """The inverse of :func:`encode_seen`; raises ValueError if *value* is damaged."""
-    if len(value) not in {0, 4}:
-        raise ValueError(f"{value.hex()} is no number of a run")
-    return int.from_bytes(value, "big")
 
 
 def encode_slot(count: int, name: str) -> bytes:

@@ -87,6 +87,10 @@ class Rows:
             with self.database.reading:
                 raise
 
+    def seen_value(self, fingerprint: bytes) -> bytes | None:
+        """The row of a fingerprint, if it is seen: see :mod:`.seen`."""
+        return self.database.get("seen", fingerprint)
+
     def claimed(self, fingerprint: bytes, occurrence: int) -> int | None:
         """The run that claimed this occurrence of a start request, if one did."""
         value = self.database.get("started", encode_claim(fingerprint, occurrence))

@@ -14,8 +14,9 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-from .records import DAMAGE, ORPHANS, add_damage, decode_seen, describe_orphans, encode_seen
+from .records import DAMAGE, ORPHANS, add_damage, describe_orphans
 from .rows import Rows
+from .seen import encode_run, run_of
 
 _RUN = "run:"
 _SETTLED = "runs settled"
@@ -47,7 +48,7 @@ class Run:
     @property
     def seen_value(self) -> bytes:
         """The value of the rows of what it has seen: its number if they have no queue of ours."""
-        return encode_seen(0 if self.components.scheduler is None else self.number)
+        return encode_run(0 if self.components.scheduler is None else self.number)
 
 
 class Runs:
@@ -84,7 +85,7 @@ class Runs:
 
     def marks(self) -> Iterator[bytes]:
         for fingerprint, value in self._rows.seen():
-            if self._is_unknown or decode_seen(value) > self._settled:
+            if self._is_unknown or run_of(value) > self._settled:
                 yield fingerprint
 
     def settle(self) -> dict[str, bytes]:

@@ -62,6 +62,7 @@ class Store(Rows):
         rows.delete("seen", batch.forgotten)
         # In the order of keys: the place of each is then found near that of the last one.
         rows.put("seen", zip(sorted(batch.seen), repeat(batch.seen_value)))
+        rows.put("seen", sorted(batch.ended))
         for state in STATES:
             rows.delete(state.family, sorted(batch.removed[state]))
             rows.put(state.family, sorted(batch.stored[state]))

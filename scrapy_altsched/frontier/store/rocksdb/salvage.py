@@ -19,8 +19,9 @@ from rocksdict import Rdict, RdictIter
 
 from ....errors import StoreDamagedError, StoreError
 from ..database import Row, translated
-from ..records import DAMAGE, Counters, decode_seen
+from ..records import DAMAGE, Counters
 from ..salvage import IsWhole, Salvage
+from ..seen import run_of
 from ..states import FAMILIES, STATES
 from .database import RocksDatabase, explain, link_files
 from .options import READ_ONLY, READ_WRITE, Access, Recovery, options_for, secondary
@@ -197,7 +198,7 @@ class _Reader:
         # StopIteration: a family of which no row says whether it is whole.
         with suppress(IndexError, StopIteration, ValueError):
             if family == "seen":
-                return not decode_seen(value)
+                return not run_of(value)
             state = next(state for state in STATES if state.family == family)
             return self._salvage.is_whole(state.decode(value).payload or b"")
         return False

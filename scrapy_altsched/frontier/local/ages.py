@@ -1,0 +1,35 @@
+"""When pages were finished, in a job that records it, and whether that is long enough ago."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..recrawl import Age
+from ..store.seen import UNFINISHED, encode_end, end_of
+
+_DAY = 86_400
+
+
+class Ages:
+    """The ages of a job.
+
+    :param since: from when on they are recorded; pages from before that count as finished then.
+    :param pass_began: when the first run after a finished one began; both in epoch seconds.
+    :param now: the job's time.
+    """
+
+    def __init__(self, since: float, pass_began: float, now: Callable[[], float]) -> None:
+        self._since, self._pass_began, self._now = since, pass_began, now
+        self._first_day = int(since) // _DAY * _DAY
+
+    def is_due(self, value: bytes, age: Age) -> bool:
+        """Whether a page with this seen row is old enough to be crawled again."""
+        if value == UNFINISHED:
+            return False
+        end = end_of(value)
+        finished = self._since if end is None else self._first_day + end
+        return finished < age.threshold(self._now(), self._pass_began)
+
+    def end_value(self) -> bytes:
+        """The seen row of a page that is finished now."""
+        return encode_end(self._now() - self._first_day)

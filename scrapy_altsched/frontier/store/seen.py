@@ -1,0 +1,44 @@
+"""The values of seen rows: what is known of a page, besides that it was seen.
+
+=================================  ==============================================================
+empty                              nothing
+one zero byte                      it is not finished yet; only in jobs that record ages
+4 bytes, high bit clear            it was seen under another scheduler: number of the run
+4 bytes, high bit set              when it was finished: seconds since the first day of ages
+=================================  ==============================================================
+"""
+
+from __future__ import annotations
+
+#: Names of the notes that say since when a job records ages, and when this pass began: JSON, in
+#: epoch seconds.
+SINCE, PASS = "ages since", "pass began"
+_AGED = 1 << 31
+#: Of a page that is pending, delayed, leased, dead or has failed.
+UNFINISHED = b"\0"
+
+
+def encode_run(run: int) -> bytes:
+    """The value of what was seen in this *run*, under another scheduler; 0: under ours."""
+    return run.to_bytes(4, "big") if run else b""
+
+
+def run_of(value: bytes) -> int:
+    """The inverse of :func:`encode_run`, 0 for other values; ValueError: *value* is damaged."""
+    if value in (b"", UNFINISHED):
+        return 0
+    if len(value) != 4:
+        raise ValueError(f"{value.hex()} does not say what is known of a page")
+    number = int.from_bytes(value, "big")
+    return 0 if number & _AGED else number
+
+
+def encode_end(seconds: float) -> bytes:
+    """The value of a page that was finished so many *seconds* after the first day began."""
+    return (_AGED | min(max(int(seconds), 0), _AGED - 1)).to_bytes(4, "big")
+
+
+def end_of(value: bytes) -> int | None:
+    """The inverse of :func:`encode_end`; ``None``: it says no time."""
+    number = int.from_bytes(value, "big") if len(value) == 4 else 0
+    return number & ~_AGED if number & _AGED else None

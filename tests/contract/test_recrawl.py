@@ -1,0 +1,218 @@
+"""Pages that are crawled again once they are old enough, with each store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from scrapy_altsched.frontier import Options, Order, Verdict
+from scrapy_altsched.frontier.entry import DeadLetter, PageFailure, Reason
+from scrapy_altsched.frontier.local.frontier import LocalFrontier
+from scrapy_altsched.frontier.recrawl import Age
+from scrapy_altsched.maintenance.repair import repair
+
+from ..clocks import ManualClock
+from ..frontiers import KINDS, OWNER, DiskKind, lease_from, name_of, page, take, work_off
+
+STORED = [name for name, kind in KINDS.items() if kind.survives and kind.knows_downloads]
+HOUR, DAY = 3_600.0, 86_400.0
+
+
+class Job:
+    """A job of one kind, by a clock that begins at midnight (UTC)."""
+
+    def __init__(self, disk: DiskKind) -> None:
+        self.disk, self.clock = disk, ManualClock()
+        self.clock.set_by = DAY - (self.clock.wall() % DAY)
+        self.options = Options(clock=self.clock, order=Order("one", "fifo"))
+
+    def open(self, after: object = None) -> LocalFrontier:
+        """Open it with pages crawled *after* that; ``None``: never again."""
+        age = None if after is None else Age.parse(after)
+        options = replace(self.options, recrawl_after=age, records_ages=age is not None)
+        return self.disk.open(options)
+
+    def run(self, after: object, names: Sequence[str]) -> list[str]:
+        """Crawl what of *names* is accepted to the end of the job."""
+        frontier = self.open(after)
+        for name in names:
+            frontier.add(page(name))
+        found = work_off(frontier)
+        frontier.close(finished=True)
+        return found
+
+
+@pytest.fixture(params=STORED)
+def job(request: pytest.FixtureRequest, tmp_path: Path) -> Job:
+    disk = KINDS[request.param](tmp_path)
+    assert isinstance(disk, DiskKind)
+    return Job(disk)
+
+
+def commit(frontier: LocalFrontier) -> None:
+    while not frontier.commit():
+        pass
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        # At 0, 12, 24, ... h, with one hour for the crawl.
+        ("run", [1, 1, 1, 1, 1, 1]),
+        ("day", [1, 0, 1, 0, 1, 0]),
+        (20 * HOUR, [1, 0, 1, 0, 1, 0]),
+        ("72h", [1, 0, 0, 0, 0, 0]),
+        (11.5 * HOUR, [1, 0, 1, 0, 1, 0]),
+        (10 * HOUR, [1, 1, 1, 1, 1, 1]),
+        (None, [1, 0, 0, 0, 0, 0]),
+    ],
+)
+def test_three_days(job: Job, after: object, expected: list[int]) -> None:
+    found = []
+    for _ in expected:
+        frontier = job.open(after)
+        frontier.add(page("a"))
+        lease = lease_from(frontier)
+        found.append(int(lease is not None))
+        job.clock.advance(HOUR)
+        if lease is not None:
+            frontier.finish(lease)
+        frontier.close(finished=True)
+        job.clock.advance(11 * HOUR)
+    assert found == expected
+    job.disk.verify()
+
+
+def test_what_is_not_finished_is_a_duplicate_whatever_its_age(job: Job) -> None:
+    frontier = job.open("run")
+    for name in ("pending", "leased", "dead", "failed"):
+        frontier.add(page(name))
+    commit(frontier)
+    taken = {name_of(lease): lease for lease in [take(frontier) for _ in range(4)]}
+    frontier.release(taken["pending"])
+    frontier.dead_letter(taken["dead"], DeadLetter("why"))
+    taken["failed"].failure = PageFailure(Reason.DOWNLOAD, "why")
+    frontier.finish(taken["failed"])
+    commit(frontier)
+    job.clock.advance(10 * DAY)
+    job.disk.crash(frontier)
+    frontier = job.open("run")
+    for name in ("pending", "leased", "dead", "failed"):
+        assert frontier.add(page(name)) is Verdict.SEEN
+    assert sorted(work_off(frontier)) == ["leased", "pending"]
+    job.disk.verify()
+
+
+def test_a_crawl_that_takes_longer_than_an_age_ends(job: Job) -> None:
+    frontier = job.open(10)
+    frontier.add(page("a"))
+    for _ in range(20):
+        lease = lease_from(frontier)
+        if lease is None:
+            break
+        job.clock.advance(60)
+        frontier.add(page("b"))
+        frontier.add(page("a"))
+        frontier.finish(lease)
+        commit(frontier)
+    assert frontier.counts().done == 2
+    # Nor does a death begin another pass.
+    job.disk.crash(frontier)
+    frontier = job.open(10)
+    assert frontier.add(page("a")) is Verdict.SEEN
+    frontier.close(finished=True)
+    frontier = job.open(10)
+    assert frontier.add(page("a")) is Verdict.ADDED
+    work_off(frontier)
+    job.disk.verify()
+
+
+def test_once_on_it_goes_on_being_recorded(job: Job) -> None:
+    assert job.run(None, ["old"]) == ["old"]
+    frontier = job.open()
+    frontier.add(page("pending"))
+    frontier.close()
+    job.clock.advance(DAY)
+    # What was crawled before that counts as crawled then.
+    frontier = job.open("2d")
+    assert frontier.add(page("old")) is Verdict.SEEN
+    assert frontier.add(page("pending")) is Verdict.SEEN
+    assert work_off(frontier) == ["pending"]
+    frontier.close(finished=True)
+    job.clock.advance(DAY)
+    assert job.run(None, ["old", "off"]) == ["off"]
+    job.clock.advance(1.5 * DAY)
+    assert job.run("2d", ["old", "pending", "off"]) == ["old", "pending"]
+    job.clock.advance(DAY)
+    assert job.run("2d", ["old", "pending", "off"]) == ["off"]
+    job.disk.verify()
+
+
+def test_one_that_was_forgotten_while_leased_does_not_come_back(job: Job) -> None:
+    frontier = job.open("run")
+    frontier.add(page("a"))
+    commit(frontier)
+    lease = take(frontier)
+    frontier.forget(b"a")
+    commit(frontier)
+    frontier.finish(lease)
+    commit(frontier)
+    assert frontier.add(page("a")) is Verdict.ADDED
+    assert work_off(frontier) == ["a"]
+    job.disk.verify()
+
+
+def test_what_follows_a_page_is_what_finishes_it(job: Job) -> None:
+    frontier = job.open("run")
+    frontier.add(page("a"))
+    frontier.finish(take(frontier), page("a"))
+    commit(frontier)
+    again = take(frontier)
+    job.disk.crash(frontier)
+    frontier = job.open("run")
+    assert frontier.add(page("a")) is Verdict.SEEN
+    assert name_of(again) == "a"
+    assert work_off(frontier) == ["a"]
+    frontier.close(finished=True)
+    job.clock.advance(1)
+    assert job.run("run", ["a"]) == ["a"]
+
+
+def test_a_repair_loses_no_age(job: Job) -> None:
+    assert job.run("2d", ["a"]) == ["a"]
+    frontier = job.open("2d")
+    frontier.add(page("b"))
+    frontier.close()
+    repair(job.disk.path, OWNER, lambda _: True)
+    job.clock.advance(DAY)
+    frontier = job.open("2d")
+    assert frontier.add(page("a")) is Verdict.SEEN
+    assert frontier.add(page("b")) is Verdict.SEEN
+    assert work_off(frontier) == ["b"]
+    frontier.close(finished=True)
+    job.clock.advance(1.5 * DAY)
+    assert job.run("2d", ["a", "b"]) == ["a"]
+
+
+@pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), "", "soon", "1y", True, None])
+def test_what_is_no_age(value: object) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        Age.parse(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [(1, 1), (0.5, 0.5), ("90", 90), ("12h", 12 * HOUR), ("1.5 d", 1.5 * DAY), ("2W", 14 * DAY)],
+)
+def test_ages_in_seconds(value: object, seconds: float) -> None:
+    assert Age.parse(value) == Age(seconds)
+
+
+def test_periods_begin_at_midnight_utc() -> None:
+    thursday = 1_732_752_000.0 + 5 * HOUR  # 2024-11-28
+    for period, begin in (("day", 0), ("week", -3), ("month", -27)):
+        age = Age.parse(period)
+        assert age.threshold(thursday, thursday) == 1_732_752_000.0 + begin * DAY
