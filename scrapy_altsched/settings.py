@@ -14,6 +14,8 @@ from scrapy import Request, pqueues, squeues
 from scrapy.utils.misc import load_object
 from scrapy.utils.python import global_object_name
 
+from .age import MUST_BE as AGE_MUST_BE
+from .age import Age
 from .canonical import Rules
 from .errors import ConfigError
 from .frontier import Options, Order
@@ -119,6 +121,7 @@ class Config:
     policy: PolicyName = _setting(  # noqa: RUF009  (a field)
         "stock", "one of 'stock' and 'polite'", {"stock": "stock", "polite": "polite"}.__getitem__
     )
+    recrawl_after: Age | None = _setting(None, AGE_MUST_BE, Age.parse)  # noqa: RUF009  (a field)
     slot_budget: int = _number(0, 0, "requests")
     breaker: int = _number(0, 0, "answers")
     breaker_delay: float = _number(60.0, 0.01, "seconds")
@@ -166,6 +169,8 @@ class Config:
             patience=self.patience,
             memory_requests=self.memory_requests,
             slot_budget=self.slot_budget,
+            records_ages=self.recrawl_after is not None,
+            recrawl_after=self.recrawl_after,
             polite=self.policy == "polite",
             keep_failed=self.keep_failed,
             retry_failed=self.retry_failed_next_run,

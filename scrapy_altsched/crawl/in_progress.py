@@ -14,6 +14,8 @@ from ..engine.engine import Engine
 from ..frontier import Entry, Frontier, Lease
 from ..frontier.entry import PageFailure
 from ..frontier.store.records import ORPHANS
+from ..requests import REVISIT
+from .revisits import Revisits
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -29,7 +31,7 @@ class InProgress:
     :ivar orphans: requests in memory only that no page and no ``start()`` will bring again.
     """
 
-    def __init__(self, engine: Engine, frontier: Frontier) -> None:
+    def __init__(self, engine: Engine, frontier: Frontier, revisits: Revisits) -> None:
         self._engine, self._frontier = engine, frontier
         self._finish: Callable[[Lease, Entry | None], None] = frontier.finish
         self._leases: dict[Request, Lease] = {}
@@ -37,6 +39,7 @@ class InProgress:
         self._more_leases: dict[Request, list[Lease]] = {}
         #: Requests that were in the engine and not handed out, at the last look.
         self._others = 0
+        self._revisit = revisits.follow
         self.on_done: Callable[[Request, Lease], object] | None = None
         self.orphans: set[Entry] = set()
         self._parents: dict[Entry, Lease] = {}
@@ -146,4 +149,7 @@ class InProgress:
     def _end(self, request: Request, lease: Lease) -> None:
         if self.on_done is not None:
             self.on_done(request, lease)
-        self._finish(lease, self._followers.pop(lease, None) if self._followers else None)
+        then = self._followers.pop(lease, None) if self._followers else None
+        if then is None and REVISIT in request.meta:
+            then = self._revisit(request, lease)
+        self._finish(lease, then)

@@ -30,6 +30,8 @@ from .every_run import EveryRun
 from .failures import Failures
 from .in_progress import InProgress
 from .outcome import DeadLetters, Outcome, close_failed, close_unfinished, exit_code, judge
+from .recent import Recent
+from .revisits import Revisits
 from .setup import Setup, is_fed
 from .traffic import START_TURNS, Traffic
 
@@ -51,6 +53,7 @@ class Session:
         self._unrecorded_leases, self._outcome = 0, Outcome.UNFINISHED
         self.feeds: JobFeeds | None = None
         self._archive: Archive | None = None
+        self._recent: Recent | None = None
         self.frontier = frontier = setup.open_frontier(self.on_event)
         self._is_durable = frontier.job.durable
         try:
@@ -69,7 +72,7 @@ class Session:
 
     def _begin(self, setup: Setup, frontier: Frontier) -> None:
         job, engine, signals = frontier.job, self._engine, self._crawler.signals
-        self._in_progress = InProgress(engine, frontier)
+        self._in_progress = InProgress(engine, frontier, Revisits(setup))
         if job.durable:
             signals.connect(self._in_progress.note_response, response_received)
             engine.call_when_closing(frontier.run.note_closing)
@@ -84,6 +87,8 @@ class Session:
         start = engine.watch_start(self._note_end_of_start, self._is_full, turns)
         if start.ended:  # there is none, as in some projects' tests
             frontier.note_start_end()
+        if self._config.recrawl_after is not None:
+            self._recent = Recent(setup, self._config.recrawl_after)
         if self._config.policy == "polite":
             CrawlDelays(setup)
         self._every_run = EveryRun(setup, start)
@@ -146,6 +151,8 @@ class Session:
                 keep_spider_state(self._crawler)
             self._reports.log_unsaved(frontier.pressure.unsaved, error)
         finally:
+            if self._recent is not None:
+                self._recent.close()
             if self._archive is not None:
                 self._archive.close()
                 self._engine.call_when_stopped(self._archive.wait)

@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 from typing import Any
 
-from .recrawl import Age
+from ..age import Age
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ..age import Age
 from .clock import Clock, SystemClock
 from .queue.order import DEFAULT_ORDER, Order
-from .recrawl import Age
 from .store.engines import Choice
 from .store.runs import SCRAPY_ALTSCHED, Components
 

@@ -20,5 +20,9 @@ EVERY_RUN = "altsched_every_run"
 FOLLOWS = "_altsched_follows"
 #: For how many seconds it has to wait, or a pair of the least and the most.
 DELAY = "altsched_delay"
+#: How old its page has to be to be crawled again.
+RECRAWL_AFTER = "altsched_recrawl_after"
+#: After how long it comes back by itself, each time that it is done: as for DELAY.
+REVISIT = "altsched_revisit"
 #: Until when it has to wait: seconds since the epoch, or a datetime.
 NOT_BEFORE = "altsched_not_before"

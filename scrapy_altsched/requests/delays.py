@@ -10,7 +10,7 @@ from random import uniform
 from typing import Any
 
 from ..frontier.entry import Delay
-from . import DELAY, NOT_BEFORE
+from . import DELAY, NOT_BEFORE, REVISIT
 
 #: Seconds; a longer delay is most likely a mistake, such as milliseconds.
 _LONGEST = 10 * 366 * 86_400.0
@@ -45,6 +45,20 @@ def take_delay(
         except (ValueError, TypeError, OverflowError, OSError):
             complain(key, value, must_be)
     return Delay(parts.get(DELAY, 0.0), parts.get(NOT_BEFORE, 0.0)) if parts else None
+
+
+def read_revisit(
+    meta: dict[str, Any], complain: Callable[[str, object, str], object]
+) -> float | None:
+    """After how many seconds a request comes back, if it does; *complain*: as for the others."""
+    value = meta.get(REVISIT)
+    if value is None:
+        return None
+    try:
+        return _read_delay(value)
+    except (ValueError, TypeError, OverflowError):
+        complain(REVISIT, value, DELAY_MUST_BE)
+        return None
 
 
 def _read_delay(value: Any) -> float:

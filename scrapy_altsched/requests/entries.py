@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from scrapy.utils.misc import load_object
 
+from ..age import MUST_BE, Age
 from ..engine.engine import Engine
 from ..errors import CodecError
 from ..frontier import Entry
-from . import DELAY, NOT_BEFORE
+from . import DELAY, NOT_BEFORE, RECRAWL_AFTER
 from .codec import PickleCodec
 from .delays import take_delay
 
@@ -85,6 +86,17 @@ class Entries:
         if entry.delay is not None and not self._by_slot:
             # By the time it is due, requests may wait in the queues of their slots.
             entry.slot = self.slot_of(request)
+
+    def read_age(self, request: Request) -> Age | None:
+        """How old the page of a request has to be to be crawled again, if it says so."""
+        value = request.meta[RECRAWL_AFTER]
+        if value is None:
+            return None
+        try:
+            return Age.parse(value)
+        except (ValueError, TypeError, OverflowError):
+            self.on_bad_delay(request, RECRAWL_AFTER, value, f"it must be {MUST_BE}")
+            return None
 
     def slot_of(self, request: Request) -> str:
         """The download slot of a request."""
@@ -161,6 +173,12 @@ class RequestEntry(Entry):
         self.delay = None
         self.again = False
         self._entries = entries
+
+    def find_age(self) -> Age | None:
+        meta = self.request.meta
+        if RECRAWL_AFTER not in meta or self._entries is None:
+            return None
+        return self._entries.read_age(self.request)
 
     def find_slot(self) -> str:
         return self.slot if self._entries is None else self._entries.slot_of(self.request)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from scrapy_altsched.age import Age
 from scrapy_altsched.frontier import Options, Order, Verdict
 from scrapy_altsched.frontier.entry import DeadLetter, PageFailure, Reason
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
-from scrapy_altsched.frontier.recrawl import Age
 from scrapy_altsched.maintenance.repair import repair
 
 from ..clocks import ManualClock

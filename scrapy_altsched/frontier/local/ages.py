@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..recrawl import Age
+from ...age import Age
 from ..store.seen import UNFINISHED, encode_end, end_of
 
 _DAY = 86_400

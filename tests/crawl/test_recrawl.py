@@ -1,0 +1,70 @@
+"""Crawls that come to a page again once it is old enough, or by themselves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ..crawls import Crawl, altsched
+from ..sites import Page, Site
+
+GRAPH = {"/": Page(["/news/1", "/a"]), "/news/1": Page(["/a"]), "/a": Page(["/"])}
+
+
+def test_each_run_crawls_all_that_it_meets_again(tmp_path: Path) -> None:
+    with Site(GRAPH) as site:
+        crawl = Crawl(tmp_path, "again", site.url)
+        for run in (1, 2, 3):
+            assert crawl.run(ALTSCHED_RECRAWL_AFTER="run") == 0
+            assert dict(site.hits) == dict.fromkeys(GRAPH, run)
+        assert crawl.run() == 0
+        assert dict(site.hits) == dict.fromkeys(GRAPH, 3)
+    assert altsched("check", crawl.jobdir).returncode == 0
+
+
+def test_a_request_has_an_age_of_its_own(tmp_path: Path) -> None:
+    with Site(GRAPH) as site:
+        crawl = Crawl(tmp_path, "again", site.url, after="1000w")
+        for _ in range(2):
+            crawl.run(ALTSCHED_RECRAWL_AFTER="run")
+    assert dict(site.hits) == {"/": 2, "/a": 2, "/news/1": 1}
+
+
+def test_an_age_of_nonsense_counts_as_none_and_is_told(tmp_path: Path) -> None:
+    with Site(GRAPH) as site:
+        crawl = Crawl(tmp_path, "again", site.url, after="soon")
+        for _ in range(2):
+            crawl.run(ALTSCHED_RECRAWL_AFTER="run")
+    assert dict(site.hits) == dict.fromkeys(GRAPH, 2)
+    assert "meta['altsched_recrawl_after']" in crawl.log
+    assert "it must be a number of seconds above 0, '12h'" in crawl.log
+    assert crawl.stat("altsched/delay/ignored") == 1
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_request_comes_back_by_itself(tmp_path: Path, stored: bool) -> None:
+    with Site(GRAPH) as site:
+        crawl = Crawl(tmp_path, "again", site.url, revisit="0.2", times="4")
+        settings = {} if stored else {"JOBDIR": None}
+        crawl.run(**settings)
+        assert site.hits["/news/1"] == 4
+        assert site.hits["/"] == site.hits["/a"] == 1
+    rows = [json.loads(line) for line in crawl.items.read_text().splitlines()]
+    metas = {tuple(row["meta"]) for row in rows if "news" in row["url"]}
+    # As it was scheduled at first, each time.
+    assert len(metas) == 1
+    if stored:
+        assert "1 is delayed" in crawl.log or "1 pending" in crawl.log
+        assert altsched("check", crawl.jobdir).returncode == 0
+
+
+def test_a_crawl_that_does_not_wait_goes_on_with_them_later(tmp_path: Path) -> None:
+    with Site(GRAPH) as site:
+        crawl = Crawl(tmp_path, "again", site.url, revisit="0.3")
+        for run in (1, 2, 3):
+            crawl.run(ALTSCHED_WAIT_AT_CLOSE=False)
+            assert site.hits["/news/1"] >= run
+            assert "is delayed, the first one until" in crawl.log
+    assert site.hits["/a"] == 1
