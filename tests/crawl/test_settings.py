@@ -13,6 +13,7 @@ from scrapy import Spider, pqueues, squeues
 from scrapy.exceptions import ScrapyDeprecationWarning
 from scrapy.settings import Settings
 
+from scrapy_altsched.age import Age
 from scrapy_altsched.errors import AltschedError, ConfigError
 from scrapy_altsched.frontier import Options, Order
 from scrapy_altsched.settings import Config
@@ -98,7 +99,17 @@ def refusal(disk: bool = True, given: dict[str, Any] | None = None, **values: An
 def test_every_setting_is_tested_here() -> None:
     names = {field.name.upper() for field in fields(Config)}
     derived = {"KEEPS_INTERVAL", "ORDER", "PATIENCE", "REDIS"}
-    assert names == {*NUMBERS, *FLAGS, *SHARED, *derived, "ARCHIVE", "URL_RULES", "STORE", "POLICY"}
+    assert names == {
+        *NUMBERS,
+        *FLAGS,
+        *SHARED,
+        *derived,
+        "ARCHIVE",
+        "URL_RULES",
+        "STORE",
+        "POLICY",
+        "RECRAWL_AFTER",
+    }
 
 
 def test_defaults() -> None:
@@ -110,6 +121,14 @@ def test_defaults() -> None:
     assert Config() == Config.from_settings(
         Settings({"SCHEDULER_PRIORITY_QUEUE": SLOTS}), disk=True
     )
+
+
+def test_ages() -> None:
+    assert not read().frontier.records_ages
+    assert read(ALTSCHED_RECRAWL_AFTER="7d").frontier.recrawl_after == Age(7 * 86_400)
+    assert read(ALTSCHED_RECRAWL_AFTER="run").frontier.records_ages
+    for value in (0, -1, "", "soon", "1y", math.nan, math.inf, True, [1]):
+        assert "a number of seconds above 0, '12h'" in refusal(ALTSCHED_RECRAWL_AFTER=value)
 
 
 def test_policies() -> None:

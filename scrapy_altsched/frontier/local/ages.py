@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...age import Age
-from ..store.seen import UNFINISHED, encode_end, end_of
-
-_DAY = 86_400
+from ..store.seen import encode_end, end_time_of, first_day_of
 
 
 class Ages:
@@ -20,15 +18,12 @@ class Ages:
 
     def __init__(self, since: float, pass_began: float, now: Callable[[], float]) -> None:
         self._since, self._pass_began, self._now = since, pass_began, now
-        self._first_day = int(since) // _DAY * _DAY
+        self._first_day = first_day_of(since)
 
     def is_due(self, value: bytes, age: Age) -> bool:
         """Whether a page with this seen row is old enough to be crawled again."""
-        if value == UNFINISHED:
-            return False
-        end = end_of(value)
-        finished = self._since if end is None else self._first_day + end
-        return finished < age.threshold(self._now(), self._pass_began)
+        finished = end_time_of(value, self._since)
+        return finished is not None and finished < age.threshold(self._now(), self._pass_began)
 
     def end_value(self) -> bytes:
         """The seen row of a page that is finished now."""

@@ -30,7 +30,7 @@ from .directory import Directory, find, not_reached
 from .holder import Holder
 
 #: Version of everything that is written into a job directory.
-FORMAT = 5
+FORMAT = 6
 #: The oldest one that is brought up to date (see :mod:`.migrations`).
 OLDEST = 1
 

@@ -8,7 +8,8 @@ To change the format: raise ``FORMAT`` in :mod:`.jobdir`, and add the step from 
 2: what is held against a suspect is more than a number of deaths;
 3: a dead letter has its cause as a number, not in the words of its text;
 4: the store may be one of SQLite, which earlier versions take for a damaged one;
-5: requests may be delayed, or have failed, which earlier versions would count as lost.
+5: requests may be delayed, or have failed, which earlier versions would count as lost;
+6: rows of what was seen may say when pages were finished, which earlier versions take for damage.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ STEPS: dict[int, Callable[[Store], Batch]] = {
     2: _tell_causes_apart,
     3: lambda store: Batch(store.counters()),
     4: lambda store: Batch(store.counters()),
+    5: lambda store: Batch(store.counters()),
 }
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 #: epoch seconds.
 SINCE, PASS = "ages since", "pass began"
 _AGED = 1 << 31
+_DAY = 86_400  # seconds
 #: Of a page that is pending, delayed, leased, dead or has failed.
 UNFINISHED = b"\0"
 
@@ -42,3 +43,19 @@ def end_of(value: bytes) -> int | None:
     """The inverse of :func:`encode_end`; ``None``: it says no time."""
     number = int.from_bytes(value, "big") if len(value) == 4 else 0
     return number & ~_AGED if number & _AGED else None
+
+
+def first_day_of(since: float) -> int:
+    """The time from which ends are counted, in a job that records ages *since* then."""
+    return int(since) // _DAY * _DAY
+
+
+def end_time_of(value: bytes, since: float) -> float | None:
+    """When a page with this row was finished, in epoch seconds; ``None``: it is not.
+
+    Those that were finished before ages were recorded count as finished then.
+    """
+    if value == UNFINISHED:
+        return None
+    end = end_of(value)
+    return since if end is None else float(first_day_of(since) + end)
