@@ -169,7 +169,6 @@ class Config:
             patience=self.patience,
             memory_requests=self.memory_requests,
             slot_budget=self.slot_budget,
-            records_ages=self.recrawl_after is not None,
             recrawl_after=self.recrawl_after,
             polite=self.policy == "polite",
             keep_failed=self.keep_failed,

@@ -11,6 +11,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
 
+from ..age import MUST_BE, Age
 from ..errors import ConfigError
 from .globs import check_glob
 from .patterns import compile_patterns
@@ -101,6 +102,13 @@ _fragment = _only(
 _text = _only(lambda value: isinstance(value, str) and bool(value.strip()), "a string")
 
 
+def _age(value: Any) -> Age:
+    try:
+        return Age.parse(value)
+    except (ValueError, TypeError, OverflowError):
+        raise ValueError(f"it must be {MUST_BE}") from None
+
+
 def _key(default: Any, check: _Check) -> Any:
     return field(default=default, metadata={"check": check})
 
@@ -135,6 +143,14 @@ class Rule:
     ignore_body: bool | None = _key(None, _flag)
     ignore_body_fields: tuple[str, ...] = _key((), _some(str, _NAMES, check_glob))
     count_headers: tuple[str, ...] = _key((), _headers)
+    recrawl_after: Age | None = _key(None, _age)  # noqa: RUF009  (a field)
+
+    @property
+    def changes_requests(self) -> bool:
+        """Whether it has any action but to say how old pages have to be."""
+        default = Rule()
+        names = _ACTIONS - {"recrawl_after"}
+        return any(getattr(self, name) != getattr(default, name) for name in names)
 
     @classmethod
     def from_dict(

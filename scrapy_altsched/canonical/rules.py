@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from w3lib.url import canonicalize_url
 
+from ..age import Age
 from .changes import Canonicalizer, Step, find_marks
 from .patterns import Index, compile_patterns
 from .rule import Rule
@@ -48,12 +49,21 @@ class Rules:
     """All rules of a crawl; immutable.
 
     :ivar digest: a hash of their order and effects, not of their names and places; "" without any.
+    :ivar ages: those that they say, in their order: how old pages have to be to be crawled again.
     """
 
-    __slots__ = ("_changes", "_entries", "_index", "digest", "marks")
+    __slots__ = ("_aged", "_changes", "_entries", "_given", "_index", "ages", "digest", "marks")
 
     def __init__(self, entries: Sequence[_Entry] = ()) -> None:
-        self._entries = tuple(entries)
+        self._given = tuple(entries)
+        # Of two rules for one URL, the later one counts.
+        aged = sorted(
+            (it.rule for it in entries if it.rule.recrawl_after is not None),
+            key=lambda rule: rule.order,
+        )
+        self._aged = Index([compile_patterns(rule.include, rule.exclude) for rule in aged])
+        self.ages = [rule.recrawl_after for rule in aged if rule.recrawl_after is not None]
+        self._entries = entries = tuple(it for it in entries if it.rule.changes_requests)
         self._index = Index([compile_patterns(e.rule.include, e.rule.exclude) for e in entries])
         #: ``marks(netloc)``: strings of which a URL with that netloc, as it is written in the URL,
         #: must contain one for a rule to change anything in a request for it without a body; an
@@ -77,9 +87,9 @@ class Rules:
 
     def extended(self, source: Source, *, name: str) -> Rules:
         """These rules and, after them, those of another source, as :meth:`load` takes it."""
-        number = self._entries[-1].source + 1 if self._entries else 0
+        number = self._given[-1].source + 1 if self._given else 0
         more = (_Entry(rule, label, number) for label, rule in read_rules(source, name))
-        return Rules([*self._entries, *more])
+        return Rules([*self._given, *more])
 
     def with_spider(self, spider: object) -> Rules:
         """These rules and, after them, those in the ``url_rules`` of a spider or its class."""
@@ -127,6 +137,16 @@ class Rules:
             steps += more
         return Canonical(new, body, changes.headers, tuple(steps), matching)
 
+    def find_age(self, url: str) -> Age | None:
+        """How old the page of a URL has to be to be crawled again, if a rule says so."""
+        if not self.ages:
+            return None
+        try:
+            found = self._aged.match(canonicalize_url(url, keep_fragments=True))
+        except Exception:  # whatever w3lib cannot parse
+            return None
+        return self.ages[found[-1]] if found else None
+
     def _matching(self, url: str) -> tuple[int, ...]:
         """The indexes of the rules that apply to a canonical URL, in their order."""
         found = [(index, *self._entries[index]) for index in self._index.match(url)]
@@ -144,7 +164,7 @@ def _digest(entries: Sequence[_Entry], version: int) -> str:
     meaning = []
     for rule, _, source in entries:
         data = asdict(rule)
-        for key in ("name", "preset", "order"):
+        for key in ("name", "preset", "order", "recrawl_after"):
             del data[key]
         meaning.append([data, sources.index(source) if rule.fallback else None])
     return hashlib.sha1(json.dumps([version, meaning], sort_keys=True).encode()).hexdigest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ..age import Age
 from .setup import Setup
 
 #: Seconds: periods begin at any time, and requests may have ages of their own.
@@ -10,14 +9,14 @@ _OFTEN = 900.0
 
 
 class Recent:
-    """Clears what a crawl remembers of URLs, at a quarter of the age after which they come again.
+    """Clears what a crawl remembers of URLs, at a quarter of the shortest age.
 
     What is remembered is refused before the frontier is asked.
     """
 
-    def __init__(self, setup: Setup, age: Age) -> None:
+    def __init__(self, setup: Setup) -> None:
         self._identity, self._clock = setup.identity, setup.clock
-        self._every = min(age.seconds / 4 or _OFTEN, _OFTEN)
+        self._every = min(_OFTEN, *(age.seconds / 4 or _OFTEN for age in setup.ages))
         self._plan()
 
     def _plan(self) -> None:

@@ -87,8 +87,8 @@ class Session:
         start = engine.watch_start(self._note_end_of_start, self._is_full, turns)
         if start.ended:  # there is none, as in some projects' tests
             frontier.note_start_end()
-        if self._config.recrawl_after is not None:
-            self._recent = Recent(setup, self._config.recrawl_after)
+        if setup.ages:
+            self._recent = Recent(setup)
         if self._config.policy == "polite":
             CrawlDelays(setup)
         self._every_run = EveryRun(setup, start)

@@ -54,6 +54,7 @@ class Setup:
     :param own_filter: the scheduler's dupefilter, if that can share a frontier.
     :ivar jobdir: the job directory, absolute; ``None``: all is in memory.
     :ivar shared: how this worker takes part in a shared crawl; ``None``: it is none.
+    :ivar ages: after which pages may be crawled again; none: they are not.
     :ivar archive: the first part of the archive of finished requests; ``None``: there is none.
     :ivar feed_files: the local files that the feeds of a job, and the archive, will write to.
     :ivar tally: how often each stat is to be increased: ``stats.inc_value()`` takes 2.4
@@ -86,6 +87,8 @@ class Setup:
         self.own_filter = own_filter
         rules = config.rules_of(spider)
         self.identity = identify(crawler, own_filter, rules, df.request_seen)
+        own = [] if config.recrawl_after is None else [config.recrawl_after]
+        self.ages = [*own, *rules.ages]
         is_stored = self.jobdir is not None or self.shared is not None
         if is_stored:
             warn_of_unsafe_feeds(settings, spider)
@@ -95,7 +98,7 @@ class Setup:
         self.tally: defaultdict[str, int] = defaultdict(int)
         codec = codec_of(config, spider) if is_stored else None
         by_slot = config.order.policy == "slots"
-        self.entries = Entries(codec, self.engine, self.tally, by_slot=by_slot)
+        self.entries = Entries(codec, self.engine, self.tally, rules, by_slot=by_slot)
         self.archive = name_archive(config.archive, spider) if config.archive else None
         self.feed_files = find_files(settings, spider) if is_stored else []
         if is_stored and self.archive is not None:
@@ -104,7 +107,7 @@ class Setup:
     def open_frontier(self, on_event: OnEvent) -> Frontier:
         """Open the frontier, and resume its job if there is one; AltschedError: it cannot be."""
         kind = type(self.dupefilter)
-        options = replace(self.config.frontier, clock=self.clock)
+        options = replace(self.config.frontier, clock=self.clock, records_ages=bool(self.ages))
         if self.own_filter is None and kind is not BaseDupeFilter:
             options = replace(options, components=Components(dupefilter=global_object_name(kind)))
         if self.shared is not None:

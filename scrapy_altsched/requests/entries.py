@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from scrapy.utils.misc import load_object
 
 from ..age import MUST_BE, Age
+from ..canonical import Rules
 from ..engine.engine import Engine
 from ..errors import CodecError
 from ..frontier import Entry
@@ -44,6 +45,7 @@ class Entries:
 
     :param codec: ``None``: requests do not survive the process.
     :param tally: name of a stat -> by how much to increase it.
+    :param rules: those for URLs, which may say how old pages have to be.
     :param by_slot: whether requests wait in the queues of their download slots.
     :ivar on_unserializable: called with each entry whose request cannot be encoded, and why.
     :ivar on_bad_delay: called with a request, a key of its meta that asks for a delay in vain, the
@@ -51,7 +53,13 @@ class Entries:
     """
 
     def __init__(
-        self, codec: Codec | None, engine: Engine, tally: MutableMapping[str, int], *, by_slot: bool
+        self,
+        codec: Codec | None,
+        engine: Engine,
+        tally: MutableMapping[str, int],
+        rules: Rules,
+        *,
+        by_slot: bool,
     ) -> None:
         self._codec = codec
         self._engine = engine
@@ -60,6 +68,7 @@ class Entries:
         self.on_bad_delay: Callable[[Request, str, object, str], object] = lambda *_: None
         self._tally = tally
         self._by_slot = by_slot
+        self._rules = rules
 
     def encode(self, entry: RequestEntry) -> None:
         """See :meth:`Entry.encode`."""
@@ -87,16 +96,14 @@ class Entries:
             # By the time it is due, requests may wait in the queues of their slots.
             entry.slot = self.slot_of(request)
 
-    def read_age(self, request: Request) -> Age | None:
-        """How old the page of a request has to be to be crawled again, if it says so."""
-        value = request.meta[RECRAWL_AFTER]
-        if value is None:
-            return None
-        try:
-            return Age.parse(value)
-        except (ValueError, TypeError, OverflowError):
-            self.on_bad_delay(request, RECRAWL_AFTER, value, f"it must be {MUST_BE}")
-            return None
+    def find_age(self, request: Request) -> Age | None:
+        """How old the page of a request has to be, if its meta, or a rule, says so."""
+        if (value := request.meta.get(RECRAWL_AFTER)) is not None:
+            try:
+                return Age.parse(value)
+            except (ValueError, TypeError, OverflowError):
+                self.on_bad_delay(request, RECRAWL_AFTER, value, f"it must be {MUST_BE}")
+        return self._rules.find_age(request.url)
 
     def slot_of(self, request: Request) -> str:
         """The download slot of a request."""
@@ -175,10 +182,7 @@ class RequestEntry(Entry):
         self._entries = entries
 
     def find_age(self) -> Age | None:
-        meta = self.request.meta
-        if RECRAWL_AFTER not in meta or self._entries is None:
-            return None
-        return self._entries.read_age(self.request)
+        return None if self._entries is None else self._entries.find_age(self.request)
 
     def find_slot(self) -> str:
         return self.slot if self._entries is None else self._entries.slot_of(self.request)

@@ -124,9 +124,9 @@ def test_defaults() -> None:
 
 
 def test_ages() -> None:
-    assert not read().frontier.records_ages
+    assert read().frontier.recrawl_after is None
     assert read(ALTSCHED_RECRAWL_AFTER="7d").frontier.recrawl_after == Age(7 * 86_400)
-    assert read(ALTSCHED_RECRAWL_AFTER="run").frontier.records_ages
+    assert read(ALTSCHED_RECRAWL_AFTER="run").frontier.recrawl_after == Age(period="run")
     for value in (0, -1, "", "soon", "1y", math.nan, math.inf, True, [1]):
         assert "a number of seconds above 0, '12h'" in refusal(ALTSCHED_RECRAWL_AFTER=value)
 
