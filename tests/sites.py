@@ -14,13 +14,14 @@ from .processes import Process
 
 @dataclass
 class Page:
-    """An answer: links of a page, or another status; held back until ``held`` is set."""
+    """An answer: links of a page, or a text, or another status; held until ``held`` is set."""
 
     links: list[str] = field(default_factory=list)
     status: int = 200
     location: str | None = None
     held: threading.Event | None = None
     headers: dict[str, str] = field(default_factory=dict)
+    text: str | None = None
 
 
 class Site:
@@ -81,7 +82,8 @@ class _Handler(BaseHTTPRequestHandler):
         if page.held is not None:
             page.held.wait(60)
         links = "".join(f'<a href="{link}">x</a>' for link in page.links)
-        body = f"<html><body>{links}</body></html>".encode()
+        text = f"<html><body>{links}</body></html>" if page.text is None else page.text
+        body = text.encode()
         self.send_response(page.status)
         for name, value in page.headers.items():
             self.send_header(name, value)

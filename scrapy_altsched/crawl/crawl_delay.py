@@ -29,7 +29,8 @@ class CrawlDelays:
         self._default_agent = settings["USER_AGENT"]
         signal = getattr(signals, "robots_parsed", None)
         if signal is not None:
-            setup.crawler.signals.connect(self._note, signal)
+            # Nothing else refers to this object.
+            setup.crawler.signals.connect(self._note, signal, weak=False)
 
     def _note(self, robotparser: Any, request: Request) -> None:
         agent = self._agent or request.headers.get(b"User-Agent", self._default_agent)

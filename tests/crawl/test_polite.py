@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from heapq import heappop, heappush
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
 import pytest
+from scrapy import signals
 
 from scrapy_altsched.frontier import Entry, Lease, Options, Order, Waiting
 from scrapy_altsched.frontier.contract import PacedGate
@@ -179,3 +182,24 @@ def test_the_real_downloader_has_room_for_others(tmp_path: Path, policy: str) ->
     slow_before = sum(slot != "fast" for slot in order[:last_fast])
     # At most one page of each, and some of the second ones where the machine is slow.
     assert slow_before <= 12 if policy == "polite" else slow_before > 12
+
+
+@pytest.mark.parametrize("policy", ["stock", "polite"])
+def test_what_robots_txt_asks_for(tmp_path: Path, policy: str) -> None:
+    times: list[float] = []
+    pages = [f"/{number}" for number in range(4)]
+
+    def answer(path: str, _: int) -> Page:
+        if path == "/robots.txt":
+            return Page(text="User-agent: *\nCrawl-delay: 1\n")
+        times.append(time.monotonic())
+        return Page(pages if path == "/" else [])
+
+    with Site(answer) as site:
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/")
+        assert crawl.run(ALTSCHED_POLICY=policy, ROBOTSTXT_OBEY=True) == 0
+    assert len(times) == 5
+    # Scrapy draws from half of a delay on; and tells of this one since 2.18.
+    gaps = [later - earlier for earlier, later in pairwise(times[1:])]
+    is_told = hasattr(signals, "robots_parsed")
+    assert (min(gaps) >= 0.45) == (policy == "polite" and is_told)
