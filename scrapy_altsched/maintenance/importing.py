@@ -156,10 +156,10 @@ class _Import(Rewriter):
             self.imported.dead += 1
         self.flush_if_full()
 
-    def drop(self, fingerprints: Iterator[bytes]) -> None:
-        for fingerprint in fingerprints:
+    def drop(self, keys: Iterator[bytes]) -> None:
+        for key in keys:
             self.imported.dropped += 1
-            self.rows.forgotten.append(fingerprint)
+            self.rows.removed_seen.append(key)
             self.flush_if_full()
         # What follows asks the store what was seen.
         self.flush()

@@ -34,11 +34,11 @@ def purge(journal: Journal, before: float) -> tuple[int, int]:
     while portion := list(islice(rows, CHUNK)):
         seen += len(portion)
         batch = Batch(journal.counters())
-        for fingerprint, value in portion:
+        for key, value in portion:
             end = end_time_of(value, json.loads(since))
             if end is not None and end < before:
-                batch.forgotten.append(fingerprint)
-        if batch.forgotten:
+                batch.removed_seen.append(key)
+        if batch.removed_seen:
             journal.write(batch, wait=True)
-            purged += len(batch.forgotten)
+            purged += len(batch.removed_seen)
     return purged, seen

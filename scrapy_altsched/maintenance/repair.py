@@ -25,7 +25,7 @@ from ..frontier.store.journal import Journal
 from ..frontier.store.records import DAMAGE, ORPHANS, Batch, Counters
 from ..frontier.store.rows import BUDGET
 from ..frontier.store.salvage import Salvage
-from ..frontier.store.seen import SINCE, UNFINISHED, run_of
+from ..frontier.store.seen import DIGESTS, KEYS, SINCE, UNFINISHED, may_be_digest, run_of
 from ..frontier.store.states import DEAD, DELAYED, PENDING, UNQUEUED, State, decode_delayed_key
 from ..frontier.store.store import Store
 from ..inflection import inflect
@@ -85,7 +85,7 @@ def _replace_store(jobdir: Jobdir, source: Salvage, locate: Locate | None) -> Re
     place = jobdir.store
     try:
         store = Store(place, engine_of(place))
-        store.create(identity, jobdir.partial)
+        store.create(identity, jobdir.partial, has_digests=_has_digests(source, meta))
         with closing(store):
             last = jobdir.last_commit or LastCommit("", -1, 0, 0)
             result = Repair(store, source, last, locate)
@@ -102,6 +102,13 @@ def _replace_store(jobdir: Jobdir, source: Salvage, locate: Locate | None) -> Re
         ) from error
     jobdir.note_commit(LastCommit(identity.store_id, store.commit_number, 0, 0))
     return result
+
+
+def _has_digests(source: Salvage, meta: dict[bytes, bytes]) -> bool:
+    """Whether keys of seen rows are digests; if the note of that is lost, as the rows look."""
+    if "meta" not in source.incomplete:
+        return meta.get(b"note:" + KEYS.encode()) == DIGESTS
+    return all(may_be_digest(key) for key, _ in islice(source.rows("seen"), 1))
 
 
 class Repair(Rewriter):
@@ -153,6 +160,8 @@ class Repair(Rewriter):
         counters.next_slot = max(counters.next_slot, max(self._names, default=0) + 1)
         is_newest = 0 <= self._last.number <= number
         damage = self._settle(notes.get(DAMAGE, b""), is_newest=is_newest)
+        # What the keys are, the store says itself.
+        notes.pop(KEYS, None)
         self.final.notes = {**notes, DAMAGE: damage}
         self._copy_budgets(meta)
         self.finish()
@@ -264,14 +273,14 @@ class Repair(Rewriter):
         rows, incomplete = self._source.rows("seen"), self._source.incomplete
         while portion := list(islice(rows, CHUNK)):
             kept = []
-            for fingerprint, value in portion:
+            for key, value in portion:
                 try:
                     # Without the notes it is not known whether those of a run can be believed.
                     if not run_of(value) or "meta" not in incomplete:
-                        kept.append((fingerprint, value))
+                        kept.append((key, value))
                 except ValueError:
                     incomplete.add("seen")
-            self._store.write(Batch(Counters(), ended=kept), wait=True)
+            self._store.write(Batch(Counters(), seen_rows=kept), wait=True)
             self.kept["seen"] += len(kept)
 
     def _copy_others(self) -> None:

@@ -112,14 +112,8 @@ class Rewriter:
 
 def _lists(batch: Batch) -> list[list[Any]]:
     """All that a chunk may hold."""
-    return [
-        *batch.stored.values(),
-        batch.seen,
-        batch.started,
-        batch.forgotten,
-        batch.suspects,
-        batch.ended,
-    ]
+    seen = batch.seen, batch.ended, batch.forgotten, batch.seen_rows, batch.removed_seen
+    return [*batch.stored.values(), *seen, batch.started, batch.suspects]
 
 
 def order_of(rows: Rows) -> Order | None:

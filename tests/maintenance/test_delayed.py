@@ -14,6 +14,7 @@ from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.store.database import RowBatch
 from scrapy_altsched.frontier.store.engines import Choice
 from scrapy_altsched.frontier.store.journal import Journal
+from scrapy_altsched.frontier.store.seen import digest_of
 from scrapy_altsched.frontier.store.states import DELAYED
 from scrapy_altsched.maintenance.convert import convert
 from scrapy_altsched.maintenance.opening import open_frontier
@@ -171,7 +172,7 @@ def test_an_audit_finds_what_is_wrong_with_them(job: Job) -> None:
     job.change(lambda rows: rows.put(DELAYED.family, [(third[:20], b"cut")]))
     assert f"The delayed request {third[:20].hex()} is cut short." in job.problems()
     job.change(lambda rows: rows.delete(DELAYED.family, [second, third[:20]]))
-    job.change(lambda rows: rows.delete("seen", [b"c"]))
+    job.change(lambda rows: rows.delete("seen", [digest_of(b"c")]))
     assert f"The delayed request {third.hex()} is not among the seen ones." in job.problems()
 
 

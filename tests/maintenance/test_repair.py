@@ -27,7 +27,8 @@ from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.store.database import RowBatch
 from scrapy_altsched.frontier.store.engines import Choice
 from scrapy_altsched.frontier.store.journal import Journal
-from scrapy_altsched.frontier.store.records import Batch, decode_seen, encode_seen
+from scrapy_altsched.frontier.store.records import Batch
+from scrapy_altsched.frontier.store.seen import digest_of, encode_run, run_of
 from scrapy_altsched.frontier.store.states import decode_value
 from scrapy_altsched.frontier.store.view import View
 from scrapy_altsched.maintenance.audit import audit
@@ -714,15 +715,16 @@ def test_repair_keeps_in_which_run_a_fingerprint_was_seen(tmp_path: Path, engine
     runs = {b"%020d" % number: number % 4 for number in range(CHUNK + 10)}
     for run in range(4):
         seen = [fingerprint for fingerprint, of in runs.items() if of == run]
-        journal.write(Batch(journal.counters(), seen=seen, seen_value=encode_seen(run)))
+        journal.write(Batch(journal.counters(), seen=seen, seen_value=encode_run(run)))
     journal.close()
     repaired = repair(path, OWNER, lambda _: True)
     assert repaired.kept["seen"] == len(runs)
     journal = Journal(path, OWNER)
-    assert {key: decode_seen(value) for key, value in journal.seen()} == runs
+    expected = {digest_of(fingerprint): run for fingerprint, run in runs.items()}
+    assert {key: run_of(value) for key, value in journal.seen()} == expected
     journal.close()
 
 
 def test_a_damaged_number_of_a_run_is_not_taken_for_one() -> None:
     with pytest.raises(ValueError, match="0102 is no number of a run"):
-        decode_seen(b"\1\2")
+        run_of(b"\1\2")

@@ -109,6 +109,7 @@ class Journal(Store):
                 " with. Restore the JOBDIR as a whole from one copy."
             )
         self.database.open(self._directory.place)
+        self.read_key_form()
         self.commit_number = self.stored_commit()
         if lost := self.describe_lost_commits():
             raise StoreDamagedError(f"The store {self.path} {lost}", remedy(self.path))

@@ -145,6 +145,7 @@ class Batch:
     :ivar identity: what the store says of itself, if that changes.
     :ivar seen: fingerprints that are seen from now on, with *seen_value* as their row; *ended*:
         fingerprints and rows of seen ones that are finished.
+    :ivar seen_rows: keys and rows of what is seen, as they are stored; *removed_seen*: such keys.
     :ivar stored: rows of requests, by state; *removed*: keys of those that leave it.
     :ivar removed_slots: ids of slots all of whose requests go; *removed_queues*: of delayed ones.
     :ivar budgets: name of a download slot, and how many unique requests of it were accepted.
@@ -156,6 +157,8 @@ class Batch:
     seen: list[bytes] = field(default_factory=list)
     seen_value: bytes = b""
     ended: list[tuple[bytes, bytes]] = field(default_factory=list)
+    seen_rows: list[tuple[bytes, bytes]] = field(default_factory=list)
+    removed_seen: list[bytes] = field(default_factory=list)
     stored: dict[State, list[tuple[bytes, bytes]]] = field(default_factory=_lists)
     removed: dict[State, list[bytes]] = field(default_factory=_lists)
     removed_slots: list[bytes] = field(default_factory=list)

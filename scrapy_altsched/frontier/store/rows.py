@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ..entry import Counts, DeadLetter, PageFailure
 from .engines import database_at, engine_of
 from .records import NOTED, Counters, Suspicion, decode_slot, encode_claim, noted_key
+from .seen import DIGESTS, KEYS, digest_of
 from .states import DEAD, FAILED, PENDING, State
 
 _NOTE = b"note:"
@@ -28,6 +29,12 @@ class Rows:
         self.engine = engine or engine_of(path)
         self.database = database_at(path, self.engine)
         self._families = self.database.families
+        #: Fingerprint -> key of its seen row.
+        self.seen_key: Callable[[bytes], bytes] = bytes
+
+    def read_key_form(self) -> None:
+        """Find out what the keys of seen rows are, once the store is open."""
+        self.seen_key = digest_of if self.note(KEYS) == DIGESTS else bytes
 
     def identity(self) -> bytes | None:
         """Whose the store is, as JSON; ``None``: it was cut short before it could say so."""
@@ -82,14 +89,14 @@ class Rows:
 
     def has_seen(self, fingerprint: bytes) -> bool:
         try:  # a with statement takes as long as the look-up
-            return fingerprint in self._families["seen"]
+            return self.seen_key(fingerprint) in self._families["seen"]
         except Exception:
             with self.database.reading:
                 raise
 
     def seen_value(self, fingerprint: bytes) -> bytes | None:
         """The row of a fingerprint, if it is seen: see :mod:`.seen`."""
-        return self.database.get("seen", fingerprint)
+        return self.database.get("seen", self.seen_key(fingerprint))
 
     def claimed(self, fingerprint: bytes, occurrence: int) -> int | None:
         """The run that claimed this occurrence of a start request, if one did."""
@@ -97,7 +104,7 @@ class Rows:
         return None if value is None else int.from_bytes(value, "big")
 
     def seen(self) -> Iterator[tuple[bytes, bytes]]:
-        """Fingerprint and value of everything that was seen."""
+        """Key and value of everything that was seen: see :mod:`.seen`."""
         return self.database.iterate("seen")
 
     def started(self) -> Iterator[tuple[bytes, bytes]]:

@@ -84,9 +84,10 @@ class Runs:
         return bool(self.by_filter) or self._is_unknown
 
     def marks(self) -> Iterator[bytes]:
-        for fingerprint, value in self._rows.seen():
+        """Keys of such rows."""
+        for key, value in self._rows.seen():
             if self._is_unknown or run_of(value) > self._settled:
-                yield fingerprint
+                yield key
 
     def settle(self) -> dict[str, bytes]:
         """To be noted when it is decided what to believe of all runs until now."""

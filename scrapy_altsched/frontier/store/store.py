@@ -12,6 +12,7 @@ from .database import RowBatch, after
 from .jobdir import Identity
 from .records import Batch, encode_slot, noted_key
 from .rows import BUDGET, Rows
+from .seen import DIGESTS, KEYS
 from .states import DELAYED, PENDING, STATES
 
 #: Past every key of a family whose keys are a fingerprint, or begin with one.
@@ -28,14 +29,23 @@ class Store(Rows):
         self.commit_number = 0
         self._first_noted: int | None = None
 
-    def create(self, identity: Identity, place: Path | None = None) -> None:
-        """Make the store, where there is nothing, or in another *place*, and open it."""
+    def create(
+        self, identity: Identity, place: Path | None = None, *, has_digests: bool = True
+    ) -> None:
+        """Make the store, where there is nothing, or in another *place*, and open it.
+
+        :param has_digests: whether keys of seen rows are digests, or else fingerprints.
+        """
         database = self.database
         try:
             database.open(place or self.path, create=True)
             rows = RowBatch()
-            rows.put("meta", [(b"identity", identity.encode())])
+            meta = [(b"identity", identity.encode())]
+            if has_digests:
+                meta.append((b"note:" + KEYS.encode(), DIGESTS))
+            rows.put("meta", meta)
             database.write(rows, wait=True)
+            self.read_key_form()
         except BaseException:
             with suppress(StoreError):  # what came first is what the user must hear of
                 database.close()
@@ -59,10 +69,13 @@ class Store(Rows):
 
     def _encode(self, batch: Batch, number: int, first_noted: int) -> RowBatch:
         rows = RowBatch()
-        rows.delete("seen", batch.forgotten)
+        key = self.seen_key
+        rows.delete("seen", map(key, batch.forgotten))
+        rows.delete("seen", batch.removed_seen)
         # In the order of keys: the place of each is then found near that of the last one.
-        rows.put("seen", zip(sorted(batch.seen), repeat(batch.seen_value)))
-        rows.put("seen", sorted(batch.ended))
+        rows.put("seen", zip(sorted(map(key, batch.seen)), repeat(batch.seen_value)))
+        rows.put("seen", sorted((key(fingerprint), row) for fingerprint, row in batch.ended))
+        rows.put("seen", batch.seen_rows)
         for state in STATES:
             rows.delete(state.family, sorted(batch.removed[state]))
             rows.put(state.family, sorted(batch.stored[state]))

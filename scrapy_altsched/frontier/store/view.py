@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
+from ...errors import StoreError
 from .rows import Rows
 
 
@@ -18,6 +19,8 @@ class View(Rows, AbstractContextManager["View"]):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.damage = self.database.open_view()
+        with suppress(StoreError):  # reading what is damaged tells of it
+            self.read_key_form()
 
     def close(self) -> None:
         self.database.close()
