@@ -146,11 +146,12 @@ class Rule:
     recrawl_after: Age | None = _key(None, _age)  # noqa: RUF009  (a field)
 
     @property
-    def changes_requests(self) -> bool:
-        """Whether it has any action but to say how old pages have to be."""
+    def is_only_of_age(self) -> bool:
+        """Whether all that it does is to say how old pages have to be."""
         default = Rule()
         names = _ACTIONS - {"recrawl_after"}
-        return any(getattr(self, name) != getattr(default, name) for name in names)
+        others = (name for name in names if getattr(self, name) != getattr(default, name))
+        return self.recrawl_after is not None and next(others, None) is None
 
     @classmethod
     def from_dict(

@@ -63,7 +63,7 @@ class Rules:
         )
         self._aged = Index([compile_patterns(rule.include, rule.exclude) for rule in aged])
         self.ages = [rule.recrawl_after for rule in aged if rule.recrawl_after is not None]
-        self._entries = entries = tuple(it for it in entries if it.rule.changes_requests)
+        self._entries = entries = tuple(it for it in entries if not it.rule.is_only_of_age)
         self._index = Index([compile_patterns(e.rule.include, e.rule.exclude) for e in entries])
         #: ``marks(netloc)``: strings of which a URL with that netloc, as it is written in the URL,
         #: must contain one for a rule to change anything in a request for it without a body; an

@@ -288,7 +288,7 @@ def test_each_key_is_tried_above() -> None:
     (mark,) = test_each_key_does_what_it_says.pytestmark  # type: ignore[attr-defined]
     tried = {key for rule, _, _ in mark.args[1] for key in rule}
     elsewhere = {"include", "exclude", "order", "name", "fallback", "count_headers"}
-    elsewhere |= {"ignore_body", "ignore_body_fields"}
+    elsewhere |= {"ignore_body", "ignore_body_fields", "recrawl_after"}
     assert tried | elsewhere == {field.name for field in fields(Rule)}
 
 

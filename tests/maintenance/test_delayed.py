@@ -13,6 +13,7 @@ from scrapy_altsched.frontier.entry import Delay
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.store.database import RowBatch
 from scrapy_altsched.frontier.store.engines import Choice
+from scrapy_altsched.frontier.store.jobdir import FORMAT
 from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.frontier.store.seen import digest_of
 from scrapy_altsched.frontier.store.states import DELAYED
@@ -250,4 +251,4 @@ def test_a_job_of_the_format_before_goes_on(job: Job) -> None:
     job.clock.advance(6)
     assert work_off(frontier) == ["c"]
     frontier.close()
-    assert json.loads((job.path / "altsched.json").read_text())["format"] == 5
+    assert json.loads((job.path / "altsched.json").read_text())["format"] == FORMAT

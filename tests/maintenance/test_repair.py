@@ -726,5 +726,5 @@ def test_repair_keeps_in_which_run_a_fingerprint_was_seen(tmp_path: Path, engine
 
 
 def test_a_damaged_number_of_a_run_is_not_taken_for_one() -> None:
-    with pytest.raises(ValueError, match="0102 is no number of a run"):
+    with pytest.raises(ValueError, match="0102 does not say what is known of a page"):
         run_of(b"\1\2")
