@@ -236,6 +236,7 @@ class Config:
             if values.get("policy") == "polite":
                 _check_polite(values)
         if values.get("shared"):
+            _check_shared(values)
             values["redis"] = read_redis(settings)
         return cls(**values)
 
@@ -300,11 +301,21 @@ def _check_polite(values: dict[str, Any]) -> None:
             " 'scrapy.pqueues.ScrapyPriorityQueue' has none. Set the latter to"
             " 'scrapy.pqueues.DownloaderAwarePriorityQueue'."
         )
-    if values.get("shared"):
-        raise ConfigError(
-            f"{PREFIX}POLICY = 'polite' cannot be used for a shared crawl: unset it, or"
-            f" {PREFIX}SHARED."
-        )
+
+
+#: What shared crawls do not do yet.
+_LOCAL_ONLY = ("policy", "recrawl_after", "slot_budget", "breaker")
+
+
+def _check_shared(values: dict[str, Any]) -> None:
+    defaults = {item.name: item.default for item in fields(Config)}
+    for name in _LOCAL_ONLY:
+        if (value := values.get(name, defaults[name])) != defaults[name]:
+            shown = repr(value) if isinstance(value, str) else value
+            raise ConfigError(
+                f"{PREFIX}{name.upper()} = {shown} cannot be used for a shared crawl: unset it, or"
+                f" {PREFIX}SHARED."
+            )
 
 
 def _direction_of(queue_class: Any) -> Direction | None:

@@ -80,6 +80,8 @@ class Session:
         signals.connect(self._stay_open, spider_idle)
         self._entries.on_unserializable = self._note_unserializable
         self._entries.on_bad_delay = self._reports.log_bad_delay
+        # In memory there is no later run.
+        self._entries.records_ages = job.records_ages or not job.durable
         Failures(setup, self._in_progress)
         self._at_open = frontier.counts()
         self._dead_letters = DeadLetters(dead_requests(frontier.dead()), self._entries.url_of)

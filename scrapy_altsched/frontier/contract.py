@@ -82,6 +82,7 @@ class JobInfo:
     :ivar durable: whether what was committed survives the process's death.
     :ivar exclusive: whether nothing but this process adds requests and works on them.
     :ivar starts_in_turns: whether many start requests in a row have to let in what else comes.
+    :ivar records_ages: whether it is known when pages were finished.
     :ivar stored_here: whether commits are stored and synced here, and not on a server.
     :ivar path: the directory of its store, if any; *place*: a path to its job directory that stays
         right if that is moved.
@@ -99,6 +100,7 @@ class JobInfo:
     durable: bool = False
     exclusive: bool = True
     starts_in_turns: bool = False
+    records_ages: bool = False
     stored_here: bool = True
     path: Path | None = None
     place: Path | None = None

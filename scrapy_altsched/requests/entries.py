@@ -40,6 +40,12 @@ def codec_of(config: Config, spider: Spider) -> Codec:
     return PortableCodec(spider, classes, pickle=config.shared_pickle)
 
 
+_NO_AGES = (
+    "when pages are finished is recorded only with the setting ALTSCHED_RECRAWL_AFTER, and not in"
+    " shared crawls"
+)
+
+
 class Entries:
     """Turns requests of a crawl into entries, and entries into requests.
 
@@ -50,6 +56,7 @@ class Entries:
     :ivar on_unserializable: called with each entry whose request cannot be encoded, and why.
     :ivar on_bad_delay: called with a request, a key of its meta that asks for a delay in vain, the
         value, and what is wrong with it.
+    :ivar records_ages: whether the age that a request asks for can be told.
     """
 
     def __init__(
@@ -66,6 +73,7 @@ class Entries:
         # Until a crawl is open.
         self.on_unserializable: Callable[[Entry, CodecError], object] = lambda _, __: None
         self.on_bad_delay: Callable[[Request, str, object, str], object] = lambda *_: None
+        self.records_ages = True
         self._tally = tally
         self._by_slot = by_slot
         self._rules = rules
@@ -80,6 +88,8 @@ class Entries:
         entry.start = bool(meta.get("is_start_request"))
         if DELAY in meta or NOT_BEFORE in meta:
             self._read_delay(entry, request)
+        if RECRAWL_AFTER in meta and not self.records_ages:
+            self.on_bad_delay(request, RECRAWL_AFTER, meta[RECRAWL_AFTER], _NO_AGES)
         if (codec := self._codec) is not None:
             try:
                 entry.payload = codec.encode(request)

@@ -32,6 +32,15 @@ def test_a_request_has_an_age_of_its_own(tmp_path: Path) -> None:
     assert dict(site.hits) == {"/": 2, "/a": 2, "/news/1": 1}
 
 
+def test_an_age_in_a_job_that_records_none_is_told(tmp_path: Path) -> None:
+    with Site(GRAPH) as site:
+        crawl = Crawl(tmp_path, "again", site.url, after="1d")
+        crawl.run()
+        assert "is ignored: when pages are finished is recorded only with the setting" in crawl.log
+        crawl.run(ALTSCHED_RECRAWL_AFTER="run")
+        assert "is recorded only" not in crawl.log
+
+
 def test_an_age_of_nonsense_counts_as_none_and_is_told(tmp_path: Path) -> None:
     with Site(GRAPH) as site:
         crawl = Crawl(tmp_path, "again", site.url, after="soon")

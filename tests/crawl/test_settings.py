@@ -139,8 +139,16 @@ def test_policies() -> None:
     one = "scrapy.pqueues.ScrapyPriorityQueue"
     message = refusal(ALTSCHED_POLICY="polite", SCHEDULER_PRIORITY_QUEUE=one)
     assert "Set the latter to 'scrapy.pqueues.DownloaderAwarePriorityQueue'" in message
-    message = refusal(ALTSCHED_POLICY="polite", ALTSCHED_SHARED=True)
-    assert "cannot be used for a shared crawl" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("POLICY", "polite"), ("RECRAWL_AFTER", "run"), ("SLOT_BUDGET", 5), ("BREAKER", 5)],
+)
+def test_what_shared_crawls_do_not_do_yet_is_refused(name: str, value: object) -> None:
+    message = refusal(**{f"ALTSCHED_{name}": value}, ALTSCHED_SHARED=True)
+    assert f"ALTSCHED_{name} = " in message
+    assert "cannot be used for a shared crawl: unset it, or ALTSCHED_SHARED" in message
 
 
 def test_an_interval_between_commits_that_is_set_is_kept_to_even_if_it_is_the_default() -> None:

@@ -78,7 +78,11 @@ class LocalFrontier(FrontierOfRun):
         self._recrawl_after = options.recrawl_after
         self._is_polite = options.polite and options.order.policy == "slots"
         self._alarm = Alarm(options.clock, lambda: on_event(LeasesReady()))
-        self.job = replace(self.job, clock_behind=self._delayed.time.behind)
+        self.job = replace(
+            self.job,
+            clock_behind=self._delayed.time.behind,
+            records_ages=self._ages is not None,
+        )
         self._slots = Slots(self._live.next_slot)
         self._parked = self._slots.parked
         for slot, count in kept.slots():
