@@ -44,6 +44,7 @@ def goals(results: Results) -> list[Goal]:
         *_sqlite(results),
         *_hosts(results),
         *_grow(results),
+        *_backlog(results),
         *_crawl(results),
         *_shared(results),
     ]
@@ -112,6 +113,18 @@ def _grow(results: Results) -> Iterator[Goal]:
     yield Goal("grow: the same without garbage collection", 50, figures["longest_own"])
     yield Goal("grow: s to open", 0.5, max(figures["open"], figures["open_killed"]))
     yield Goal("grow: MB more when open", 60, figures["open_resident"])
+
+
+def _backlog(results: Results) -> Iterator[Goal]:
+    for case in results.get("backlog", {}):
+        for name, what, bound in (
+            ("written", "bytes written a new one", 350),
+            ("duplicate", "us an old duplicate", 9),
+            ("seen", "bytes on disk a URL seen", 16),
+        ):
+            value = _figure(results, "backlog", case, OURS, name)
+            if value is not None:
+                yield Goal(f"backlog: {what}", bound, value)
 
 
 def _crawl(results: Results) -> Iterator[Goal]:

@@ -23,6 +23,7 @@ WORKLOADS = (
     "hosts",
     "crawl",
     "grow",
+    "backlog",
     "shared",
     "shared_memory",
     "shared_workers",

@@ -48,9 +48,10 @@ _LONGEST = ("longest", "longest_processor", "longest_own", "longest_collection")
 #: The part of the size that the peers get: the time is better spent on the goals.
 PEERS = 0.1
 PEERS_BUDGET = 30.0
-#: One in this many new requests stays pending.
-STAYS = 10
 STEPS = 40
+#: New links, and as many old ones, of one page that has any; and how many pages there are to one
+#: that has.
+_LINKS, _PAGES = 10, 9
 
 
 def cases(scale: float, options: Any) -> list[Case]:
@@ -64,11 +65,19 @@ def cases(scale: float, options: Any) -> list[Case]:
     ]
 
 
-def run(contender: Contender, place: Place, seen: int, step: int) -> Outcome:
+def run(
+    contender: Contender,
+    place: Place,
+    seen: int,
+    step: int,
+    links: int = _LINKS,
+    pages: int = _PAGES,
+) -> Outcome:
     """Fill in one process, open in others."""
     name = next(name for name, found in CONTENDERS.items() if found is contender)
     where = {"contender": name, "directory": str(place.directory), "redis": place.redis_url}
-    outcome = Outcome(**_in_process({**where, "seen": seen, "step": step}))
+    size = {"seen": seen, "step": step, "links": links, "pages": pages}
+    outcome = Outcome(**_in_process({**where, "size": size}))
     if name in STORES:
         outcome.figures["open_killed"] = _in_process(where)["open"]
     if contender.on_disk:
@@ -98,10 +107,16 @@ class _Growth:
 
     :param seen: how many requests are to be accepted.
     :param step: how many between two looks.
+    :param links: new ones, and as many old ones, of a page that has any.
+    :param pages: how many there are to one that has links.
     """
 
-    def __init__(self, crawl: Crawl, directory: Path, seen: int, step: int) -> None:
+    def __init__(
+        self, crawl: Crawl, directory: Path, seen: int, step: int, links: int, pages: int
+    ) -> None:
         self._crawl = crawl
+        self._links = links
+        self._per_page = pages
         self._directory = directory
         self._seen = seen
         self._step = step
@@ -116,15 +131,15 @@ class _Growth:
         self.work: dict[str, str] = {}
 
     def scrape(self, page: Request) -> list[Request]:
-        """Ten new links, and ten old ones, on one of nine pages."""
+        """New and old links, on some pages."""
         self._pages += 1
-        if self._pages % (STAYS - 1) == 1:
-            numbers = range(self._number, self._number + STAYS)
-            self._number += STAYS
+        if self._pages % self._per_page == 1:
+            numbers = range(self._number, self._number + self._links)
+            self._number += self._links
             before = self._crawl.clock.enqueueing
             self._crawl.enqueue([link(url(number, HOSTS), page) for number in numbers])
             between = self._crawl.clock.enqueueing
-            old = [self._rng.randrange(self._number) for _ in range(STAYS)]
+            old = [self._rng.randrange(self._number) for _ in range(self._links)]
             self._crawl.enqueue([link(url(number, HOSTS), page) for number in old])
             self._new += between - before
             self._duplicate += self._crawl.clock.enqueueing - between
@@ -147,7 +162,7 @@ class _Growth:
         number = self._number - self._last_size
         spent = {name: microseconds(now[name] - self._last[name], number) for name in now}
         cost = spent["new"] + spent["duplicate"] + spent["take"]
-        spent["take"] *= STAYS / (STAYS - 1)
+        spent["take"] *= self._links / self._per_page
         place = {
             "size": self._number,
             **{name: getattr(clock, name) * 1e3 for name in _LONGEST},
@@ -165,11 +180,11 @@ class _Growth:
         self.work[str(self._number)] = counts
 
 
-def _fill(settings: dict[str, Any], directory: Path, seen: int, step: int, budget: float) -> Crawl:
+def _fill(settings: dict[str, Any], directory: Path, size: dict[str, int], budget: float) -> Crawl:
     """Let a frontier grow and print the result."""
     clock = Clock(each=True)
     crawl = Crawl(settings, clock, budget)
-    growth = _Growth(crawl, directory, seen, step)
+    growth = _Growth(crawl, directory, **size)
     note = ""
     crawl.enqueue([start_request("https://start.example/")])
     try:
@@ -201,12 +216,12 @@ def main() -> None:
     contender = CONTENDERS[order["contender"]]
     directory = Path(order["directory"])
     settings = contender.settings_in(directory, order["redis"])
-    if "seen" not in order:
+    if "size" not in order:
         _open(settings).close()
         return
     is_ours = order["contender"] in STORES
     budget = float("inf") if is_ours else PEERS_BUDGET
-    crawl = _fill(settings, directory, order["seen"], order["step"], budget)
+    crawl = _fill(settings, directory, order["size"], budget)
     if is_ours:
         os._exit(0)  # nothing more is written, as after a SIGKILL
     crawl.close()
