@@ -87,7 +87,7 @@ LOST_IN_MEMORY = _warning(
 )
 WAS_FINISHED = _info(
     "The job in %(jobdir)s had finished. This run crawls its start requests again, unless"
-    " they are filtered as duplicates, and whatever is new. To crawl everything"
+    " they are filtered as duplicates, and whatever is new%(or_old)s. To crawl everything"
     " again, delete that directory or set another JOBDIR."
 )
 RETRIED = _info(

@@ -154,7 +154,8 @@ class Reports:
         hows = "; ".join(f"{count} will be crawled {it}" for count, it in how if count)
         self.log(messages.SUSPICION, count=job.suspects + job.blamed, how=hows)
         if job.run > 1 and not job.resumed and not self._is_shared:
-            self.log(messages.WAS_FINISHED)
+            or_old = " or old enough (ALTSCHED_RECRAWL_AFTER)" if job.records_ages else ""
+            self.log(messages.WAS_FINISHED, or_old=or_old)
         if job.died_finished:
             self.log(messages.DIED_FINISHED)
         self._log_damage(counts, job.damage)

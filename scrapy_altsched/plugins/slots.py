@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -33,11 +34,7 @@ class SlotMiddleware:
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
-        settings = crawler.settings
-        # The scheduler has checked the settings by now, and told what is wrong with them.
-        config = Config.from_settings(settings, disk=None)
-        self._breaker = Breaker(config.breaker, config.breaker_delay, self._defer, monotonic)
-        exceptions = settings.getlist("RETRY_EXCEPTIONS")
+        exceptions = crawler.settings.getlist("RETRY_EXCEPTIONS")
         self._failures = tuple(map(load_object, exceptions))
         self._is_ignored = ignored_responses(crawler)
 
@@ -45,6 +42,12 @@ class SlotMiddleware:
     def from_crawler(cls, crawler: Crawler) -> Self:
         """Scrapy's interface of components."""
         return cls(crawler)
+
+    @cached_property
+    def _breaker(self) -> Breaker:
+        # The scheduler has checked the settings by now, and told what is wrong with them.
+        config = Config.from_settings(self._crawler.settings, disk=None)
+        return Breaker(config.breaker, config.breaker_delay, self._defer, monotonic)
 
     def process_response(
         self,

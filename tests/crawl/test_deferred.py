@@ -36,8 +36,9 @@ class Down:
 
 @pytest.mark.parametrize("stored", [True, False])
 def test_a_site_that_is_down_in_mid_crawl_costs_no_page(tmp_path: Path, stored: bool) -> None:
-    down = Down(20, 14)
-    settings = {"RETRY_ENABLED": 1, "ALTSCHED_BREAKER": 5, "ALTSCHED_BREAKER_DELAY": 0.3}
+    down = Down(20, 12)
+    settings = {"RETRY_ENABLED": 1, "ALTSCHED_BREAKER": 5, "ALTSCHED_BREAKER_DELAY": 0.05}
+    settings["CONCURRENT_REQUESTS"] = 4
     if not stored:
         settings["JOBDIR"] = None
     with Site(down) as site:
@@ -49,12 +50,13 @@ def test_a_site_that_is_down_in_mid_crawl_costs_no_page(tmp_path: Path, stored: 
     assert len(crawl.item_paths()) == len(PAGES) + 1
     # Nothing but what was in flight, and one page each time that the slot is let in.
     assert crawl.stat("altsched/deferred") >= 2
-    assert len(down.times) == len(PAGES) + 1 + 14
+    assert len(down.times) == len(PAGES) + 1 + 12
     assert "The download slot '127.0.0.1' is left alone for" in crawl.log
 
 
 def test_stock_has_failed_pages_then(tmp_path: Path) -> None:
-    down = Down(20, 40)
+    # No page is asked for more than three times, so these are too many for none to fail.
+    down = Down(2, 2 * len(PAGES) + 1)
     with Site(down) as site:
         crawl = Crawl(tmp_path, "pages", f"{site.url}/")
         crawl.run(RETRY_ENABLED=1)
@@ -113,3 +115,11 @@ def test_the_addon_adds_the_middleware_where_it_is_wanted() -> None:
             settings.set("ALTSCHED_BREAKER", value)
         Addon().update_settings(settings)
         assert (OURS in settings["DOWNLOADER_MIDDLEWARES"]) == expected
+
+
+def test_a_breaker_of_nonsense_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    with Site({"/": Page()}) as site:
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/")
+        crawl.run(ALTSCHED_BREAKER=-1)
+        assert not site.hits
+    assert "CRITICAL: ALTSCHED_BREAKER = '-1' cannot be used: it must be" in crawl.log

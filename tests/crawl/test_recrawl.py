@@ -19,6 +19,7 @@ def test_each_run_crawls_all_that_it_meets_again(tmp_path: Path) -> None:
         for run in (1, 2, 3):
             assert crawl.run(ALTSCHED_RECRAWL_AFTER="run") == 0
             assert dict(site.hits) == dict.fromkeys(GRAPH, run)
+        assert "whatever is new or old enough (ALTSCHED_RECRAWL_AFTER)." in crawl.log
         assert crawl.run() == 0
         assert dict(site.hits) == dict.fromkeys(GRAPH, 3)
     assert altsched("check", crawl.jobdir).returncode == 0
