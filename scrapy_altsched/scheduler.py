@@ -161,14 +161,15 @@ class Scheduler(BaseScheduler):
     def __bool__(self) -> bool:
         return True
 
-    def defer_slot(self, slot: str, seconds: float) -> bool:
+    def defer_slot(self, slot: str | None, seconds: float) -> bool:
         """Leave a download slot alone for so long; whether that is possible.
 
         What is in flight is not affected.  Then one request is let through first, and the others
         when it is done.  With JOBDIR it holds for later runs, too.
 
-        :param slot: its name, as in ``request.meta["download_slot"]``: a host, most often.
-        :return: false for a shared crawl, or with ScrapyPriorityQueue, which has no slots.
+        :param slot: its name, as in ``request.meta["download_slot"]``: a host, most often;
+            ``None``: all of them, in this run.
+        :return: false for a shared crawl, or for one slot with ScrapyPriorityQueue, which has none.
         :raises ConfigError: *seconds* is no number, or less than 0.
         """
         return self._session is not None and self._session.deferrals.defer(slot, seconds)

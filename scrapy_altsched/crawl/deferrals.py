@@ -28,7 +28,7 @@ class Deferrals:
         self._until: dict[str, tuple[float, float]] = {}
         self._has_refused = False
 
-    def defer(self, slot: str, seconds: float) -> bool:
+    def defer(self, slot: str | None, seconds: float) -> bool:
         """See :meth:`..scheduler.Scheduler.defer_slot`."""
         is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
         if not is_number or not 0 <= seconds < math.inf:
@@ -42,6 +42,8 @@ class Deferrals:
                 self._has_refused = True
                 self._reports.log(messages.NOT_DEFERRED, slot=slot)
             return False
+        if slot is None:
+            return True
         until = self._wall() + seconds
         if until > self._until.get(slot, (0.0, 0.0))[0]:
             self._until[slot] = until, seconds

@@ -192,11 +192,13 @@ class Frontier(Protocol):
         :class:`.events.LeasesReady` tells when the next delayed request is due.
         """
 
-    def defer(self, slot: str, seconds: float) -> bool:
+    def defer(self, slot: str | None, seconds: float) -> bool:
         """Have nothing of a download slot be leased for so long, from now on; then one request, and
         the others when that one is over.
 
         What is leased already is not affected.  A later call can only put off that time.
+
+        :param slot: its name; ``None``: all slots, of which one request is let through then.
         :return: whether this frontier can: it has no slots if one queue has all requests.
         """
 

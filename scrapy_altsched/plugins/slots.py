@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import cached_property
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from ..engine.engine import current_scheduler, ignored_responses
 from ..requests import FOLLOWS
 from ..settings import Config
 from .breaker import Breaker
+from .network import Network
 from .retry_after import retry_after_of
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.http import Response
     from typing_extensions import Self
+
+logger = logging.getLogger(__name__)
 
 _BUSY = (429, 503)
 
@@ -29,7 +33,8 @@ class SlotMiddleware:
     A response with the status 429 or 503 and ``Retry-After`` defers its download slot for so long.
     After ``ALTSCHED_BREAKER`` responses with these statuses, or failed downloads, in a row the slot
     is deferred, too, and what was asked of it goes back without having cost a try.  Responses that
-    the spider has asked for (``handle_httpstatus_list``) are good ones.
+    the spider has asked for (``handle_httpstatus_list``) are good ones.  If as many downloads in a
+    row fail of several slots that have answered before, all are deferred: there is no network.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -44,10 +49,20 @@ class SlotMiddleware:
         return cls(crawler)
 
     @cached_property
-    def _breaker(self) -> Breaker:
+    def _config(self) -> Config:
         # The scheduler has checked the settings by now, and told what is wrong with them.
-        config = Config.from_settings(self._crawler.settings, disk=None)
+        return Config.from_settings(self._crawler.settings, disk=None)
+
+    @cached_property
+    def _breaker(self) -> Breaker:
+        config = self._config
         return Breaker(config.breaker, config.breaker_delay, self._defer, monotonic)
+
+    @cached_property
+    def _network(self) -> Network:
+        config = self._config
+        defer = lambda seconds: self._defer(None, seconds)  # noqa: E731
+        return Network(config.breaker, config.breaker_delay, defer, monotonic)
 
     def process_response(
         self,
@@ -59,6 +74,9 @@ class SlotMiddleware:
         slot = request.meta.get("download_slot")
         if slot is None:
             return response
+        if self._network.is_down:
+            logger.info("Sites can be reached again", extra={"spider": self._crawler.spider})
+        self._network.note_answer(slot)
         # As the engine does later.
         response.request = request
         if response.status not in _BUSY or not self._is_ignored(response):
@@ -78,19 +96,30 @@ class SlotMiddleware:
         slot = request.meta.get("download_slot")
         if slot is None or not isinstance(exception, self._failures):
             return None
-        return self._put_back(request, slot)
+        was_down = self._network.is_down
+        if not self._network.note_failure(slot):
+            return self._put_back(request, slot)
+        if not was_down:
+            logger.warning(
+                "Sites that have answered before cannot be reached, the last of them %(slot)r:"
+                " %(error)s. The crawl pauses, and tries one request every %(seconds).0f s.",
+                {"slot": slot, "error": exception, "seconds": self._config.breaker_delay},
+                extra={"spider": self._crawler.spider},
+            )
+        return self._repeat(request)
 
     def _put_back(self, request: Request, slot: str) -> Request | None:
         """The request once more, if its slot is left alone now."""
-        if not self._breaker.note_bad(slot):
-            return None
+        return self._repeat(request) if self._breaker.note_bad(slot) else None
+
+    def _repeat(self, request: Request) -> Request:
         again = request.replace(dont_filter=True)
         again.meta[FOLLOWS] = True
         assert self._crawler.stats is not None
         self._crawler.stats.inc_value("altsched/breaker/put_back")
         return again
 
-    def _defer(self, slot: str, seconds: float) -> bool:
+    def _defer(self, slot: str | None, seconds: float) -> bool:
         scheduler = current_scheduler(self._crawler)
         defer = getattr(scheduler, "defer_slot", None)
         return defer is not None and defer(slot, seconds)

@@ -70,6 +70,25 @@ def test_a_slot_that_is_deferred_is_asked_for_one_page_then_and_for_the_others_a
     parking.kind.verify()
 
 
+@pytest.mark.parametrize("policy", ["slots", "one"])
+def test_all_slots_are_asked_for_one_page_then_and_for_the_others_after_it(
+    tmp_path: Path, policy: str
+) -> None:
+    parking = Parking(KINDS["memory"](tmp_path), policy)
+    frontier = parking.frontier
+    parking.add("a1", "b1", "c1")
+    assert frontier.defer(None, 10)
+    assert frontier.lease(Downloads({})) is Waiting.PARKED
+    parking.clock.advance(10)
+    trial = lease_from(frontier)
+    assert frontier.lease(Downloads({})) is Waiting.PARKED
+    assert frontier.defer(None, 5)
+    frontier.release(trial)
+    assert frontier.lease(Downloads({})) is Waiting.PARKED
+    parking.clock.advance(5)
+    assert len(work_off(frontier)) == 3
+
+
 def test_a_slot_that_is_deferred_again_during_its_trial_stays_parked(parking: Parking) -> None:
     frontier = parking.frontier
     parking.add("a1", "a2")

@@ -123,3 +123,28 @@ def test_a_breaker_of_nonsense_is_refused_in_one_sentence(tmp_path: Path) -> Non
         crawl.run(ALTSCHED_BREAKER=-1)
         assert not site.hits
     assert "CRITICAL: ALTSCHED_BREAKER = '-1' cannot be used: it must be" in crawl.log
+
+
+def test_without_a_network_the_crawl_pauses_and_no_page_fails(tmp_path: Path) -> None:
+    times: list[float] = []
+    links: list[str] = []
+
+    def answer(path: str, _: int) -> Page:
+        times.append(time.monotonic())
+        if 20 <= len(times) < 30:
+            raise ConnectionError  # and the connection is closed
+        return Page(links if path == "/" else [])
+
+    with Site(answer) as site:
+        # Of two slots.
+        there = site.url.replace("127.0.0.1", "localhost")
+        links += [f"{url}{path}" for path in PAGES for url in (site.url, there)]
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/")
+        settings = {"RETRY_ENABLED": 1, "ALTSCHED_BREAKER": 5, "ALTSCHED_BREAKER_DELAY": 0.3}
+        assert crawl.run(**settings, CONCURRENT_REQUESTS=4) == 0
+    assert crawl.stat("altsched/failed") == 0
+    assert len(crawl.item_paths()) == 2 * len(PAGES) + 1
+    assert "The crawl pauses, and tries one request every 0 s." in crawl.log
+    assert "Sites can be reached again" in crawl.log
+    # Nothing but what was in flight, and one request each time.
+    assert len(times) == 2 * len(PAGES) + 1 + 10

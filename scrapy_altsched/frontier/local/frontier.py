@@ -21,6 +21,7 @@ from ..events import (
     ignore_events,
 )
 from ..options import Options
+from ..queue.parked import EVERY_SLOT
 from ..queue.slots import Slot, Slots
 from ..queue.window import Window
 from ..store.job_run import FrontierOfRun, JobRun, MemoryRun
@@ -207,9 +208,11 @@ class LocalFrontier(FrontierOfRun):
         if known := [when for when in times if when is not None]:
             self._alarm.set(min(known))
 
-    def defer(self, slot: str, seconds: float) -> bool:
+    def defer(self, slot: str | None, seconds: float) -> bool:
         self._check_owner()
-        if self._order.policy == "one":
+        if slot is None:
+            slot = EVERY_SLOT
+        elif self._order.policy == "one":
             return False
         self._slots.park(slot, self._now() + seconds, trial=True)
         return True
@@ -235,6 +238,8 @@ class LocalFrontier(FrontierOfRun):
 
     def _take_next(self, gate: PacedGate) -> Lease | None:
         """Take the next request out of its slot's queue; it counts as pending all the same."""
+        if self._parked and EVERY_SLOT in self._parked:
+            return None
         while (slot := self._slots.choose(gate)) is not None:
             popped = self._window.pop(slot)
             if popped is not None:

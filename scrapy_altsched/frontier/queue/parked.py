@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterator
 from heapq import heappop, heappush
 
+#: In place of a slot's name: while it is parked, nothing is chosen.
+EVERY_SLOT = "\0every slot"
 #: Until the request that was let through is over.
 _ON_TRIAL = math.inf
 

@@ -14,7 +14,7 @@ from itertools import chain, islice
 from sortedcontainers import SortedList
 
 from ..contract import Gate
-from .parked import Parked
+from .parked import EVERY_SLOT, Parked
 
 #: How many names to look ahead in the round: a search for each would take longer than all else.
 _AHEAD = 32
@@ -174,10 +174,8 @@ class Slots:
     def lease(self, slot: Slot) -> None:
         self.decrease(slot)
         slot.leased += 1
-        if self._trials and slot.name in self._trials:
-            self._parked.begin_trial(slot.name)
-            if slot.count:
-                self._leave(slot)
+        if self._trials:
+            self._begin_trials(slot)
         self._last = slot.name
         following = self._next
         if following and following[0] == slot.name:
@@ -187,8 +185,17 @@ class Slots:
 
     def end_lease(self, slot: Slot) -> None:
         slot.leased -= 1
-        if self._trials and self._parked.end_trial(slot.name):
-            self._come_back(slot.name)
+        if self._trials:
+            for name in (slot.name, EVERY_SLOT):
+                if self._parked.end_trial(name):
+                    self._come_back(name)
+
+    def _begin_trials(self, slot: Slot) -> None:
+        for name in (slot.name, EVERY_SLOT):
+            if name in self._trials:
+                self._parked.begin_trial(name)
+                if name == slot.name and slot.count:
+                    self._leave(slot)
 
     def _peek(self) -> Slot:
         """The slot that comes next in the round; something must be pending."""

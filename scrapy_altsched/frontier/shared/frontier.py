@@ -113,7 +113,7 @@ class SharedFrontier(FrontierOfRun):
             return Waiting.FETCHING
         return Waiting.ELSEWHERE
 
-    def defer(self, slot: str, seconds: float) -> bool:  # noqa: ARG002
+    def defer(self, slot: str | None, seconds: float) -> bool:  # noqa: ARG002
         return False
 
     def finish(self, lease: Lease, then: Entry | None = None) -> None:
