@@ -186,7 +186,7 @@ MOST = {"rocksdb": 1_000, "sqlite": 10}
 @pytest.mark.parametrize(
     ("scenario", "before", "after", "expected"),
     [
-        (
+        pytest.param(
             "first_run",
             nothing,
             go_on,
@@ -200,7 +200,9 @@ MOST = {"rocksdb": 1_000, "sqlite": 10}
                 "lease": [LEASE],
                 "close": ["commit", "close"],
             },
+            marks=pytest.mark.slow,
         ),
+        # With the oldest versions, too: it reads what a death has left.
         (
             "later_run",
             died,
@@ -213,18 +215,26 @@ MOST = {"rocksdb": 1_000, "sqlite": 10}
                 "close": ["commit", "close"],
             },
         ),
-        ("other_order", stopped, go_on_in_either_order, {"reorder": ["open", "commit"]}),
-        (
+        pytest.param(
+            "other_order",
+            stopped,
+            go_on_in_either_order,
+            {"reorder": ["open", "commit"]},
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
             "second_chance",
             with_dead,
             requeue_again,
             {"requeue": ["open", "commit"], "close": ["close"]},
+            marks=pytest.mark.slow,
         ),
-        (
+        pytest.param(
             "import_job",
             nothing,
             take_over_again,
             {"import": ["open", "commit", ("rename", "frontier.partial")], "close": ["close"]},
+            marks=pytest.mark.slow,
         ),
     ],
 )
