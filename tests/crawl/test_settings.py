@@ -133,7 +133,8 @@ def test_ages() -> None:
 
 def test_policies() -> None:
     assert not read().frontier.polite
-    assert read(ALTSCHED_POLICY="polite").frontier.polite
+    polite = read(ALTSCHED_POLICY="polite", SCHEDULER_PRIORITY_QUEUE=SLOTS)
+    assert polite.frontier.polite
     for value in ("fast", "", 1, True):
         assert "one of 'stock' and 'polite'" in refusal(ALTSCHED_POLICY=value)
     one = "scrapy.pqueues.ScrapyPriorityQueue"
@@ -146,7 +147,9 @@ def test_policies() -> None:
     [("POLICY", "polite"), ("RECRAWL_AFTER", "run"), ("SLOT_BUDGET", 5), ("BREAKER", 5)],
 )
 def test_what_shared_crawls_do_not_do_yet_is_refused(name: str, value: object) -> None:
-    message = refusal(**{f"ALTSCHED_{name}": value}, ALTSCHED_SHARED=True)
+    # Not the default before Scrapy 2.14.
+    by_slot = {"SCHEDULER_PRIORITY_QUEUE": SLOTS}
+    message = refusal(**{f"ALTSCHED_{name}": value}, **by_slot, ALTSCHED_SHARED=True)
     assert f"ALTSCHED_{name} = " in message
     assert "cannot be used for a shared crawl: unset it, or ALTSCHED_SHARED" in message
 
