@@ -32,6 +32,9 @@ KILLED = -signal.SIGKILL
 #: Scrapy's own classes, with the tests' extensions left in place.
 STOCK = {"ADDONS": "{}"}
 
+#: Not the default before Scrapy 2.14.
+BY_SLOT = {"SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.DownloaderAwarePriorityQueue"}
+
 
 def run_python(
     *arguments: object, cwd: Path = PROJECT, **environment: str

@@ -13,7 +13,7 @@ from scrapy.utils.test import get_crawler
 from scrapy_altsched import Addon, Scheduler
 from scrapy_altsched.errors import ConfigError
 
-from ..crawls import Crawl, assert_complete
+from ..crawls import BY_SLOT, Crawl, assert_complete
 from ..sites import Page, Site
 
 PAGES = [f"/{number}" for number in range(60)]
@@ -38,7 +38,7 @@ class Down:
 def test_a_site_that_is_down_in_mid_crawl_costs_no_page(tmp_path: Path, stored: bool) -> None:
     down = Down(20, 12)
     settings = {"RETRY_ENABLED": 1, "ALTSCHED_BREAKER": 5, "ALTSCHED_BREAKER_DELAY": 0.05}
-    settings["CONCURRENT_REQUESTS"] = 4
+    settings |= {"CONCURRENT_REQUESTS": 4, **BY_SLOT}
     if not stored:
         settings["JOBDIR"] = None
     with Site(down) as site:
@@ -72,7 +72,7 @@ def test_what_a_site_asks_for_holds_for_all_its_pages_and_after_a_restart(tmp_pa
             return Page(status=429, headers={"Retry-After": "4"})
         return Page(PAGES if path == "/" else [])
 
-    settings = {"RETRY_ENABLED": 1, "ALTSCHED_BREAKER": 5, "CONCURRENT_REQUESTS": 1}
+    settings = {"RETRY_ENABLED": 1, "ALTSCHED_BREAKER": 5, "CONCURRENT_REQUESTS": 1, **BY_SLOT}
     with Site(answer) as site:
         crawl = Crawl(tmp_path, "pages", f"{site.url}/")
         process = crawl.start(**settings, CLOSESPIDER_TIMEOUT=1)

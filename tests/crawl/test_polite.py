@@ -17,7 +17,7 @@ from scrapy_altsched.frontier.contract import PacedGate
 from scrapy_altsched.maintenance.opening import open_frontier
 
 from ..clocks import ManualClock
-from ..crawls import Crawl
+from ..crawls import BY_SLOT, Crawl
 from ..sites import Page, Site
 
 SLOW, FAST = 40, 12
@@ -175,7 +175,7 @@ def test_the_real_downloader_has_room_for_others(tmp_path: Path, policy: str) ->
     fast = [f"/fast/{page}" for page in range(40)]
     with Site({path: Page() for path in ("/", *slow, *fast)}) as site:
         crawl = Crawl(tmp_path, "polite", site.url)
-        assert crawl.run(ALTSCHED_POLICY=policy) == 0
+        assert crawl.run(ALTSCHED_POLICY=policy, **BY_SLOT) == 0
         assert set(site.hits) == {"/", *slow, *fast}
     order = [json.loads(line)["slot"] for line in crawl.items.read_text().splitlines()]
     last_fast = len(order) - 1 - order[::-1].index("fast")
@@ -197,7 +197,7 @@ def test_what_robots_txt_asks_for(tmp_path: Path, policy: str) -> None:
 
     with Site(answer) as site:
         crawl = Crawl(tmp_path, "pages", f"{site.url}/")
-        assert crawl.run(ALTSCHED_POLICY=policy, ROBOTSTXT_OBEY=True) == 0
+        assert crawl.run(ALTSCHED_POLICY=policy, ROBOTSTXT_OBEY=True, **BY_SLOT) == 0
     assert len(times) == 5
     # Scrapy draws from half of a delay on; and tells of this one since 2.18.
     gaps = [later - earlier for earlier, later in pairwise(times[1:])]

@@ -74,7 +74,7 @@ def test_a_crawl_that_does_not_wait_goes_on_with_them_later(tmp_path: Path) -> N
     with Site(GRAPH) as site:
         crawl = Crawl(tmp_path, "again", site.url, revisit="0.3")
         for run in (1, 2, 3):
-            crawl.run(ALTSCHED_WAIT_AT_CLOSE=False)
-            assert site.hits["/news/1"] >= run
+            while site.hits["/news/1"] < run:  # until it is due
+                crawl.run(ALTSCHED_WAIT_AT_CLOSE=False)
             assert "is delayed, the first one until" in crawl.log
     assert site.hits["/a"] == 1
