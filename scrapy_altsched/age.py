@@ -16,6 +16,7 @@ from typing import Literal, get_args
 Period = Literal["run", "day", "week", "month"]
 
 _DAY = 86_400
+_PERIODS: dict[str, Period] = {name: name for name in get_args(Period)}
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": _DAY, "w": 7 * _DAY}
 _match = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])").fullmatch
 MUST_BE = "a number of seconds above 0, '12h', '7d', 'run', 'day', 'week' or 'month'"
@@ -33,8 +34,8 @@ class Age:
         """The age that a setting, a rule or a meta key says; ValueError: it is none."""
         if isinstance(value, str):
             text = value.strip().lower()
-            if text in get_args(Period):
-                return cls(period=text)  # type: ignore[arg-type]
+            if (period := _PERIODS.get(text)) is not None:
+                return cls(period=period)
             found = _match(text)
             value = float(found[1]) * _UNITS[found[2]] if found else float(text)
         if isinstance(value, bool) or not isinstance(value, int | float):

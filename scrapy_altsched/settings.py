@@ -236,7 +236,7 @@ class Config:
             if values.get("policy") == "polite":
                 _check_polite(values)
         if values.get("shared"):
-            _check_shared(values)
+            _check_shared(settings, values)
             values["redis"] = read_redis(settings)
         return cls(**values)
 
@@ -307,14 +307,14 @@ def _check_polite(values: dict[str, Any]) -> None:
 _LOCAL_ONLY = ("policy", "recrawl_after", "slot_budget", "breaker")
 
 
-def _check_shared(values: dict[str, Any]) -> None:
+def _check_shared(settings: BaseSettings, values: dict[str, Any]) -> None:
     defaults = {item.name: item.default for item in fields(Config)}
     for name in _LOCAL_ONLY:
-        if (value := values.get(name, defaults[name])) != defaults[name]:
-            shown = repr(value) if isinstance(value, str) else value
+        if values.get(name, defaults[name]) != defaults[name]:
+            setting = PREFIX + name.upper()
             raise ConfigError(
-                f"{PREFIX}{name.upper()} = {shown} cannot be used for a shared crawl: unset it, or"
-                f" {PREFIX}SHARED."
+                f"{setting} = {settings[setting]!r} cannot be used for a shared crawl: unset it,"
+                f" or {PREFIX}SHARED."
             )
 
 

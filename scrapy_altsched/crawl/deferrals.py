@@ -18,6 +18,10 @@ _KEPT = 10_000
 _MOST = 365 * 86_400.0
 
 
+def _name(slot: str | None) -> str:
+    return "The slots" if slot is None else f"The slot {slot!r}"
+
+
 class Deferrals:
     """Which download slots are deferred, and until when."""
 
@@ -33,14 +37,14 @@ class Deferrals:
         is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
         if not is_number or not 0 <= seconds < math.inf:
             raise ConfigError(
-                f"The slot {slot!r} cannot be deferred for {seconds!r}: that must be a number of"
+                f"{_name(slot)} cannot be deferred for {seconds!r}: that must be a number of"
                 " seconds, 0 or more."
             )
         seconds = min(seconds, _MOST)
         if not self._frontier.defer(slot, seconds):
             if not self._has_refused:
                 self._has_refused = True
-                self._reports.log(messages.NOT_DEFERRED, slot=slot)
+                self._reports.log(messages.NOT_DEFERRED, slots=_name(slot))
             return False
         if slot is None:
             return True
@@ -49,15 +53,20 @@ class Deferrals:
             self._until[slot] = until, seconds
             self._tally["altsched/deferred"] += 1
             self._reports.log(messages.DEFERRED, slot=slot, seconds=seconds)
+            if len(self._until) > 2 * _KEPT:  # without JOBDIR nothing is captured
+                self._prune()
         return True
 
     def capture(self) -> dict[str, bytes]:
+        self._prune()
+        return {_NOTE: json.dumps(self._until).encode()}
+
+    def _prune(self) -> None:
         now = self._wall()
         left = {slot: row for slot, row in self._until.items() if row[0] > now}
         if len(left) > _KEPT:
             left = dict(sorted(left.items(), key=lambda item: item[1][0])[-_KEPT:])
         self._until = left
-        return {_NOTE: json.dumps(left).encode()}
 
     def restore(self, note: Callable[[str], bytes | None]) -> None:
         now = self._wall()

@@ -134,7 +134,7 @@ BAD_DELAY = _warning(
 DEFERRED = _info("The download slot %(slot)r is left alone for %(seconds).0f s")
 #: The first time.
 NOT_DEFERRED = _warning(
-    "The download slot %(slot)r is not left alone, as it should be: shared crawls, and those with"
+    "%(slots)s cannot be left alone: shared crawls, and those with"
     " SCHEDULER_PRIORITY_QUEUE = 'scrapy.pqueues.ScrapyPriorityQueue', cannot do that."
 )
 UNSERIALIZABLE = _warning(  # in Scrapy's words

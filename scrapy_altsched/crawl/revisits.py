@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..errors import CodecError
-from ..requests import DELAY, REVISIT
+from ..requests import DELAY
 from ..requests.delays import read_revisit
 from ..requests.entries import RequestEntry
 from .setup import Setup
@@ -24,7 +24,7 @@ class Revisits:
 
     def follow(self, request: Request, lease: Lease) -> Entry | None:
         """What follows *request*, which is done: it, as it was when it was scheduled, and later."""
-        if REVISIT not in request.meta or lease.failure is not None:
+        if lease.failure is not None:
             return None
 
         def complain(key: str, value: object, why: str) -> None:

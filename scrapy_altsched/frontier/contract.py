@@ -193,8 +193,8 @@ class Frontier(Protocol):
         """
 
     def defer(self, slot: str | None, seconds: float) -> bool:
-        """Have nothing of a download slot be leased for so long, from now on; then one request, and
-        the others when that one is over.
+        """Lease nothing from a download slot for so long; then one request, and the others when
+        that one is over.
 
         What is leased already is not affected.  A later call can only put off that time.
 

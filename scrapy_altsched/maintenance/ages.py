@@ -1,4 +1,4 @@
-"""Having a job record from now on when its pages are finished."""
+"""Recording, from now on, when the pages of a job are finished."""
 
 from __future__ import annotations
 

@@ -17,25 +17,26 @@ def purge(journal: Journal, before: float) -> tuple[int, int]:
     """Forget pages that were finished *before*; how many these were, and how many were seen.
 
     They are found as if they were new.  Pages that are not finished stay, and so do those of which
-    it is not known when.  Some thousand at a time are forgotten, or none of these.
+    it is not known when.  Some thousand are forgotten at a time, each portion in one step.
 
     :param before: epoch seconds.
     :raises JobdirError: the job does not record when pages are finished.
     :raises StoreError: it could not be read or written.
     """
-    since = journal.note(SINCE)
-    if since is None:
+    note = journal.note(SINCE)
+    if note is None:
         raise JobdirError(
             f"The job in {journal.jobdir.path} does not record when its pages are finished. Set"
             " ALTSCHED_RECRAWL_AFTER, run it, and purge what is old enough after that."
         )
+    since = json.loads(note)
     purged = seen = 0
     rows = follow("Reading what was seen", journal.seen(), journal.counters().done)
     while portion := list(islice(rows, CHUNK)):
         seen += len(portion)
         batch = Batch(journal.counters())
         for key, value in portion:
-            end = end_time_of(value, json.loads(since))
+            end = end_time_of(value, since)
             if end is not None and end < before:
                 batch.removed_seen.append(key)
         if batch.removed_seen:

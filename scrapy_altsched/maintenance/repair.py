@@ -23,7 +23,7 @@ from ..frontier.store.engines import engine_of, salvage
 from ..frontier.store.jobdir import Identity, Jobdir, LastCommit
 from ..frontier.store.journal import Journal
 from ..frontier.store.records import DAMAGE, ORPHANS, Batch, Counters
-from ..frontier.store.rows import BUDGET
+from ..frontier.store.rows import BUDGET, decode_budget
 from ..frontier.store.salvage import Salvage
 from ..frontier.store.seen import DIGESTS, KEYS, SINCE, UNFINISHED, may_be_digest, run_of
 from ..frontier.store.states import DEAD, DELAYED, PENDING, UNQUEUED, State, decode_delayed_key
@@ -169,8 +169,7 @@ class Repair(Rewriter):
     def _copy_budgets(self, meta: dict[bytes, bytes]) -> None:
         for key, value in meta.items():
             if key.startswith(BUDGET):
-                name = key[len(BUDGET) :].decode("utf-8", "surrogatepass")
-                self.final.budgets.append((name, int.from_bytes(value, "big")))
+                self.final.budgets.append(decode_budget(key, value))
 
     def _lose(self, family: str, sentence: str) -> None:
         self.losses.append(sentence)

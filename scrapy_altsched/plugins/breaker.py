@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 #: Seconds for which a slot is left alone at the most, and after which it is forgiven.
 _MOST, _FORGIVEN_AFTER = 86_400.0, 1_800.0
+#: How many slots are known: those that were bad first are forgotten, as some are bad for ever.
+_KEPT = 10_000
 
 
 @dataclass(slots=True)
@@ -56,7 +58,10 @@ class Breaker:
 
         The request that is let through first afterwards is, or nothing would ever end.
         """
-        record, now = self._records.setdefault(slot, _Record()), self._now()
+        records, now = self._records, self._now()
+        record = records.setdefault(slot, _Record())
+        if len(records) > _KEPT:
+            del records[next(iter(records))]
         if now < record.until:
             return True
         is_trial = record.is_on_trial

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from functools import cached_property
+from functools import cached_property, partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -61,8 +61,8 @@ class SlotMiddleware:
     @cached_property
     def _network(self) -> Network:
         config = self._config
-        defer = lambda seconds: self._defer(None, seconds)  # noqa: E731
-        return Network(config.breaker, config.breaker_delay, defer, monotonic)
+        defer_all = partial(self._defer, None)
+        return Network(config.breaker, config.breaker_delay, defer_all, monotonic)
 
     def process_response(
         self,

@@ -95,6 +95,8 @@ def test_a_time_of_nonsense_is_refused(tmp_path: Path) -> None:
     for seconds in (-1, float("nan"), float("inf"), "many", None, True):
         with pytest.raises(ConfigError, match="The slot 'a' cannot be deferred for"):
             scheduler.defer_slot("a", seconds)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="The slots cannot be deferred for -1"):
+        scheduler.defer_slot(None, -1)
     scheduler.close("finished")
     assert not scheduler.defer_slot("a", 1)
 
@@ -131,7 +133,8 @@ def test_without_a_network_the_crawl_pauses_and_no_page_fails(tmp_path: Path) ->
 
     def answer(path: str, _: int) -> Page:
         times.append(time.monotonic())
-        if 20 <= len(times) < 30:
+        # Twisted itself asks once more where a connection was used before.
+        if 20 <= len(times) < 40:
             raise ConnectionError  # and the connection is closed
         return Page(links if path == "/" else [])
 
@@ -147,4 +150,4 @@ def test_without_a_network_the_crawl_pauses_and_no_page_fails(tmp_path: Path) ->
     assert "The crawl pauses, and tries one request every 0 s." in crawl.log
     assert "Sites can be reached again" in crawl.log
     # Nothing but what was in flight, and one request each time.
-    assert len(times) == 2 * len(PAGES) + 1 + 10
+    assert len(times) == 2 * len(PAGES) + 1 + 20

@@ -73,3 +73,12 @@ def test_one_bad_answer_can_be_enough() -> None:
     told.now += 61
     assert told.bad() == [False]
     assert told.deferred == [("a", 60), ("a", 120)]
+
+
+def test_sites_that_are_gone_for_good_take_no_more_and_more_memory() -> None:
+    told = Told()
+    for number in range(10_100):
+        told.bad(slot=f"{number}.example")
+    assert len(told.breaker._records) == 10_000
+    # Of those that came last it is known.
+    assert told.bad(2, "10099.example") == [False, True]

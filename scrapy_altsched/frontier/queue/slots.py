@@ -108,14 +108,14 @@ class Slots:
             self._leave(slot)
 
     def park(self, name: str, until: float, *, trial: bool = False) -> None:
-        """Have nothing of a slot be chosen before a time: see :meth:`.parked.Parked.park`."""
+        """Choose nothing from a slot before a time: see :meth:`.parked.Parked.park`."""
         slot = self._by_name.get(name)
         if slot is not None and slot.count and name not in self.parked:
             self._leave(slot)
         self._parked.park(name, until, trial=trial)
 
     def let_in(self, now: float, more: Callable[[str], float] = lambda _: 0.0) -> None:
-        """Have those be chosen again whose time has come; O(log n) for each of them.
+        """Bring back those whose time has come; O(log n) for each of them.
 
         :param more: for how many more seconds one is to wait.
         """

@@ -73,7 +73,7 @@ class SharedFrontier(FrontierOfRun):
         self._server.note_change()
         return was_known
 
-    def lease(self, gate: PacedGate | None = None, /) -> Lease | Waiting:  # noqa: ARG002
+    def lease(self, gate: PacedGate | None = None, /) -> Lease | Waiting:  # noqa: ARG002  (the server chooses)
         self._check_owner()
         leases, server, suspects = self._leases, self._server, self._suspects
         if self._here.delayed:
@@ -113,7 +113,7 @@ class SharedFrontier(FrontierOfRun):
             return Waiting.FETCHING
         return Waiting.ELSEWHERE
 
-    def defer(self, slot: str | None, seconds: float) -> bool:  # noqa: ARG002
+    def defer(self, slot: str | None, seconds: float) -> bool:  # noqa: ARG002  (it cannot)
         return False
 
     def finish(self, lease: Lease, then: Entry | None = None) -> None:

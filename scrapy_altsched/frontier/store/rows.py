@@ -17,6 +17,11 @@ _NOTE = b"note:"
 BUDGET = b"budget:"
 
 
+def decode_budget(key: bytes, value: bytes) -> tuple[str, int]:
+    """Name of a download slot, and how many requests of it were accepted."""
+    return key[len(BUDGET) :].decode("utf-8", "surrogatepass"), int.from_bytes(value, "big")
+
+
 class Rows:
     """What a store says as of its last commit; StoreError: it cannot be read.
 
@@ -84,8 +89,7 @@ class Rows:
     def budgets(self) -> Iterator[tuple[str, int]]:
         """Name of each download slot with a budget, and how many requests of it were accepted."""
         for key, value in self.database.iterate("meta", BUDGET):
-            name = key[len(BUDGET) :].decode("utf-8", "surrogatepass")
-            yield name, int.from_bytes(value, "big")
+            yield decode_budget(key, value)
 
     def has_seen(self, fingerprint: bytes) -> bool:
         try:  # a with statement takes as long as the look-up
