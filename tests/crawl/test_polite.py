@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 from heapq import heappop, heappush
 from itertools import pairwise
 from pathlib import Path
-from random import Random
+from statistics import median
 
 import pytest
 from scrapy import signals
@@ -20,6 +21,7 @@ from ..clocks import ManualClock
 from ..crawls import BY_SLOT, Crawl
 from ..sites import Page, Site
 
+SECONDS = 900.0
 SLOW, FAST = 40, 12
 DELAY, DOWNLOAD, CONCURRENT, PER_SLOT = 30.0, 0.2, 16, 8
 
@@ -28,7 +30,7 @@ class Downloader(PacedGate):
     """Scrapy's downloader by a virtual clock: its slots, their delays, which are drawn anew."""
 
     def __init__(self, clock: ManualClock, seed: int) -> None:
-        self._clock, self._random = clock, Random(seed)
+        self._clock, self._random = clock, random.Random(seed)
         self.in_slot: dict[str, list[Lease]] = {}
         self.transferring: dict[str, int] = {}
         self._may_start: dict[str, float] = {}
@@ -78,8 +80,9 @@ class Downloader(PacedGate):
         return slot, lease
 
 
-def simulate(*, polite: bool, seconds: float = 900.0) -> tuple[int, float, int]:
+def simulate(*, polite: bool, seed: int = 7) -> tuple[int, float, int]:
     """Pages of the fast hosts; the longest time without one of them; pages of the slow hosts."""
+    random.seed(seed)  # the frontier draws by how much it waits longer
     clock = ManualClock()
     options = Options(clock=clock, order=Order("slots", "fifo"), polite=polite)
     frontier = open_frontier(None, "spider", options)
@@ -89,7 +92,7 @@ def simulate(*, polite: bool, seconds: float = 900.0) -> tuple[int, float, int]:
         for number in range(100):
             frontier.add(Entry(f"{host} {number}".encode(), host, payload=b"p"))
     downloader, begin, pages, last, gap, slow = (
-        Downloader(clock, 7),
+        Downloader(clock, seed),
         clock.now,
         0,
         clock.now,
@@ -97,7 +100,7 @@ def simulate(*, polite: bool, seconds: float = 900.0) -> tuple[int, float, int]:
         0,
     )
     number = 100
-    while clock.now - begin < seconds:
+    while clock.now - begin < SECONDS:
         while downloader.total < CONCURRENT:
             lease = frontier.lease(downloader)
             if not isinstance(lease, Lease):
@@ -122,11 +125,13 @@ def simulate(*, polite: bool, seconds: float = 900.0) -> tuple[int, float, int]:
 
 def test_slow_hosts_do_not_keep_others_waiting() -> None:
     stock_pages, stock_gap, _ = simulate(polite=False)
-    pages, gap, slow = simulate(polite=True)
-    assert pages > 50 * stock_pages
-    assert gap < stock_gap / 10
+    runs = [simulate(polite=True, seed=seed) for seed in range(5)]
+    pages, gaps, slow = zip(*runs, strict=True)
+    print(runs)
+    assert min(pages) > 50 * stock_pages
+    assert median(gaps) < stock_gap / 10
     # The slow ones are asked at their pace all the same.
-    assert slow > 0.85 * SLOW * 900 / DELAY
+    assert min(slow) > 0.85 * SLOW * SECONDS / DELAY
 
 
 def test_slots_without_a_delay_get_what_they_get_of_stock() -> None:
