@@ -37,6 +37,11 @@ _SHOWN = 5
 #: After how many the spider is closed if no request can be restored.
 HOPELESS = 100
 
+# Names of this module are found faster than members of an enumeration.
+_ADDED, _UNDECIDED = Verdict.ADDED, Verdict.UNDECIDED
+#: Verdicts after which a page need not be looked up again.
+_NOW_SEEN = (Verdict.ADDED, Verdict.SEEN, Verdict.UNDECIDED)
+
 
 class Traffic:
     """Accepts requests, or refuses them, and hands them out.
@@ -143,15 +148,14 @@ class Traffic:
             if self._in_progress.follow(entry):
                 return True
         verdict = self._add(entry)
-        is_known = verdict is not Verdict.STARTED and verdict is not Verdict.OVER_BUDGET
-        if page is not None and unique and is_known:
+        if page is not None and unique and verdict in _NOW_SEEN:
             identity.remember(page)
-        if verdict is Verdict.UNDECIDED:
-            return True
-        if verdict is Verdict.ADDED:
+        if verdict is _ADDED:
             if self._is_durable:
                 # If no parent would bring it back, commit without delay.
                 self._committer.commit_if_due(urgent=not self._in_progress.is_any_left())
+            return True
+        if verdict is _UNDECIDED:
             return True
         self.note_refusal(request, verdict, from_start)
         return False

@@ -32,15 +32,15 @@ class Kind(enum.IntEnum):
     #: A request is done.  Request and detail: what follows it, if anything does, which is accepted
     #: in the same step; and its key, and where the frontier keeps it.
     DONE = enum.auto()
-    #: A page is finished, in a job that records when.  Key: its fingerprint.  Detail: the row.
+    #: A page is finished, in a job that records when.  Key: its seen key.  Detail: the row.
     ENDED = enum.auto()
     #: A request has failed.  Detail: how, and when, in milliseconds since the epoch.
     FAILED = enum.auto()
     #: A request became a dead letter.  Detail: why.
     DIED = enum.auto()
-    #: A fingerprint, which is the key, is seen, without a request.
+    #: A page is seen, without a request.  Key: its seen key.
     MARKED = enum.auto()
-    #: A fingerprint, which is the key, is no longer seen.
+    #: A page is no longer seen.  Key: its seen key.
     FORGOTTEN = enum.auto()
     #: A start request that an earlier run has accepted was skipped.  Key: which occurrence.
     SKIPPED = enum.auto()

@@ -33,6 +33,7 @@ class Entry:
     :ivar from_start: whether ``Spider.start()`` itself yielded it: a resumed job may skip it.
     :ivar delay: until when it has to wait; looked at when it is accepted, and not later.
     :ivar again: whether it had failed, and all its tries are before it once more.
+    :ivar seen_key: under what the frontier has looked its fingerprint up, if it is unique.
     """
 
     fingerprint: bytes
@@ -45,6 +46,7 @@ class Entry:
     from_start: bool = False
     delay: Delay | None = None
     again: bool = False
+    seen_key: bytes = b""
 
     def __post_init__(self) -> None:
         if len(self.fingerprint) > 255:

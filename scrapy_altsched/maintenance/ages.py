@@ -27,7 +27,8 @@ def record_ages(journal: Journal, now: float) -> None:
             with suppress(IndexError, ValueError):  # it is damaged, which a check tells
                 entry = state.decode(row)
                 if entry.unique:
-                    rewriter.rows.ended.append((entry.fingerprint, UNFINISHED))
+                    key = journal.seen_key(entry.fingerprint)
+                    rewriter.rows.seen_rows.append((key, UNFINISHED))
                     rewriter.flush_if_full()
     rewriter.final.notes[SINCE] = json.dumps(now).encode()
     rewriter.finish()

@@ -145,7 +145,8 @@ class _Import(Rewriter):
         counters.next_sequence += 1
         self._unique += entry.unique
         if entry.unique and self._records_ages:
-            self.rows.ended.append((entry.fingerprint, UNFINISHED))
+            key = self._store.seen_key(entry.fingerprint)
+            self.rows.seen_rows.append((key, UNFINISHED))
         if why is None:
             self.add(name, order_key, value)
             self.imported.pending += 1
@@ -159,7 +160,7 @@ class _Import(Rewriter):
     def drop(self, keys: Iterator[bytes]) -> None:
         for key in keys:
             self.imported.dropped += 1
-            self.rows.removed_seen.append(key)
+            self.rows.forgotten.append(key)
             self.flush_if_full()
         # What follows asks the store what was seen.
         self.flush()
@@ -174,10 +175,11 @@ class _Import(Rewriter):
 
     def _mark(self, fingerprint: bytes) -> bool:
         """Note that *fingerprint* was seen; whether it was before."""
-        known = fingerprint in self._seen or self._store.has_seen(fingerprint)
+        key = self._store.seen_key(fingerprint)
+        known = key in self._seen or self._store.has_seen_key(key)
         if not known:
-            self._seen.add(fingerprint)
-            self.rows.seen.append(fingerprint)
+            self._seen.add(key)
+            self.rows.seen.append(key)
         return known
 
     def _claim(self, fingerprint: bytes) -> None:

@@ -38,8 +38,8 @@ def purge(journal: Journal, before: float) -> tuple[int, int]:
         for key, value in portion:
             end = end_time_of(value, since)
             if end is not None and end < before:
-                batch.removed_seen.append(key)
-        if batch.removed_seen:
+                batch.forgotten.append(key)
+        if batch.forgotten:
             journal.write(batch, wait=True)
-            purged += len(batch.removed_seen)
+            purged += len(batch.forgotten)
     return purged, seen

@@ -97,8 +97,9 @@ class _Refingerprinting(Rewriter):
             if self.outcome.unqueued[DELAYED]:
                 self.replace_delayed(self._renewed_delayed(made))
             # What is deleted and put is there in the end; what is kept is there.
-            final.forgotten += self._moved
-            final.seen += [new for new in self._first if new not in self._kept]
+            key = journal.seen_key
+            final.forgotten += map(key, self._moved)
+            final.seen += [key(new) for new in self._first if new not in self._kept]
             self._move_suspects(suspects)
             self._move_claims()
         self.finish()
@@ -163,7 +164,7 @@ class _Refingerprinting(Rewriter):
                 entry.fingerprint = new
                 self.final.stored[state].append((key, state.join(detail, encode_value(entry))))
             if entry.unique:
-                self.final.seen.append(new)
+                self.final.seen.append(self._journal.seen_key(new))
 
     def _renewed(self, made: Iterator[bytes]) -> Iterator[tuple[str, bytes, bytes]]:
         """Slot's name, order key and stored form of each pending request that stays."""

@@ -261,10 +261,12 @@ class Repair(Rewriter):
         """Write the row of a request again; its payload.  ValueError, IndexError: it is damaged."""
         entry = state.decode(row)
         self.rows.stored[state].append((key, row))
-        if entry.unique and self._records_ages:
-            self.rows.ended.append((entry.fingerprint, UNFINISHED))
-        elif entry.unique:
-            self.rows.seen.append(entry.fingerprint)
+        if entry.unique:
+            seen_key = self._store.seen_key(entry.fingerprint)
+            if self._records_ages:
+                self.rows.seen_rows.append((seen_key, UNFINISHED))
+            else:
+                self.rows.seen.append(seen_key)
         self.flush_if_full()
         return entry.payload or b""
 

@@ -112,7 +112,7 @@ class Rewriter:
 
 def _lists(batch: Batch) -> list[list[Any]]:
     """All that a chunk may hold."""
-    seen = batch.seen, batch.ended, batch.forgotten, batch.seen_rows, batch.removed_seen
+    seen = batch.seen, batch.seen_rows, batch.forgotten
     return [*batch.stored.values(), *seen, batch.started, batch.suspects]
 
 

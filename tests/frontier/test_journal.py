@@ -32,6 +32,7 @@ from scrapy_altsched.frontier.local.persistence import Persistence
 from scrapy_altsched.frontier.store.job_run import JobRun
 from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.frontier.store.records import Batch
+from scrapy_altsched.frontier.store.seen import digest_of
 from scrapy_altsched.frontier.store.states import DEAD, decode_value
 from scrapy_altsched.maintenance.opening import open_frontier
 
@@ -296,7 +297,7 @@ def test_what_is_committed_leaves_the_list_of_changes(disk: DiskKind) -> None:
     frontier.commit()
     assert isinstance(frontier._kept, Persistence)
     left = frontier._kept
-    assert left.seen == {b"in memory"}
+    assert left.seen == {digest_of(b"in memory")}
     assert [*left._list, *left._deferred, *left.claims, *left.unwritten, *left.ended] == []
 
 
@@ -873,7 +874,7 @@ def test_the_check_finds_each_kind_of_disagreement(disk: DiskKind, tmp_path: Pat
     prefix = slot_id.to_bytes(8, "big")
     assert problems(0, Batch(counters)) == []
     damage = [
-        Batch(counters, forgotten=[decode_value(value).fingerprint]),
+        Batch(counters, forgotten=[digest_of(decode_value(value).fingerprint)]),
         stored(counters, removed=[key]),
         stored(counters, (key + b"2", value)),
         Batch(counters, slots=[(prefix, count + 1, name)]),

@@ -74,7 +74,7 @@ class Crawl:
             self.count += 1
             key = b"key %d" % self.count
             payload = None if verb.endswith("in memory") else b"payload"
-            entry = Entry(fingerprint, payload=payload, unique=unique)
+            entry = Entry(fingerprint, payload=payload, unique=unique, seen_key=fingerprint)
             is_delayed = verb.startswith("delay")
             (self.delayed if is_delayed else self.alive)[key] = entry
             changes.add(key, None if is_delayed else self.slot, entry, None)

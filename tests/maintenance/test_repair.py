@@ -714,7 +714,7 @@ def test_repair_keeps_in_which_run_a_fingerprint_was_seen(tmp_path: Path, engine
     journal = Journal(path, OWNER, engine=engine)
     runs = {b"%020d" % number: number % 4 for number in range(CHUNK + 10)}
     for run in range(4):
-        seen = [fingerprint for fingerprint, of in runs.items() if of == run]
+        seen = [digest_of(fingerprint) for fingerprint, of in runs.items() if of == run]
         journal.write(Batch(journal.counters(), seen=seen, seen_value=encode_run(run)))
     journal.close()
     repaired = repair(path, OWNER, lambda _: True)

@@ -116,7 +116,7 @@ def a_batch(parked: int = 2) -> Batch:
     for number, (name, (state, detail)) in enumerate(DETAILS.items(), 1):
         row = state.join(detail, encode_value(entry(name)))
         batch.stored[state].append((key(number), row))
-        batch.seen.append(name.encode())
+        batch.seen.append(digest_of(name.encode()))
     return batch
 
 
@@ -344,7 +344,7 @@ def earlier(tmp_path: Path, request: pytest.FixtureRequest, engine: Choice) -> P
     batch.slots.append((SLOT, 1, "host.example"))
     batch.notes["order"] = str(ORDER).encode()
     batch.stored[PENDING].append((key(1), encode_value(entry("a"))))
-    batch.seen.append(b"a")
+    batch.seen.append(digest_of(b"a"))
     journal.write(batch)
     journal.database.flush()
     journal.close()

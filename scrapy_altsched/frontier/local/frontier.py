@@ -39,6 +39,8 @@ from .persistence import NoPersistence, Persistence
 _SPREAD = 1.25
 
 _NO_NOTES: Mapping[str, bytes] = {}
+# Names of this module are found faster than members of an enumeration.
+_ADDED, _SEEN = Verdict.ADDED, Verdict.SEEN
 
 
 class LocalFrontier(FrontierOfRun):
@@ -76,6 +78,7 @@ class LocalFrontier(FrontierOfRun):
         self._delayed = DelayedQueue(kept, options.clock)
         self._now = options.clock.monotonic
         self._budget, self._ages = kept.budget, kept.ages
+        self._seen_key_of = kept.seen_key_of
         self._recrawl_after = options.recrawl_after
         self._is_polite = options.polite and options.order.policy == "slots"
         self._alarm = Alarm(options.clock, lambda: on_event(LeasesReady()))
@@ -108,24 +111,24 @@ class LocalFrontier(FrontierOfRun):
             claim, is_skipped = kept.claim(entry.fingerprint)
             if is_skipped:
                 return Verdict.STARTED
-        if entry.unique and (
-            kept.has_seen(entry.fingerprint) if self._ages is None else self._is_known(entry)
-        ):
-            return Verdict.SEEN
+        if entry.unique:
+            entry.seen_key = seen_key = self._seen_key_of(entry.fingerprint)
+            if kept.has_seen(seen_key) if self._ages is None else self._is_known(entry):
+                return _SEEN
         if self._budget is not None and entry.unique and not self._budget.take(entry.find_slot()):
             return Verdict.OVER_BUDGET
         slot, key = self._accept(entry)
         if claim is not None:
             kept.take_claim(entry.fingerprint, claim)
         kept.add(key, slot, entry, claim)
-        self._queue(slot, key, entry)
-        return Verdict.ADDED
+        self._put(slot, key, entry)
+        return _ADDED
 
     def _is_known(self, entry: Entry) -> bool:
         """Whether a page was seen, and is not to be crawled again."""
         assert isinstance(self._kept, Persistence)
         assert self._ages is not None
-        value = self._kept.seen_value(entry.fingerprint)
+        value = self._kept.seen_value(entry.seen_key)
         if value is None:
             return False
         age = entry.find_age() or self._recrawl_after
@@ -143,19 +146,12 @@ class LocalFrontier(FrontierOfRun):
         live.accepted += 1
         if entry.payload is None:
             live.memory_only += 1
+        if self._suspects.matters:
+            self._suspects.note_add()
         if due is not None:
             return None, self._delayed.key(due, sequence)
         slot = self._slots.get(order.slot_of(entry.slot))
         return slot, slot.prefix + order_key
-
-    def _queue(self, slot: Slot | None, key: bytes, entry: Entry) -> None:
-        """Have a request that was accepted wait for its turn; that it is not stored is known."""
-        if slot is None:
-            self._delayed.push(key, entry)
-        else:
-            self._put(slot, key, entry)
-        if self._suspects.matters:
-            self._suspects.note_add()
 
     def _decide_again(self) -> None:
         """Add what could not be, in the order it came."""
@@ -163,7 +159,7 @@ class LocalFrontier(FrontierOfRun):
             entry = self._undecided[0]
             verdict = self._decide(entry)
             del self._undecided[0]
-            if verdict is not Verdict.ADDED:
+            if verdict is not _ADDED:
                 self._on_event(Refused(entry, verdict))
 
     def lease(self, gate: PacedGate, /) -> Lease | Waiting:
@@ -265,7 +261,7 @@ class LocalFrontier(FrontierOfRun):
             self._end(lease, then=then)
             self._live.done += 1
             if self._ages is not None and lease.entry.unique and then is None:
-                self._kept.end_page(lease.entry.fingerprint)
+                self._kept.end_page(self._seen_key_of(lease.entry.fingerprint))
         else:
             self._end(lease, failed=(lease.failure, int(self._delayed.time.now() * 1000)))
             self._live.failed += 1
@@ -286,18 +282,20 @@ class LocalFrontier(FrontierOfRun):
 
     def mark_seen(self, fingerprint: bytes) -> bool:
         self._check_owner()
-        was_seen = self._kept.has_seen(fingerprint)
+        seen_key = self._seen_key_of(fingerprint)
+        was_seen = self._kept.has_seen(seen_key)
         if not was_seen:
-            self._kept.mark(fingerprint)
+            self._kept.mark(seen_key)
             if self._ages is not None:
-                self._kept.end_page(fingerprint)
+                self._kept.end_page(seen_key)
         return was_seen
 
     def forget(self, fingerprint: bytes) -> bool:
         self._check_owner()
-        was_seen = self._kept.has_seen(fingerprint)
+        seen_key = self._seen_key_of(fingerprint)
+        was_seen = self._kept.has_seen(seen_key)
         if was_seen:
-            self._kept.forget(fingerprint)
+            self._kept.forget(seen_key)
         return was_seen
 
     def counts(self) -> Counts:
@@ -372,7 +370,11 @@ class LocalFrontier(FrontierOfRun):
         self._suspects.close()
         self._alarm.cancel()
 
-    def _put(self, slot: Slot, key: bytes, entry: Entry) -> None:
+    def _put(self, slot: Slot | None, key: bytes, entry: Entry) -> None:
+        """Have a request wait for its turn; no *slot*: it is delayed."""
+        if slot is None:
+            self._delayed.push(key, entry)
+            return
         self._slots.increase(slot)
         self._pending += 1
         self._window.push(slot, key, entry)
@@ -416,5 +418,5 @@ class LocalFrontier(FrontierOfRun):
             self._live.memory_only -= 1
         self._kept.end(lease.key, slot, entry, why, follower, failed)
         if then is not None:
-            self._queue(home, key, then)
+            self._put(home, key, then)
         self._slots.drop_if_empty(slot)

@@ -51,7 +51,7 @@ class Persistence(Uncommitted):
         self._claimed: dict[bytes, int] = {}
         self.read_pending = partial(journal.database.read, PENDING.family)
         self.read_delayed = partial(journal.database.read, DELAYED.family)
-        self.dead = journal.dead
+        self.dead, self.seen_key_of = journal.dead, journal.seen_key
         self.memory_requests = options.memory_requests
         self.ages: Ages | None = None
         limit = options.slot_budget
@@ -94,27 +94,27 @@ class Persistence(Uncommitted):
         for slot_id, count, name in self.journal.slots():
             yield Slot(slot_id.to_bytes(8, "big"), name, bound=b"", stored=count), count
 
-    def has_seen(self, fingerprint: bytes) -> bool:
-        if fingerprint in self.seen:
+    def has_seen(self, seen_key: bytes) -> bool:
+        if seen_key in self.seen:
             return True
-        if self.forgotten and fingerprint in self.forgotten:
+        if self.forgotten and seen_key in self.forgotten:
             return False
-        return self.journal.has_seen(fingerprint)
+        return self.journal.has_seen_key(seen_key)
 
-    def seen_value(self, fingerprint: bytes) -> bytes | None:
+    def seen_value(self, seen_key: bytes) -> bytes | None:
         """Its row, if it is seen: see :mod:`..store.seen`."""
-        if fingerprint in self.seen:
+        if seen_key in self.seen:
             return UNFINISHED
-        if self.forgotten and fingerprint in self.forgotten:
+        if self.forgotten and seen_key in self.forgotten:
             return None
-        return self.journal.seen_value(fingerprint)
+        return self.journal.seen_value(seen_key)
 
-    def end_page(self, fingerprint: bytes) -> None:
+    def end_page(self, seen_key: bytes) -> None:
         """Note that a unique request is done, in a job that records ages."""
         assert self.ages is not None
         # One that was forgotten meanwhile does not come back.
-        if not (self._run.counters.forgotten or self.forgotten) or self.has_seen(fingerprint):
-            self.note_end(fingerprint, self.ages.end_value())
+        if not (self._run.counters.forgotten or self.forgotten) or self.has_seen(seen_key):
+            self.note_end(seen_key, self.ages.end_value())
 
     def claim(self, fingerprint: bytes) -> tuple[bytes, bool]:
         """Which occurrence of a start request this one is, and whether it is skipped.
@@ -217,6 +217,7 @@ class NoPersistence:
     suspicions: Mapping[bytes, Suspicion] = {}
     unwritten = _All()
     ended: frozenset[bytes] = frozenset()
+    seen_key_of = bytes
 
     def __init__(self, options: Options) -> None:
         self.live = Counters()
@@ -229,7 +230,7 @@ class NoPersistence:
 
     def add(self, _: bytes, __: Slot | None, entry: Entry, ___: bytes | None) -> None:
         if entry.unique:
-            self._seen.add(entry.fingerprint)
+            self._seen.add(entry.seen_key)
 
     begin = staticmethod(JobInfo)
 

@@ -104,7 +104,7 @@ def _belong_together(first: Change, second: Change) -> bool:
 class Draft:
     """A batch in the making, and the changes that it writes.
 
-    :ivar seen: fingerprint -> whether it is seen, of those of which that changes.
+    :ivar seen: seen key -> whether it is seen, of those of which that changes.
     :ivar stored: how many requests of each slot the batch leaves in the store; *removed*: rows.
     :ivar written: key -> bytes of payload, of requests that were accepted or have become due;
         *died*: of dead ones.
@@ -142,7 +142,7 @@ class Draft:
                 written[key] = len(entry.payload or b"")
                 self.accepted += 1
                 if kind is _ADDED_UNIQUE:
-                    seen[entry.fingerprint] = True
+                    seen[entry.seen_key] = True
                 if detail is not None:
                     batch.started.append((detail, run))
             elif kind is _DONE:
@@ -174,7 +174,7 @@ class Draft:
                 slots[key] = slot
                 written[key] = len(entry.payload or b"")
             elif kind is _ENDED:
-                batch.ended.append((key, detail))
+                batch.seen_rows.append((key, detail))
             elif kind is _CLEARED:
                 batch.suspects.append((key, None))
             else:
@@ -203,8 +203,8 @@ class Draft:
                 continue
             stored[slot] = stored.get(slot, slot.stored) + 1
             pending.append((key, encode_value(entry)))
-        for fingerprint, is_seen in self.seen.items():
-            (batch.seen if is_seen else batch.forgotten).append(fingerprint)
+        for seen_key, is_seen in self.seen.items():
+            (batch.seen if is_seen else batch.forgotten).append(seen_key)
         counters.accepted += self.accepted
         counters.delayed += len(delayed) - len(batch.removed[DELAYED])
         counters.dead += len(self.died)
@@ -226,7 +226,7 @@ class Uncommitted:
     :ivar unwritten: keys of requests that are not stored yet.
     :ivar followers: of these, the ones of requests that another one's end brings.
     :ivar ended: key of each that has ended, and may be stored otherwise -> whether it is not dead.
-    :ivar seen: fingerprints that are seen and not stored as such.
+    :ivar seen: seen keys that are not stored.
     :ivar forgotten: those that may be stored as seen, and are not -> how often that is in the list.
     :ivar claims: start requests' occurrences claimed by this run -> the run's number.
     """
@@ -256,7 +256,7 @@ class Uncommitted:
         """Note that a request was accepted; no *slot*: it is delayed."""
         unique = entry.unique
         if unique:
-            self.seen.add(entry.fingerprint)
+            self.seen.add(entry.seen_key)
         payload = entry.payload
         if payload is None:
             self._memory_only[key] = claim
@@ -303,7 +303,7 @@ class Uncommitted:
             self.pressure.changes += 1
             if entry.payload is None:
                 # It may have been forgotten meanwhile.
-                is_seen = entry.unique and entry.fingerprint in self.seen
+                is_seen = entry.unique and entry.seen_key in self.seen
                 kind = _ADDED_UNIQUE if is_seen else _ADDED
                 self._list.append(kind, key, slot, entry, self._memory_only.pop(key))
                 self.unwritten.add(key)
@@ -335,21 +335,21 @@ class Uncommitted:
         self.followers.add(follower)
         self._note_unwritten(follower, payload)
 
-    def mark(self, fingerprint: bytes) -> None:
-        self.seen.add(fingerprint)
-        self._append(_MARKED, fingerprint)
+    def mark(self, seen_key: bytes) -> None:
+        self.seen.add(seen_key)
+        self._append(_MARKED, seen_key)
 
-    def forget(self, fingerprint: bytes) -> None:
-        self.seen.discard(fingerprint)
-        self.forgotten[fingerprint] = self.forgotten.get(fingerprint, 0) + 1
-        self._append(_FORGOTTEN, fingerprint)
+    def forget(self, seen_key: bytes) -> None:
+        self.seen.discard(seen_key)
+        self.forgotten[seen_key] = self.forgotten.get(seen_key, 0) + 1
+        self._append(_FORGOTTEN, seen_key)
 
     def _append(self, kind: Kind, key: bytes) -> None:
         self._list.append(kind, key)
         self.pressure.changes += 1
 
-    def note_end(self, fingerprint: bytes, row: bytes) -> None:
-        self._list.append(_ENDED, fingerprint, detail=row)
+    def note_end(self, seen_key: bytes, row: bytes) -> None:
+        self._list.append(_ENDED, seen_key, detail=row)
 
     def clear(self, fingerprint: bytes) -> None:
         self._list.append(_CLEARED, fingerprint)
@@ -373,8 +373,8 @@ class Uncommitted:
         draft.length = len(self._list)
         draft.fold(self._deferred)
         # Changes that came after these may have been written already.
-        for fingerprint in [name for name in draft.seen if name not in self.seen]:
-            del draft.seen[fingerprint]
+        for seen_key in [each for each in draft.seen if each not in self.seen]:
+            del draft.seen[seen_key]
         draft.fold(self._list)
         draft.render()
         return draft
@@ -390,10 +390,10 @@ class Uncommitted:
         self._done -= len(draft.done)
         self.size -= sum(map(written.__getitem__, alive)) + sum(died.values())
         self.pressure.changes -= len(alive) + len(draft.done) + len(died) + draft.others
-        for fingerprint in draft.forgotten:
-            self.forgotten[fingerprint] -= 1
-            if not self.forgotten[fingerprint]:
-                del self.forgotten[fingerprint]
+        for seen_key in draft.forgotten:
+            self.forgotten[seen_key] -= 1
+            if not self.forgotten[seen_key]:
+                del self.forgotten[seen_key]
         # What was forgotten since, and added again, is still to be written.
         self.seen.difference_update(it for it in draft.batch.seen if it not in self.forgotten)
         for claim, _ in draft.batch.started:

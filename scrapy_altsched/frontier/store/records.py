@@ -143,9 +143,8 @@ class Batch:
     """What one commit changes.  Absolute values only: it can be written again.
 
     :ivar identity: what the store says of itself, if that changes.
-    :ivar seen: fingerprints that are seen from now on, with *seen_value* as their row; *ended*:
-        fingerprints and rows of seen ones that are finished.
-    :ivar seen_rows: keys and rows of what is seen, as they are stored; *removed_seen*: such keys.
+    :ivar seen: seen keys, by :attr:`.rows.Rows.seen_key`, that get *seen_value* as their row;
+        *seen_rows*: those with rows of their own; *forgotten*: those that go.
     :ivar stored: rows of requests, by state; *removed*: keys of those that leave it.
     :ivar removed_slots: ids of slots all of whose requests go; *removed_queues*: of delayed ones.
     :ivar budgets: name of a download slot, and how many unique requests of it were accepted.
@@ -156,9 +155,8 @@ class Batch:
     identity: bytes | None = None
     seen: list[bytes] = field(default_factory=list)
     seen_value: bytes = b""
-    ended: list[tuple[bytes, bytes]] = field(default_factory=list)
     seen_rows: list[tuple[bytes, bytes]] = field(default_factory=list)
-    removed_seen: list[bytes] = field(default_factory=list)
+    forgotten: list[bytes] = field(default_factory=list)
     stored: dict[State, list[tuple[bytes, bytes]]] = field(default_factory=_lists)
     removed: dict[State, list[bytes]] = field(default_factory=_lists)
     removed_slots: list[bytes] = field(default_factory=list)
@@ -167,7 +165,6 @@ class Batch:
     unclaimed: list[bytes] = field(default_factory=list)
     started: list[tuple[bytes, int]] = field(default_factory=list)
     suspects: list[tuple[bytes, Suspicion | None]] = field(default_factory=list)
-    forgotten: list[bytes] = field(default_factory=list)
     budgets: list[tuple[str, int]] = field(default_factory=list)
     clear_started: bool = False
     notes: dict[str, bytes] = field(default_factory=dict)

@@ -92,15 +92,18 @@ class Rows:
             yield decode_budget(key, value)
 
     def has_seen(self, fingerprint: bytes) -> bool:
+        return self.has_seen_key(self.seen_key(fingerprint))
+
+    def has_seen_key(self, key: bytes) -> bool:
         try:  # a with statement takes as long as the look-up
-            return self.seen_key(fingerprint) in self._families["seen"]
+            return key in self._families["seen"]
         except Exception:
             with self.database.reading:
                 raise
 
-    def seen_value(self, fingerprint: bytes) -> bytes | None:
-        """The row of a fingerprint, if it is seen: see :mod:`.seen`."""
-        return self.database.get("seen", self.seen_key(fingerprint))
+    def seen_value(self, key: bytes) -> bytes | None:
+        """The row of a seen key, if it is seen: see :mod:`.seen`."""
+        return self.database.get("seen", key)
 
     def claimed(self, fingerprint: bytes, occurrence: int) -> int | None:
         """The run that claimed this occurrence of a start request, if one did."""

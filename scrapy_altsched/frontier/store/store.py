@@ -69,13 +69,10 @@ class Store(Rows):
 
     def _encode(self, batch: Batch, number: int, first_noted: int) -> RowBatch:
         rows = RowBatch()
-        key = self.seen_key
-        rows.delete("seen", map(key, batch.forgotten))
-        rows.delete("seen", batch.removed_seen)
+        rows.delete("seen", batch.forgotten)
         # In the order of keys: the place of each is then found near that of the last one.
-        rows.put("seen", zip(sorted(map(key, batch.seen)), repeat(batch.seen_value)))
-        rows.put("seen", sorted((key(fingerprint), row) for fingerprint, row in batch.ended))
-        rows.put("seen", batch.seen_rows)
+        rows.put("seen", zip(sorted(batch.seen), repeat(batch.seen_value)))
+        rows.put("seen", sorted(batch.seen_rows))
         for state in STATES:
             rows.delete(state.family, sorted(batch.removed[state]))
             rows.put(state.family, sorted(batch.stored[state]))
