@@ -149,6 +149,7 @@ class Config:
         "finish", "one of 'finish' and 'wait'", {"finish": "finish", "wait": "wait"}.__getitem__
     )
     shared_restart: bool = _flag(False)
+    shared_pace: bool = _flag(True)
     shared_request_classes: tuple[str, ...] = _setting(
         (), "a list of request classes, or of their import paths", _check_request_classes
     )

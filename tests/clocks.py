@@ -36,6 +36,9 @@ class ManualClock:
     def wall(self) -> float:
         return 1.7e9 + self.now + self.set_by
 
+    def since_boot(self) -> float:
+        return self.now
+
     def call_at(self, when: float, call: Callable[[], object]) -> _Planned:
         planned = _Planned(when, call)
         self._planned.append(planned)

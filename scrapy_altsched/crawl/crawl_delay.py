@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from scrapy import signals
@@ -20,10 +21,14 @@ class CrawlDelays:
     """Has the downloader wait for as long as ``Crawl-delay`` says, or longer.
 
     Scrapy reads that line since version 2.18, and tells of it by the signal ``robots_parsed``.
+
+    :param note: called with each such slot, and its delay.
     """
 
-    def __init__(self, setup: Setup) -> None:
-        self._engine = setup.engine
+    def __init__(
+        self, setup: Setup, note: Callable[[str, float], object] = lambda _, __: None
+    ) -> None:
+        self._engine, self._tell = setup.engine, note
         settings = setup.crawler.settings
         self._agent = settings["ROBOTSTXT_USER_AGENT"]
         self._default_agent = settings["USER_AGENT"]
@@ -36,4 +41,6 @@ class CrawlDelays:
         agent = self._agent or request.headers.get(b"User-Agent", self._default_agent)
         seconds = robotparser.crawl_delay(agent)
         if seconds is not None and 0 < seconds < math.inf:
-            self._engine.slow_down(self._engine.slot_key(request), min(float(seconds), _MOST))
+            slot, before = self._engine.slot_key(request), self._engine.delay
+            self._engine.slow_down(slot, min(float(seconds), _MOST))
+            self._tell(slot, before(slot))

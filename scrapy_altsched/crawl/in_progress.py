@@ -54,6 +54,13 @@ class InProgress:
         else:
             self._leases[request] = lease
 
+    def lease_of(self, request: Request) -> Lease | None:
+        return self._leases.get(request)
+
+    def give_back(self, request: Request) -> None:
+        """Let a request that was not started be pending again."""
+        self._frontier.release(self._leases.pop(request))
+
     def note_memory_only(self, entry: Entry) -> None:
         self._finish = self._finish_or_hold
         parent = self._engine.find_parent()

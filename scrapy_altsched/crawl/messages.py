@@ -53,6 +53,11 @@ EVENTS = {
         " restart%(copied)s. Pages in flight go back, and are crawled again; start() runs once"
         " more."
     ),
+    events.OtherLimits: _warning(
+        "%(job)s has a pace already: for each download slot %(theirs)s. The settings of this"
+        " worker say %(own)s, which does not count. To change the pace, stop all workers, and start"
+        " them with the new settings."
+    ),
     events.FrontierLost: _error(
         "%(job)s is no longer on the server, or is another one: the spider is closed"
         " (frontier_lost). %(remedy)s"
@@ -136,6 +141,11 @@ DEFERRED = _info("The download slot %(slot)r is left alone for %(seconds).0f s")
 NOT_DEFERRED = _warning(
     "%(slots)s cannot be left alone: shared crawls, and those with"
     " SCHEDULER_PRIORITY_QUEUE = 'scrapy.pqueues.ScrapyPriorityQueue', cannot do that."
+)
+NO_PACE = _warning(
+    "Download slots are asked by each worker as its settings say, not by all together: with"
+    " SCHEDULER_PRIORITY_QUEUE = 'scrapy.pqueues.ScrapyPriorityQueue' there is one queue for all of"
+    " them. Set it to 'scrapy.pqueues.DownloaderAwarePriorityQueue' for all workers of a new crawl."
 )
 UNSERIALIZABLE = _warning(  # in Scrapy's words
     "Unable to serialize request: %(request)s - reason: %(reason)s - no more"

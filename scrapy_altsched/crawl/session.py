@@ -26,6 +26,7 @@ from . import messages
 from .committer import Committer
 from .crawl_delay import CrawlDelays
 from .deferrals import Deferrals
+from .downloads import Downloads
 from .every_run import EveryRun
 from .failures import Failures
 from .in_progress import InProgress
@@ -91,7 +92,10 @@ class Session:
             frontier.note_start_end()
         if setup.ages:
             self._recent = Recent(setup)
-        if self._config.policy == "polite":
+        self._downloads: Downloads | None = None
+        if (pace := frontier.pace) is not None:
+            self._downloads = Downloads(setup, frontier, pace, self._in_progress)
+        elif self._config.policy == "polite":
             CrawlDelays(setup)
         self._every_run = EveryRun(setup, start)
         self.deferrals = Deferrals(setup, frontier)
@@ -250,6 +254,9 @@ class Session:
                 self._committer.note_failure(event.error, reading=True)
             case events.LeasesReady():
                 self._engine.wake()
+            case events.PaceChanged():
+                if self._downloads is not None:
+                    self._downloads.note_change()
             case events.LeaseUnrecorded():
                 self._unrecorded_leases += 1
             case events.SeenInvalidated():

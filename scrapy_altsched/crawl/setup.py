@@ -31,6 +31,7 @@ from ..settings import Config
 from ..stock.job import StockJob
 from ..stock.report import report_import
 from ..worker import PARAMETER, name_worker
+from .limits import find_limits
 from .messages import SERVER, UNREACHABLE
 from .reports import Reports
 
@@ -142,6 +143,7 @@ class Setup:
         if is_fed(self.spider):
             # What it takes from its queue must find the crawl open.
             shared = replace(shared, idle="wait")
+        shared = replace(shared, limits=find_limits(self))
         return open_shared(options, shared, worker, on_event)
 
     def _open_job(self, options: Options, jobdir: str, on_event: OnEvent) -> Frontier:

@@ -21,18 +21,20 @@ from typing import TYPE_CHECKING, Any, cast
 
 import scrapy
 from scrapy import Request, signals
-from scrapy.core.downloader import Downloader
+from scrapy.core.downloader import Downloader, Slot
 from scrapy.core.engine import ExecutionEngine
 from scrapy.crawler import Crawler
 from scrapy.extensions.spiderstate import SpiderState
 from scrapy.http import Response
 from scrapy.spidermiddlewares.httperror import HttpError, HttpErrorMiddleware
-from scrapy.utils.defer import deferred_from_coro
+from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from scrapy.utils.misc import build_from_crawler
 from scrapy.utils.request import RequestFingerprinter, RequestFingerprinterProtocol
+from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from ..errors import UnsupportedScrapyError
+from ..limit import Limit
 from .event_loop import call_later, sleep
 from .start_watch import StartWatch
 
@@ -206,6 +208,83 @@ class Engine:
             default = self._crawler.settings.getfloat("DOWNLOAD_DELAY")
             default = getattr(self._crawler.spider, "download_delay", default) or 0.0
         return float(default)
+
+    def limits(self) -> tuple[Limit, dict[str, Limit]]:
+        """How hard the downloader asks a slot; and each that has settings of its own."""
+        downloader = self._engine.downloader
+        settings = self._crawler.settings
+        jitter = getattr(downloader, "_jitter", None)
+        if jitter is None:  # before Scrapy 2.19
+            jitter = 0.5 * settings.getbool("RANDOMIZE_DOWNLOAD_DELAY")
+        delay = self.delay("")
+        if settings.getbool("AUTOTHROTTLE_ENABLED"):
+            # It sets the delay when the spider is open.
+            delay = max(delay, settings.getfloat("AUTOTHROTTLE_START_DELAY"))
+        default = Limit(delay, min(jitter, 1.0), downloader.domain_concurrency)
+        found = {}
+        for name, own in downloader.per_slot_settings.items():
+            varies = own.get("jitter", 0.5 * bool(own.get("randomize_delay", 0.5 * bool(jitter))))
+            varies = varies if {"jitter", "randomize_delay"} & own.keys() else jitter
+            own_delay, cap = own.get("delay", delay), own.get("concurrency", default.cap)
+            found[name] = Limit(float(own_delay), min(float(varies), 1.0), int(cap))
+        return default, found
+
+    def set_delay(self, slot: str, delay: float | None) -> None:
+        """Have a slot that Scrapy has just made go on with a delay, if that is known."""
+        found = self._engine.downloader.slots.get(slot)
+        if found is None and delay is not None:
+            self.slow_down(slot, delay)
+
+    def pace_downloads(
+        self,
+        admit: Callable[[Request], Deferred[None] | None],
+        end: Callable[[Request], object],
+    ) -> None:
+        """Have downloads start when *admit* says so, after all middlewares.
+
+        :param admit: request -> fires when it may start, and then the downloader neither delays it
+            nor counts it among others; ``None``: it is treated as ever.
+        :param end: called with each that *admit* has not returned ``None`` for, after its download.
+        """
+        downloader = self._engine.downloader
+        enqueue, find_slot = downloader._enqueue_request, downloader._get_slot
+        admitted: set[Request] = set()
+
+        def get_slot(request: Request, *spider: Any) -> tuple[str, Slot]:
+            # The downloader's own slot is made, too: extensions look at its delay.
+            key, slot = find_slot(request, *spider)
+            return key, Slot(1, 0.0, 0) if request in admitted else slot
+
+        def begin(request: Request, *spider: Any) -> Any:
+            admitted.add(request)
+            return enqueue(request, *spider)
+
+        def finish(request: Request) -> None:
+            admitted.discard(request)
+            end(request)
+
+        async def download(request: Request, waiting: Deferred[None]) -> Response:
+            try:
+                await maybe_deferred_to_future(waiting)
+                return cast("Response", await begin(request))
+            finally:
+                finish(request)
+
+        def enqueue_paced(request: Request, *spider: Any) -> Any:
+            waiting = admit(request)
+            if waiting is None:
+                return enqueue(request, *spider)
+            if inspect.iscoroutinefunction(enqueue):
+                return download(request, waiting)
+
+            def after(result: Any) -> Any:
+                finish(request)
+                return result
+
+            waiting.addCallback(lambda _: begin(request, *spider))
+            return waiting.addBoth(after)
+
+        downloader._enqueue_request, downloader._get_slot = enqueue_paced, get_slot
 
     def slow_down(self, slot: str, delay: float) -> None:
         """Have a download slot wait for so many seconds between two downloads, at least."""

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+#: Those of Linux stand still while the machine is suspended, but for this one.
+_BOOT = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
 #: Seconds by which a time may differ each time that it is computed.
 _ABOUT = 0.001
 
@@ -25,6 +27,9 @@ class Clock(Protocol):
 
     def wall(self) -> float:
         """Seconds since the epoch; for what has to survive a restart."""
+
+    def since_boot(self) -> float:
+        """Seconds that go on while the machine is suspended, where the system can count them."""
 
     def call_at(self, when: float, call: Callable[[], object]) -> Call:
         """Have *call* called once, on the crawl's thread; *when*: as :meth:`monotonic` counts."""
@@ -62,6 +67,9 @@ class SystemClock:
 
     monotonic = staticmethod(time.monotonic)
     wall = staticmethod(time.time)
+
+    def since_boot(self) -> float:
+        return time.monotonic() if _BOOT is None else time.clock_gettime(_BOOT)
 
     def call_at(self, when: float, call: Callable[[], object]) -> Call:
         return asyncio.get_running_loop().call_later(max(0.0, when - self.monotonic()), call)

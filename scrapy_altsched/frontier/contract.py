@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Protocol
 
 from .entry import Counts, DeadLetter, Entry, Lease
+from .pace import Pace
 
 
 class Gate(Protocol):
@@ -172,6 +173,10 @@ class Frontier(Protocol):
     """
 
     pressure: Pressure
+
+    @property
+    def pace(self) -> Pace | None:
+        """What is told of downloads, if the frontier has a say in when they start."""
 
     @property
     def run(self) -> CurrentRun: ...

@@ -61,6 +61,18 @@ class FailuresDropped(Event):
     count: int
 
 
+class PaceChanged(Event):
+    """A request that was to be downloaded later may be started now, or never: see :mod:`.pace`."""
+
+
+@dataclass(frozen=True, slots=True)
+class OtherLimits(Event):
+    """The crawl has other limits than this worker brings, which obeys them: as texts."""
+
+    theirs: str
+    own: str
+
+
 class LeasesReady(Event):
     """It is time to ask again: there is something to lease, or never will be."""
 

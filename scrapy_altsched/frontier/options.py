@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..age import Age
+from ..limit import Limits
 from .clock import Clock, SystemClock
 from .queue.order import DEFAULT_ORDER, Order
 from .store.engines import Choice
@@ -59,6 +60,8 @@ class SharedOptions:
     :ivar prefetch: requests at most that a worker leases ahead; more urgent ones cannot pass them.
     :ivar idle: whether workers end when nothing is left (``"finish"``), or wait for more.
     :ivar restart: whether a crawl that is finished starts again from nothing.
+    :ivar limits: how hard download slots may be asked by all workers; ``None``: by each one as it
+        likes.
     :ivar redis: scrapy-redis's settings, by name, as ``connect`` takes them; passwords among them.
     """
 
@@ -67,4 +70,5 @@ class SharedOptions:
     prefetch: int = 100
     idle: Idle = "finish"
     restart: bool = False
+    limits: Limits | None = None
     redis: Mapping[str, Any] = field(default_factory=dict, repr=False)

@@ -21,6 +21,14 @@ end
 """
 
 
+#: How they know whether the server was started again.
+RUN_ID = """local function run_id()
+    return redis.call('INFO', 'server'):match('run_id:(%x+)')
+end
+"""
+
+
 def read_script(package: str, *paths: str) -> str:
-    """The Lua in files of a package, one after the other, which can call ``clock()``."""
-    return CLOCK + "".join((files(package) / path).read_text("utf-8") for path in paths)
+    """The Lua in files of a package, one after the other, which can call both functions."""
+    parts = ((files(package) / path).read_text("utf-8") for path in paths)
+    return CLOCK + RUN_ID + "".join(parts)

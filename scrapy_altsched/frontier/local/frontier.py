@@ -46,6 +46,8 @@ _ADDED, _SEEN = Verdict.ADDED, Verdict.SEEN
 class LocalFrontier(FrontierOfRun):
     """A :class:`~..contract.Frontier` for one process; without a *journal* it lives in memory."""
 
+    pace = None
+
     def __init__(
         self, options: Options, journal: Journal | None = None, on_event: OnEvent = ignore_events
     ) -> None:

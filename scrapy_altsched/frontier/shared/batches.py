@@ -9,16 +9,17 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgpack
 
 from ..changes import Kind
 from ..entry import Entry
 
-#: Version of the keys, of what they hold, and of batches.
-PROTOCOL = b"2"
+#: Version of batches, and of the keys and what they hold once a crawl has a pace.
+PROTOCOL = b"3"
 #: Versions of crawls that can be continued; 1 knew neither delayed nor failed requests.
-READABLE = (b"1", PROTOCOL)
+READABLE = (b"1", b"2", PROTOCOL)
 #: What the script calls the kinds of changes: additions, and endings of leases.
 _ADDITIONS = (Kind.ADDED_UNIQUE, Kind.ADDED, Kind.MARKED, Kind.FORGOTTEN, Kind.CHECKED)
 _ENDINGS = (Kind.DONE, Kind.DIED, Kind.RELEASED, Kind.FAILED)
@@ -102,6 +103,11 @@ class Reply:
     :ivar suspicions: fingerprint and what is held against it, of what was leased or asked for.
     :ivar delayed: how many requests wait until they are due; *due_in*: ms until the first one is.
     :ivar dropped: how many failed requests there was no more room for, in all.
+    :ivar rests_for: ms until the next download slot may be asked again; -1: that is not known.
+    :ivar ticks: of each lease, the number of its permit; 0, or missing: it needs none.
+    :ivar permits: keys of leases that may be started now, each with such a number.
+    :ivar limits: delay in ms, jitter in thousandths, and cap of download slots in this crawl;
+        empty: it has none.
     :ivar told: the batch's *alone* and *watched*: see :meth:`.stream.Stream.build`.
     """
 
@@ -119,6 +125,7 @@ class Reply:
     due_in: int = -1
     failed: int = 0
     dropped: int = 0
+    rests_for: int = -1
     refused: Sequence[int] = ()
     full: Sequence[int] = ()
     void: Sequence[bytes] = ()
@@ -128,6 +135,9 @@ class Reply:
     late: bytes = b""
     suspicions: Sequence[tuple[bytes, bytes]] = ()
     told: tuple[bytes, ...] = ()
+    ticks: Sequence[int] = ()
+    permits: Sequence[tuple[bytes, int]] = ()
+    limits: Sequence[int] = ()
 
 
 def parse_reply(blob: bytes) -> Reply:
@@ -138,12 +148,21 @@ def parse_reply(blob: bytes) -> Reply:
     crawl, numbers, *fields = fields
     if fields:
         # An empty table of Lua may come as a map.
-        *lists, keys, rows, state, late, _, suspicions, told = (field or () for field in fields)
+        parts = [field or () for field in fields]
+        keys, rows, state, late, _, suspicions, told = parts[4:11]
+        # A reply that an older version has left has no more.
+        ticks, permits, limits = parts[11:] or ((), (), ())
         leases = list(zip(keys, rows, strict=True))
-        held = list(zip(suspicions[::2], suspicions[1::2], strict=True))
-        fields = [*lists, leases, state == b"finished", late or b"", held, tuple(told)]
+        held, allowed = _pairs(suspicions), _pairs(permits)
+        ends = [leases, state == b"finished", late or b"", held, tuple(told)]
+        fields = [*parts[:4], *ends, ticks, allowed, limits]
     # One number is for older versions: whether the crawl was finished before.
-    return Reply(Status(status), crawl, *numbers[:8], *numbers[9:], *fields)
+    numbers = [*numbers[:8], *numbers[9:], -1][:13]
+    return Reply(Status(status), crawl, *numbers, *fields)
+
+
+def _pairs(items: Sequence[Any]) -> list[tuple[Any, Any]]:
+    return list(zip(items[::2], items[1::2], strict=True))
 
 
 #: Reuses its buffer; each call returns a copy.

@@ -20,6 +20,7 @@ from ..suspects import Suspects, judge
 from .additions import Additions
 from .batches import Reply, Status
 from .leases import Leases
+from .pace import WorkerPace
 from .record import Record
 from .sending import Link, Sender, Stall
 from .stream import EncodedBatch, Stream
@@ -28,6 +29,8 @@ from .stream import EncodedBatch, Stream
 _ENOUGH, _LINGER = 250, 0.02
 #: Seconds after which it is asked again at the earliest whether a request is due.
 _SOON = 0.01
+#: The same of whether a download slot may be asked again.
+_REST = 0.025
 #: Changes without an answer, as when the server is down, with which start() waits: 10 to 20 MB.
 _MOST_UNANSWERED = 10_000
 #: Leases are renewed as often as this in the time after which they expire.
@@ -69,7 +72,8 @@ class Conversation:
         self._waits = shared.idle == "wait"
         self.suspects = Suspects({}, options, record.run.leases, on_event)
         self.additions = Additions(options, stream, on_event)
-        self.leases = Leases(self.additions, self.suspects, on_event)
+        self.pace = WorkerPace(shared, clock, self._note_pace)
+        self.leases = Leases(self.additions, self.suspects, self.pace, on_event)
         self.job = record.job
         self.pressure = Pressure(limit=_MOST_UNANSWERED)
         self._phase = Phase.JOINING
@@ -135,6 +139,9 @@ class Conversation:
             record.note_tokens([stream.token], stream.crawl)
             record.run.restart_leases()
             self._enter(Phase.TAKING_PART)
+            if (different := self.pace.find_difference()) is not None:
+                theirs, own = map(str, different)
+                self._on_event(events.OtherLimits(theirs, own))
         elif self._status is Status.FINISHED:
             # What its feeds hold must not be overwritten with nothing.
             self.job = replace(self.job, resumed=True)
@@ -199,6 +206,9 @@ class Conversation:
             return  # it is sent with what is tried again
         self._sender.plan(0.0 if self.stream.waiting >= _ENOUGH else _LINGER)
 
+    def _note_pace(self) -> None:
+        self._sender.plan(_LINGER)
+
     def flush_soon(self) -> None:
         """Send what there is as soon as the last batch is answered."""
         self._sender.plan(0.0)
@@ -212,6 +222,8 @@ class Conversation:
 
     def _plan_poll(self) -> None:
         """Ask after a while whether there is anything to lease: at the latest when it is due."""
+        if self.pace.is_on and self.stream.reply.rests_for >= 0:
+            self._sender.plan(max(_REST, self.stream.reply.rests_for / 1000))
         due_at = self._due_at()
         if due_at is None:
             self._sender.plan_poll()
@@ -301,7 +313,7 @@ class Conversation:
             one, many = "change of this worker waits", "changes of this worker wait"
             waiting = counted(stream.unacknowledged, one, many)
             why = f"the server's memory is full, and {waiting} for it"
-        elif self.is_waiting and reply.pending:
+        elif self.is_waiting and reply.pending and not self.pace.is_on:
             requests = counted(reply.pending, "pending request")
             why = f"of {requests} the server leases none to this worker"
         elif self.is_waiting and reply.leased:
@@ -312,15 +324,17 @@ class Conversation:
     def _build(self) -> EncodedBatch:
         fetched, alone = len(self.leases.fetched), self.suspects.alone
         # A batch that goes anyway brings more than would be asked for.
-        is_low = self.is_waiting or fetched < self.prefetch * 3 // 4
+        ahead = self.pace.ahead
+        is_low = self.is_waiting or fetched < ahead * 3 // 4 or self.pace.is_on
         may_lease = self._phase is Phase.TAKING_PART and alone is None
         is_leaving = self._phase is Phase.LEAVING
         return self.stream.build(
-            want=max(0, self.prefetch - fetched) if may_lease and is_low else 0,
+            want=max(0, ahead - fetched) if may_lease and is_low else 0,
             feeding=b"waits" if self._waits and not is_leaving else self.is_feeding,
             leaving=is_leaving,
             alone=b"" if alone is None else alone.entry.fingerprint,
             watched=b"".join(lease.entry.fingerprint for lease in self.suspects.watched.values()),
+            pace=self.pace.take(),
         )
 
     def take_replies(self, timeout: float = 0.0) -> bool:
@@ -358,15 +372,17 @@ class Conversation:
                 self._cut_off(events.FrontierLost())
                 return
             self._take(reply)
+        if self.pace.take_change():
+            self._on_event(events.PaceChanged())
         self._measure()
         if self.stream.is_full:
             self._sender.plan_again()
         may_get = self.is_waiting and not self.stream.has_asked and self.stream.reply.pending
         if self.leases.is_announcing or (may_get and not self.stream.waiting):
             self.flush_soon()
-        elif self.stream.waiting:
+        elif self.stream.waiting or self.pace.has_news:
             self.note_change()
-        elif self.is_waiting:
+        elif self.is_waiting or self.pace.is_awaited:
             self._plan_poll()
         else:
             self._sender.plan(self._renew_every)
@@ -398,6 +414,7 @@ class Conversation:
         leases.take(
             sorted(reply.leases, key=lambda pair: pair[0][8:]) if is_joining else reply.leases
         )
+        self.pace.take_reply(reply)
         for fingerprint, suspicion in reply.suspicions:
             self.suspects.hold_against(fingerprint, Suspicion.parse(suspicion))
         # No worker has leased anything any more: this one's leases have expired long ago.
@@ -437,6 +454,7 @@ class Conversation:
         """
         stream = self.stream
         self.additions.reset()
+        self.pace.take_back()
         self.leases.lose_doubtful()
         stream.restart(self.leases.by_key)
         with suppress(StoreError):  # its leases go back by timeout then, if it dies

@@ -38,10 +38,11 @@ class SharedFrontier(FrontierOfRun):
         self._server = server
         self._stream, self._prefetch = server.stream, server.prefetch
         self._keeps_failed = server.stream.keep_failed > 0
+        self._has_slots = server.additions.has_slots
         self._read_dead = read_dead
         self._leases, self._suspects = server.leases, server.suspects
         self._additions, self._here = server.additions, server.additions.here
-        self.pressure = server.pressure
+        self.pressure, self.pace = server.pressure, server.pace
         # What others do for it.
         self.take_replies, self.note_start_end = server.take_replies, server.note_start_end
 
@@ -96,11 +97,12 @@ class SharedFrontier(FrontierOfRun):
             if lease is not None:
                 leases.hand_out(lease)
         if lease is None:
+            self.pace.note_none_left()
             server.request_leases()
             return self._why_none()
         if lease.key:
             lease.origin = self._additions.origin
-        if len(leases.fetched) < self._prefetch // 2:
+        if len(leases.fetched) < self._prefetch // 2 and not self._server.pace.is_on:
             server.flush_soon()
         return lease
 
@@ -113,8 +115,12 @@ class SharedFrontier(FrontierOfRun):
             return Waiting.FETCHING
         return Waiting.ELSEWHERE
 
-    def defer(self, slot: str | None, seconds: float) -> bool:  # noqa: ARG002  (it cannot)
-        return False
+    def defer(self, slot: str | None, seconds: float) -> bool:
+        self._check_owner()
+        if slot is None or not self._has_slots:
+            return False
+        self.pace.defer(slot, seconds)
+        return True
 
     def finish(self, lease: Lease, then: Entry | None = None) -> None:
         follower = None

@@ -9,7 +9,7 @@ from hashlib import blake2b
 #: probability of 4e-9.
 SEEN_KEY_BYTES = 10
 _SHA1_BYTES = 20
-_HASH, _ZSET = b"hash", b"zset"
+_HASH, _ZSET, _SET = b"hash", b"zset", b"set"
 #: The first keys of each call, in the order of ``batch/entering.lua``, and their types.
 FIXED = {
     b"meta": _HASH,
@@ -24,6 +24,10 @@ FIXED = {
     b"heard": _ZSET,
     b"delayed": _ZSET,
     b"failed": _ZSET,
+    b"resting": _ZSET,
+    b"slots": _HASH,
+    b"open": _HASH,
+    b"downloaded": _SET,
 }
 
 
@@ -66,7 +70,8 @@ class Keys:
         self._prefix = prefix = f"altsched:{{{crawl}:0}}:".encode("utf-8", "surrogatepass")
         self.fixed = [prefix + name for name in FIXED]
         self.meta, self.pending, _, _, self.workers, self.deadlines = self.fixed[:6]
-        self.dead, self.heard, self.delayed, self.failed = self.fixed[7], *self.fixed[9:]
+        self.dead, self.heard, self.delayed, self.failed = self.fixed[7], *self.fixed[9:12]
+        self.resting = self.fixed[12]
         #: What all workers of the crawl keep of a fingerprint.
         self.seen_key_of: Callable[[bytes], bytes] = seen_key_of
 

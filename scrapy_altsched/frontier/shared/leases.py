@@ -12,6 +12,7 @@ from ..store.states import decode_value
 from ..suspects import Suspects
 from .additions import Additions
 from .batches import Addition, Ending
+from .pace import WorkerPace
 
 
 class Leases:
@@ -25,12 +26,16 @@ class Leases:
     :ivar given: how many are handed out and not over, those in memory only included.
     """
 
-    def __init__(self, additions: Additions, suspects: Suspects, on_event: OnEvent) -> None:
+    def __init__(
+        self, additions: Additions, suspects: Suspects, pace: WorkerPace, on_event: OnEvent
+    ) -> None:
         self.by_key: dict[bytes, Lease] = {}
         self.fetched: deque[Lease] = deque()
         self.given = 0
         self._additions, self._here = additions, additions.here
-        self._suspects, self._on_event = suspects, on_event
+        self._suspects, self._pace, self._on_event = suspects, pace, on_event
+        #: Keys of suspects that are withheld, as the server was told.
+        self._withheld: frozenset[bytes] = frozenset()
         #: A suspect that is handed out next, and whether the server knows.
         self._announced: Lease | None = None
         self._is_known = False
@@ -52,8 +57,13 @@ class Leases:
             if pending and pending[0][0] <= first.key[8 : 8 + len(pending[0][0])]:
                 break
             fetched.popleft()
-            if self.by_key.get(first.key) is first:
+            if self.by_key.get(first.key) is not first:
+                continue
+            if not self._pace.is_too_late(first):
                 return first
+            self._pace.note_given_back()
+            self._drop(first.key)
+            self._additions.stream.give_back(first.key, first.entry)
         return self._here.lease() if pending else None
 
     def hand_out(self, lease: Lease) -> Lease:
@@ -98,6 +108,7 @@ class Leases:
     def _drop(self, key: bytes) -> Lease | None:
         if self._suspects.matters:
             self._suspects.discard(key)
+        self._pace.discard(key)
         return self.by_key.pop(key, None)
 
     def given_out(self) -> Iterator[Lease]:
@@ -142,6 +153,9 @@ class Leases:
             in_flight=self.given > 0,
             others=lambda: others or bool(self.fetched),
         )
+        withheld = frozenset(suspects.withheld)
+        self._pace.withhold(withheld - self._withheld)
+        self._withheld = withheld
         if lease is not None and (lease is suspects.alone or lease.key in suspects.watched):
             self._announced, self._is_known = lease, False
             return None

@@ -216,9 +216,10 @@ class SharedCrawl:
         crawl, *_ = self._look_up()
         with explain_errors(self._client):
             script = self._client.register_script(read_script(__package__, "requeue.lua"))
+            queue = [*self.keys.fixed[:4], self.keys.resting]
             for at in range(0, len(chosen), _REQUEUED_AT_ONCE):
                 portion = pack(chosen[at : at + _REQUEUED_AT_ONCE])
-                if (done := script([*self.keys.fixed[:4], source], [crawl, portion])) < 0:
+                if (done := script([*queue, source], [crawl, portion])) < 0:
                     raise SharedError(
                         f"The shared crawl {self.name} was replaced meanwhile: list its requests"
                         " again."

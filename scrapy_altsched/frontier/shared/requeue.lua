@@ -2,7 +2,7 @@
 -- keys hold is said in batch/entering.lua; all that are touched are declared in KEYS.  A crawl
 -- that is finished is open again.
 
-local META, PENDING, READY, BUSY, SOURCE = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local META, PENDING, READY, BUSY, RESTING, SOURCE = unpack(KEYS, 1, 6)
 local crawl, chosen = ARGV[1], cmsgpack.unpack(ARGV[2])
 
 if redis.call('HGET', META, 'crawl') ~= crawl then
@@ -30,7 +30,8 @@ for _, it in ipairs(chosen) do
         local slot = member:sub(1, 8)
         local load = redis.call('HGET', BUSY, slot) or redis.call('ZSCORE', READY, slot) or '0'
         redis.call('ZADD', PENDING, 0, member)
-        redis.call('ZADD', READY, load, slot)
+        -- One that rests comes back by itself.
+        if not redis.call('ZSCORE', RESTING, slot) then redis.call('ZADD', READY, load, slot) end
         count = count + 1
     end
 end

@@ -18,6 +18,7 @@ from itertools import accumulate, chain
 from typing import NamedTuple
 
 from ..changes import Kind
+from ..entry import Entry
 from .batches import NUMBERS, PROTOCOL, Addition, Ending, Reply, Status, pack
 from .keys import Keys, field_of
 
@@ -25,6 +26,8 @@ from .keys import Keys, field_of
 _MOST = 500
 #: Bytes of requests in a batch, if it is more than one.
 _MOST_BYTES = 4 * 1024 * 1024
+#: What is told of the pace where there is none.
+NO_PACE: Sequence[object] = (False, (), (), (), (), (), ())
 #: Additions in a batch while the server has no memory: enough to see whether it has again.
 _PROBE = 8
 
@@ -115,6 +118,11 @@ class Stream:
         addition.number = self.last_addition
         self._additions.append(addition)
 
+    def give_back(self, key: bytes, entry: Entry) -> None:
+        """Have a lease put back that nothing rests on: with the next batch, before any commit."""
+        last = self.last_addition
+        self._free.append(Ending(key, Kind.RELEASED, last, last, b"", entry))
+
     def release_endings(self) -> None:
         self._free += self.held
         self.held.clear()
@@ -133,6 +141,7 @@ class Stream:
         leaving: bool = False,
         alone: bytes = b"",
         watched: bytes = b"",
+        pace: Sequence[object] = NO_PACE,
     ) -> EncodedBatch:
         """The next batch; none may be in flight.
 
@@ -142,6 +151,7 @@ class Stream:
         :param leaving: whether this worker ends: what it has leased goes back.
         :param alone: fingerprint of a request that is worked on alone, from the answer on;
             *watched*: of suspects next to others, likewise, joined.
+        :param pace: see :meth:`.pace.Pace.take`.
         """
         assert self._sent is None
         self.has_asked = want > 0
@@ -184,6 +194,7 @@ class Stream:
         whose = [PROTOCOL, self.crawl, self.token, self._number]
         batch = [*whose, feeding, want, changes, ends, adopt, observed, overdue, self._timeout]
         batch += create, leaving, [alone, watched], list(chain(*judged.items())), self.keep_failed
+        batch.append(pace)
         return EncodedBatch(keys, pack(batch))
 
     def _take_additions(self) -> list[Addition]:

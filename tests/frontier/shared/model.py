@@ -19,6 +19,7 @@ from scrapy_altsched.frontier import Entry, Lease, Options, Order
 from scrapy_altsched.frontier.entry import Delay, PageFailure, Reason
 from scrapy_altsched.frontier.events import AlreadyFinished, Event, FrontierLost, ServerRolledBack
 from scrapy_altsched.frontier.options import SharedOptions
+from scrapy_altsched.frontier.pace import Start
 from scrapy_altsched.frontier.shared.batches import Reply, parse_reply
 from scrapy_altsched.frontier.shared.conversation import Conversation
 from scrapy_altsched.frontier.shared.exchange import read_batch_script
@@ -27,7 +28,8 @@ from scrapy_altsched.frontier.shared.keys import Keys
 from scrapy_altsched.frontier.shared.record import Record
 from scrapy_altsched.frontier.shared.stream import EncodedBatch, Stream
 from scrapy_altsched.frontier.store.job_run import MemoryRun
-from scrapy_altsched.redis_client import CLOCK
+from scrapy_altsched.limit import Limit, Limits
+from scrapy_altsched.redis_client import CLOCK, RUN_ID
 
 from ...clocks import ManualClock
 
@@ -38,12 +40,16 @@ _PAGES = 40
 #: ms for which every third page that is found waits, and every seventh before it is done again.
 _DELAY, _AGAIN_AFTER = 1_500, 300
 _WORKERS = 3
+_JITTER = 0.5
+#: Most seconds by which a worker's clock is ahead of the server's.
+_CLOCKS_APART = 3_600
 _DATABASES = 16
 #: Steps after which no more faults happen, and after which a crawl that still runs never ends.
 _QUIET_AFTER = 2_500
 _MOST_STEPS = 25_000
 
 _PLAYED_CLOCK = "local function clock() return tonumber(ARGV[2]) end\n"
+_PLAYED_RUN_ID = "local function run_id() return ARGV[3] end\n"
 _SCRIPT = read_batch_script()
 _COPY_ALL = """
 for _, key in ipairs(redis.call('KEYS', '*')) do redis.call('COPY', key, key, 'DB', ARGV[1]) end
@@ -69,6 +75,8 @@ OUTCOMES = {
     "never ended": "some worker goes on for ever",
     "twice": "a request has ended twice, or is left behind",
     "early": "a request was leased before it was due",
+    "too close": "two requests of a host were started sooner after each other than they may",
+    "over cap": "more requests of a host were open at once than may be",
     "not noticed": "the server was emptied, and nobody says so",
 }
 
@@ -81,17 +89,33 @@ class Setting:
     :ivar stop: probability that a worker stands still after a step.
     :ivar full: probability that the server has no memory after a step.
     :ivar room: probability that it has memory again.
+    :ivar delay: ms between two requests of a host, on average; *cap*: of it at once.
     """
 
     is_tree: bool = False
     stop: float = 0.002
     full: float = 0.01
     room: float = 0.01
+    delay: int = 0
+    cap: int = 0
+
+    @property
+    def limits(self) -> Limits | None:
+        if not (self.delay or self.cap):
+            return None
+        return Limits(Limit(self.delay / 1000, _JITTER, self.cap))
 
 
 USUAL = Setting()
 #: Links wait long for memory, and leases expire meanwhile.
 SCARCE = Setting(is_tree=True, stop=0.01, full=0.02, room=0.004)
+#: Hosts are asked slowly, or a few requests at once, or both.
+PACES = {
+    "delay": Setting(delay=500),
+    "cap": Setting(cap=2),
+    "one at once": Setting(cap=1),
+    "delay and cap": Setting(delay=150, cap=2),
+}
 
 
 class Server:
@@ -106,13 +130,15 @@ class Server:
     ) -> None:
         self._databases = [socket(number) for number in range(_DATABASES)]
         self._client = client = self._databases[0]
-        self._sha = client.script_load(change(_SCRIPT.replace(CLOCK, _PLAYED_CLOCK)))
+        script = _SCRIPT.replace(CLOCK, _PLAYED_CLOCK).replace(RUN_ID, _PLAYED_RUN_ID)
+        self._sha = client.script_load(change(script))
         self._copy = client.script_load(_COPY_ALL)
         self.now = 0
-        self.calls = 0
+        self.calls = self._run = 0
 
     def begin(self) -> None:
         self.now = 1_000_000
+        self._run += 1
         self._client.flushall()
         self.set_full(False)
         self._copies: list[int] = []
@@ -130,7 +156,7 @@ class Server:
 
     def apply(self, batch: EncodedBatch) -> bytes:
         self.calls += 1
-        arguments: list[Any] = [len(batch.keys), *batch.keys, batch.blob, self.now]
+        arguments: list[Any] = [len(batch.keys), *batch.keys, batch.blob, self.now, self._run]
         reply: bytes = self._client.evalsha(self._sha, *arguments)
         return reply
 
@@ -148,6 +174,7 @@ class Server:
         if not self._copies:
             return False
         keep = rng.randrange(len(self._copies))
+        self._run += 1
         with self._enough_memory():
             self._client.flushdb()
             self._databases[self._copies[keep]].evalsha(self._copy, 0, 0)
@@ -173,6 +200,12 @@ class Page:
     number: int
     lease: Lease
     links: list[int]
+    is_waiting: bool = False
+    is_open: bool = False
+
+    @property
+    def host(self) -> int:
+        return self.number % 5
 
 
 class Wire:
@@ -221,6 +254,7 @@ class Worker:
         self._crawl = crawl
         self._rng = crawl.rng
         self.clock = ManualClock()
+        self._ahead = crawl.new_worker() % 3 * _CLOCKS_APART if crawl.setting.limits else 0
         self.wire = Wire(self._exchange)
         self._all_starts = starts
         self._starts = list(starts)
@@ -238,7 +272,12 @@ class Worker:
             stream,
             self.wire,
             record,
-            SharedOptions(key="model", prefetch=4, lease_timeout=_LEASE / 1000),
+            SharedOptions(
+                key="model",
+                prefetch=4,
+                lease_timeout=_LEASE / 1000,
+                limits=crawl.setting.limits,
+            ),
             self.on_event,
         )
         self.frontier = SharedFrontier(server)
@@ -258,7 +297,7 @@ class Worker:
 
     def step(self) -> None:
         crawl, rng, frontier = self._crawl, self._rng, self.frontier
-        self.clock.advance(max(0.0, crawl.server.now / 1000 - self.clock.now))
+        self.clock.advance(max(0.0, crawl.server.now / 1000 + self._ahead - self.clock.now))
         what = rng.random()
         if what < crawl.start_rate and self._starts:
             number = self._starts.pop()
@@ -272,12 +311,16 @@ class Worker:
                 crawl.fetched[number] += 1
                 due = crawl.due.get(lease.entry.payload or b"", 0)
                 crawl.events["early"] += crawl.server.now < due
-                self.pages.append(Page(number, lease, list(crawl.graph[number])))
+                page = Page(number, lease, list(crawl.graph[number]))
+                page.is_waiting = crawl.setting.limits is not None
+                self.pages.append(page)
             elif frontier.is_over and not frontier.delayed:
                 self.is_over = True
         elif what < 0.6 and self.pages:
             page = rng.choice(self.pages)
-            if page.links:
+            if page.is_waiting or page.is_open:
+                self._download(page)
+            elif page.links:
                 frontier.add(self._entry(page.links.pop()))
             else:
                 self.pages.remove(page)
@@ -286,6 +329,20 @@ class Worker:
             frontier.commit()
         elif self.wire.batch is not None:
             self._exchange(self.wire.batch)
+
+    def _download(self, page: Page) -> None:
+        """Start the download of a page, if it may, or end it."""
+        pace = self.frontier.pace
+        if page.is_open:
+            pace.note_downloaded(page.lease)
+            page.is_open = False
+            return
+        match pace.start(page.lease):
+            case Start.NOW:
+                page.is_waiting, page.is_open = False, True
+                self._crawl.note_start(page.host)
+            case Start.NEVER:
+                self.pages.remove(page)
 
     def _finish(self, page: Page) -> None:
         entry = page.lease.entry
@@ -365,7 +422,8 @@ class Crawl:
 
     def __post_init__(self) -> None:
         self.rng = rng = random.Random(self.seed)
-        self._tokens = 0
+        self._tokens = self._workers_begun = 0
+        self._started: dict[int, int] = {}
         if self.setting.is_tree:
             pages = range(_PAGES)
             self.graph = {number: list(pages[3 * number + 1 : 3 * number + 4]) for number in pages}
@@ -393,6 +451,21 @@ class Crawl:
     def new_token(self) -> bytes:
         self._tokens += 1
         return self._tokens.to_bytes(16, "big")
+
+    def new_worker(self) -> int:
+        """How many there were before."""
+        self._workers_begun += 1
+        return self._workers_begun - 1
+
+    def note_start(self, host: int) -> None:
+        """A request was sent to a host."""
+        now, limit = self.server.now, self.setting
+        since = now - self._started.get(host, 0)
+        self.events["too close"] += since < limit.delay * (1 - _JITTER) - 1
+        self._started[host] = now
+        pages = (page for worker in self.workers for page in worker.pages)
+        count = sum(page.is_open and page.host == host for page in pages)
+        self.events["over cap"] += 0 < limit.cap < count
 
     def run(self) -> str:
         """``"ok"``, or what went wrong: see :data:`OUTCOMES`."""
@@ -425,6 +498,7 @@ class Crawl:
                 self.late.clear()
             if "empty" in faults and step > 100 and rng.random() < 0.01:
                 server.begin()
+                self._started.clear()
                 self.events["emptied"] += 1
                 faults -= {"empty"}
             if "full" in faults and rng.random() < (setting.room if is_full else setting.full):
@@ -435,6 +509,11 @@ class Crawl:
         # A server that was emptied has another clock, too.
         if self.events["early"] and not self.events["emptied"]:
             return "early"
+        if self.events["too close"]:
+            return "too close"
+        # Their leases may be over, or unknown, while their downloads go on.
+        if self.events["over cap"] and not self.faults & {"stop", "rollback", "empty"}:
+            return "over cap"
         if self.events["FrontierLost"]:
             return "ok" if self.events["emptied"] else "lost"
         if self.wanted - self.completed:

@@ -20,6 +20,11 @@
 --                      equals the last is the first (1 byte), slot, beginning of the order key, row
 --   failed     zset    score: when a request has failed, in ms; member: length of its key (4 bytes),
 --                      key, how it has failed (see encode_failure in store/states.py), row
+--   resting    zset    slot -> until when it may not be asked, in ms; infinity: until one of its open
+--                      requests is downloaded.  Such a slot is in no other place of the queue
+--   slots      hash    slot -> its own delay, jitter and cap, and until when it is deferred: see pace.lua
+--   open       hash    slot -> how many requests are open: leased, and not downloaded
+--   downloaded set     keys of leased requests that are not open any more
 --   leases:T   hash    key -> row, of what the worker with token T has leased
 --   seen:C:XXXX  hash  the other 8 bytes of a seen key as an int64 -> its age in minutes; XXXX are
 --                      its first bits and C those of the crawl's id, in hex.  Small ones are
@@ -31,8 +36,8 @@
 -- Numbers go through string.format: tostring and .. keep 14 digits.  What may be refused by a server
 -- that is out of memory comes after a removal, which is never refused and after which nothing is; new
 -- requests are refused explicitly.  This way a full server drains.
-local META, PENDING, READY, BUSY, WORKERS, DEADLINES, FEEDING, DEAD, SUSPECTS, HEARD, DELAYED, FAILED, LEASES =
-    unpack(KEYS, 1, 13)
+local META, PENDING, READY, BUSY, WORKERS, DEADLINES, FEEDING, DEAD, SUSPECTS, HEARD, DELAYED, FAILED, RESTING,
+    SLOTS, OPEN, DOWNLOADED, LEASES = unpack(KEYS, 1, 17)
 
 local LEASED_ONCE = 1099511627776 -- 2^40
 local LAST_SEQUENCE = 4503599627370496 -- 2^52
@@ -45,11 +50,12 @@ local DONE, RELEASED, FAILS = 1, 3, 4 -- 2: died
 local FREE, SUSPECT, BLAMED = 0, 1, 2
 local A_DEATH, SUSPECT_AT = 4, 12
 local WAITS, HELD = 'waits', 'held:'
--- The version before, which lacks nothing but delayed and failed requests.
-local OLDER = '1'
+-- Versions of what the keys hold: without delayed and failed requests; with them; and with a pace, which
+-- workers of an older version would not keep.
+local UNPACED, PACED = '2', '3'
 
 local protocol, crawl, token, number, feeding, want, adds, endings, adopt, observed, overdue, timeout,
-    create, leaving, watched, judged, keep_failed = unpack(cmsgpack.unpack(ARGV[1]), 1, 17)
+    create, leaving, watched, judged, keep_failed, pace = unpack(cmsgpack.unpack(ARGV[1]), 1, 18)
 local now = clock()
 
 -- One call with many arguments costs a fifth of many calls; a call takes no more than some thousand.
@@ -63,9 +69,10 @@ local function digits(n) return string.format('%.0f', n) end
 
 -- Which worker is asking: nothing is written until it is known that all of the batch applies.
 local NUMBERS = { 'accepted', 'done', 'dead', 'leased', 'version', 'sequence', 'tick', 'epoch', 'dropped' }
-local meta = redis.call('HMGET', META, 'crawl', 'state', 'about', 'previous', 'protocol', 'created', unpack(NUMBERS))
+local meta = redis.call('HMGET', META, 'crawl', 'state', 'about', 'previous', 'protocol', 'created', 'limits', 'run',
+    'quiet', 'longest', unpack(NUMBERS))
 local is_new, previous = not meta[1], meta[4] or ''
-if not is_new and meta[5] ~= protocol and meta[5] ~= OLDER then return cmsgpack.pack({ 'PROTOCOL' }) end
+if not is_new and tonumber(meta[5]) > tonumber(protocol) then return cmsgpack.pack({ 'PROTOCOL' }) end
 if is_new and (crawl ~= '' or number ~= 1) then return cmsgpack.pack({ 'LOST' }) end
 if not is_new and crawl ~= '' and meta[1] ~= crawl then
     return cmsgpack.pack({ crawl == previous and 'FINISHED' or 'LOST' })
@@ -80,7 +87,7 @@ else
     crawl, about = meta[1], meta[3]
 end
 local n = {}
-for i, name in ipairs(NUMBERS) do n[name] = tonumber(meta[6 + i] or 0) end
+for i, name in ipairs(NUMBERS) do n[name] = tonumber(meta[10 + i] or 0) end
 
 local record = not is_new and redis.call('HGET', WORKERS, token)
 local last = record and struct.unpack('>I8', record) or 0
@@ -119,7 +126,8 @@ if type(probe) == 'table' and probe.err then
     redis.call('HDEL', META, '')
 end
 if restarts then
-    redis.call('UNLINK', META, PENDING, READY, BUSY, WORKERS, DEADLINES, FEEDING, DEAD, SUSPECTS, HEARD, DELAYED, FAILED)
+    redis.call('UNLINK', META, PENDING, READY, BUSY, WORKERS, DEADLINES, FEEDING, DEAD, SUSPECTS, HEARD, DELAYED, FAILED,
+        RESTING, SLOTS, OPEN, DOWNLOADED)
 end
 
 local changed = is_new or reopened == 1

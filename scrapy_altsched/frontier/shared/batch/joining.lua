@@ -36,7 +36,8 @@ if adopt then
         local from = KEYS[old[i + 1]]
         take_back_judgement(old[i])
         drop_missing(old[i], from)
-        if wanted then
+        if wanted or is_paced then
+            -- What was in flight is not any more, and asks again for its turn.
             put_back_all(from, nil, kept)
         else
             local all = redis.call('HGETALL', from)

@@ -43,6 +43,8 @@ for _, member in ipairs(due) do
     changed = true
 end
 store_accepted()
+renew_permits()
+end_rests()
 
 store_loads()
 
@@ -61,6 +63,7 @@ end
 -- place among them.
 -- While there is little to do, a worker has no more than its share, and others have something, too;
 -- as in guided self-scheduling (Polychronopoulos and Kuck 1987).
+if is_quiet then want = 0 end
 if want > 0 then
     local workers = redis.call('ZCARD', DEADLINES)
     if workers > 1 then
@@ -84,7 +87,7 @@ while #removed < want and queue[next_slot] do
     local members = members_of[slot]
     if not members then
         -- Most often there is one slot, or a request or two of each.
-        local ahead = #slots == 2 and want or 1
+        local ahead = #slots == 2 and not is_paced and want or 1
         members = redis.call('ZRANGEBYLEX', PENDING, '[' .. slot, '[' .. slot .. ('\255'):rep(12), 'LIMIT', offset, ahead + 1)
         members_of[slot] = members
         members.first = offset
@@ -101,7 +104,8 @@ while #removed < want and queue[next_slot] do
     n.tick = n.tick + 1
     local load = (math.floor(load_at[slot] / LEASED_ONCE) + 1) * LEASED_ONCE + n.tick
     load_at[slot], loads[slot], queued[slot] = load, load, has_more ~= nil
-    if has_more then
+    ticks[#keys] = open_request(slot, n.tick)
+    if has_more and not is_resting(slot) then
         local place = #queue
         while place >= next_slot and load_at[queue[place]] > load do
             queue[place + 1] = queue[place]
@@ -117,5 +121,6 @@ if #removed > 0 then
     call_with('HSET', LEASES, given)
     store_loads()
 end
+store_pace()
 
 for _, row in ipairs(is_careful and rows or {}) do tell_of(fingerprint_of(row)) end

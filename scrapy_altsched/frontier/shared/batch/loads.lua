@@ -3,6 +3,9 @@
 -- Loads of slots that this call has touched, and whether they have pending requests; nil: as before.
 local loads, queued = {}, {}
 
+-- Whether a slot may not be asked now; and that one of its requests is not open any more: see pace.lua.
+local is_resting, close_request
+
 -- A slot that is in neither has load 0.
 local function load_of(slot)
     loads[slot] = loads[slot] or tonumber(redis.call('HGET', BUSY, slot) or redis.call('ZSCORE', READY, slot) or 0)
@@ -17,7 +20,7 @@ local function store_loads()
         else
             busy[#busy + 1], busy[#busy + 2] = slot, digits(load)
         end
-        if queued[slot] == false then
+        if queued[slot] == false or is_resting(slot) then
             emptied[#emptied + 1] = slot
         else
             local of = queued[slot] and ready or unchanged
@@ -37,6 +40,7 @@ end
 local function end_lease(key)
     local slot = key:sub(1, 8)
     loads[slot] = load_of(slot) - LEASED_ONCE
+    close_request(slot, key)
     n.leased = n.leased - 1
     changed = true
     return slot

@@ -1,0 +1,218 @@
+"""A worker's part in the pace of a shared crawl: its permits, and what it tells of downloads.
+
+The server decides; see ``batch/pace.lua``.  A lease of a slot with a delay is a permit to start its
+request within :data:`VALID` seconds since the batch that asked for it was built.  What comes too
+late asks for a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ...limit import Limit
+from ..clock import Clock
+from ..entry import Lease
+from ..options import SharedOptions
+from ..pace import Pace, Start
+from .batches import Reply
+from .keys import slot_id_of
+
+#: Seconds for which a permit is valid: as in ``batch/pace.lua``.
+VALID = 0.4
+#: How many requests a worker leases ahead at first where there is a pace: the permits of more would
+#: run out here.
+_AHEAD_FIRST = 16
+
+
+class WorkerPace:
+    """The :class:`~..pace.Pace` of one worker.
+
+    :param flush: has what is told here sent soon.
+    :ivar is_on: whether the crawl has a pace.
+    """
+
+    def __init__(self, shared: SharedOptions, clock: Clock, flush: Callable[[], object]) -> None:
+        self._own, self._clock, self._flush = shared.limits, clock, flush
+        self._prefetch = shared.prefetch
+        self._ahead = min(_AHEAD_FIRST, shared.prefetch)
+        self.crawls_limit: Limit | None = None
+        #: Key of a lease -> number of its permit, and until when it is valid.
+        self._permits: dict[bytes, tuple[int, float]] = {}
+        #: Key of a lease that waits for a permit -> it.
+        self._awaited: dict[bytes, Lease] = {}
+        #: Leases that were lost while they waited for one.
+        self._lost: set[Lease] = set()
+        self._has_changed = False
+        self._started: list[tuple[bytes, int, float]] = []
+        self._downloaded: list[bytes] = []
+        self._limits: dict[bytes, Limit] = {}
+        self._deferred: dict[bytes, float] = {}
+        #: The last two of these in the batch that was built last.
+        self._sent: tuple[dict[bytes, Limit], dict[bytes, float]] = ({}, {})
+        self._built_at = 0.0
+
+    @property
+    def is_on(self) -> bool:
+        return self.crawls_limit is not None
+
+    @property
+    def ahead(self) -> int:
+        """How many requests to lease ahead."""
+        return self._ahead if self.is_on else self._prefetch
+
+    @property
+    def has_news(self) -> bool:
+        """Whether anything waits to be told."""
+        return bool(self._started or self._downloaded or self._limits or self._deferred)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a request waits for a permit."""
+        return bool(self._awaited)
+
+    def start(self, lease: Lease) -> Start:
+        key = lease.key
+        permit = self._permits.get(key)
+        if lease in self._lost:
+            self._lost.discard(lease)
+            return Start.NEVER
+        if permit is None:
+            return Start.NOW
+        tick, until = permit
+        if self._clock.since_boot() > until:
+            self._awaited[key] = lease
+            self._flush()
+            return Start.LATER
+        self._awaited.pop(key, None)
+        self._permits[key] = (0, until)
+        if tick:
+            self._started.append((key, tick, self._clock.since_boot()))
+            self._flush()
+        return Start.NOW
+
+    def is_too_late(self, lease: Lease) -> bool:
+        """Whether a request that is not handed out yet has a permit that has run out."""
+        permit = self._permits.get(lease.key)
+        return permit is not None and self._clock.since_boot() > permit[1]
+
+    def note_given_back(self) -> None:
+        """A permit has run out before its request was handed out: fewer are to be leased ahead."""
+        self._ahead = max(1, self._ahead * 3 // 4)
+
+    def note_none_left(self) -> None:
+        """All that was leased ahead was handed out in time."""
+        self._ahead = min(self._prefetch, self._ahead + max(1, self._ahead // 8))
+
+    def note_downloaded(self, lease: Lease) -> None:
+        if self.is_on and lease.key:
+            self._permits.pop(lease.key, None)
+            self._downloaded.append(lease.key)
+            self._flush()
+
+    def withhold(self, keys: Iterable[bytes]) -> None:
+        """Have suspects that are not handed out yet count as closed, until each asks anew."""
+        if self.is_on:
+            for key in keys:
+                self._permits[key] = (0, -1.0)
+                self._downloaded.append(key)
+
+    def discard(self, key: bytes) -> None:
+        """A lease is over, or lost."""
+        self._permits.pop(key, None)
+        if (lease := self._awaited.pop(key, None)) is not None:
+            self._lost.add(lease)
+            self._has_changed = True
+
+    def set_delay(self, slot: str, seconds: float) -> None:
+        own = self._own
+        known = Limit() if own is None else own.slots.get(slot, own.default)
+        known = self._limits.get(slot_id_of(slot), known)
+        self._limits[slot_id_of(slot)] = replace(known, delay=seconds)
+        self._flush()
+
+    def defer(self, slot: str, seconds: float) -> None:
+        """Have a slot left alone for so long."""
+        key, until = slot_id_of(slot), self._clock.since_boot() + seconds
+        self._deferred[key] = max(until, self._deferred.get(key, until))
+        self._flush()
+
+    def take(self) -> list[object]:
+        """What the next batch tells of the pace, with this worker's limits.
+
+        They are what the crawl is to have if no other worker is there: a limit, or ``False``, and
+        those of single slots; then changes of these, key, number of the permit and ms ago of what
+        was started, keys of what was downloaded, keys that need a permit, and slots to be left
+        alone with a number of ms.
+        """
+        now = self._built_at = self._clock.since_boot()
+        own = self._own
+        slots: list[object] = []
+        for name, limit in (own.slots if own is not None else {}).items():
+            slots += slot_id_of(name), _encode(limit)
+        told: list[object] = []
+        for key, limit in self._limits.items():
+            told += key, _encode(limit)
+        started: list[object] = []
+        for key, tick, at in self._started:
+            started += key, tick, int((now - at) * 1000)
+        deferred: list[object] = []
+        for key, until in self._deferred.items():
+            deferred += key, max(0, int((until - now) * 1000))
+        brought = False if own is None else _encode(own.default)
+        found: list[object] = [
+            brought,
+            slots,
+            told,
+            started,
+            self._downloaded,
+            list(self._awaited),
+            deferred,
+        ]
+        self._sent = self._limits, self._deferred
+        self._started, self._downloaded, self._limits, self._deferred = [], [], {}, {}
+        return found
+
+    def take_back(self) -> None:
+        """The server has lost the last batch.  What it does not know of downloads only slows it."""
+        limits, deferred = self._sent
+        self._limits, self._deferred = limits | self._limits, deferred | self._deferred
+
+    def take_change(self) -> bool:
+        """Whether anything has changed for what waits, since the last call."""
+        has_changed, self._has_changed = self._has_changed, False
+        return has_changed
+
+    def take_reply(self, reply: Reply) -> None:
+        """Take permits, and the crawl's limits."""
+        until = self._built_at + VALID
+        for (key, _), tick in zip(reply.leases, reply.ticks, strict=False):
+            if tick:
+                self._permits[key] = (tick, until)
+        for key, tick in reply.permits:
+            if key in self._permits:
+                self._permits[key] = (tick, until)
+        self.crawls_limit = _decode(reply.limits) if reply.limits else None
+        self._has_changed |= bool(reply.permits)
+
+    def find_difference(self) -> tuple[Limit, Limit] | None:
+        """The crawl's limit and this worker's, if that is another one."""
+        own = Limit() if self._own is None else self._own.default
+        theirs = self.crawls_limit
+        if theirs is None or _encode(theirs) == _encode(own):
+            return None
+        return theirs, own
+
+
+def _encode(limit: Limit) -> list[int]:
+    return [round(limit.delay * 1000), round(limit.jitter * 1000), limit.cap]
+
+
+def _decode(limit: Iterable[float]) -> Limit:
+    delay, jitter, cap, *_ = limit
+    return Limit(delay / 1000, jitter / 1000, int(cap))
+
+
+if TYPE_CHECKING:
+    _conforms: type[Pace] = WorkerPace
