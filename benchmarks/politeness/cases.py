@@ -12,13 +12,11 @@ KINDS: tuple[Kind, ...] = ("delays", "caps", "speed")
 #: Of the time that a case may take, how much it would take if workers kept to the pace exactly.
 _SHARE = 0.6
 #: Pages a second that any number of workers fetch from many hosts, even on a slow machine.
-_SPEED = 100
+_SPEED = 200
 #: What is chosen if nothing is said.
 DELAYS, HOSTS, WORKERS = (0.25, 1.0), (1, 100), (1, 3, 4)
 CAPS, CAP_WORKERS = (1, 4, 8), (1, 4)
 SPEED_HOSTS, SPEED_DELAY, SPEED_WORKERS = 1_000, 0.25, (1, 4)
-#: Pages a second that are to be fetched where it is about speed.
-_HIGH_SPEED = 200
 
 
 @dataclass(frozen=True)
@@ -116,7 +114,7 @@ def _cap_cases(options: argparse.Namespace) -> Iterator[Case]:
 
 
 def _speed_cases(options: argparse.Namespace) -> Iterator[Case]:
-    pages = max(2, int(options.seconds * _HIGH_SPEED / SPEED_HOSTS))
+    pages = max(2, int(options.seconds * _SPEED / SPEED_HOSTS))
     for workers in options.workers or SPEED_WORKERS:
         for has_pace in (True, False):
             yield Case("speed", workers, SPEED_HOSTS, pages, delay=SPEED_DELAY, has_pace=has_pace)

@@ -113,7 +113,7 @@ def make_tables(results: Sequence[Result]) -> list[Table]:
                 title=_TITLES[kind],
                 title_justify="left",
                 box=SIMPLE_HEAD,
-                padding=(0, 1, 0, 0),
+                padding=0,
                 pad_edge=False,
             )
             for heading in _COLUMNS[kind]:
