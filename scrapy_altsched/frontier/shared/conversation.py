@@ -14,6 +14,7 @@ from ...errors import FrontierFailedError, StoreError
 from ...inflection import counted
 from .. import events
 from ..contract import Pressure
+from ..entry import Lease
 from ..options import Options, SharedOptions
 from ..store.records import Suspicion
 from ..suspects import Suspects, judge
@@ -72,7 +73,7 @@ class Conversation:
         self._waits = shared.idle == "wait"
         self.suspects = Suspects({}, options, record.run.leases, on_event)
         self.additions = Additions(options, stream, on_event)
-        self.pace = WorkerPace(shared, clock, self._note_pace)
+        self.pace = WorkerPace(shared, clock, self._holds, self._note_pace)
         self.leases = Leases(self.additions, self.suspects, self.pace, on_event)
         self.job = record.job
         self.pressure = Pressure(limit=_MOST_UNANSWERED)
@@ -205,6 +206,9 @@ class Conversation:
         if self.stream.is_full and not self.stream.waiting:
             return  # it is sent with what is tried again
         self._sender.plan(0.0 if self.stream.waiting >= _ENOUGH else _LINGER)
+
+    def _holds(self, lease: Lease) -> bool:
+        return self.leases.by_key.get(lease.key) is lease
 
     def _note_pace(self) -> None:
         self._sender.plan(_LINGER)

@@ -29,12 +29,20 @@ _AHEAD_FIRST = 16
 class WorkerPace:
     """The :class:`~..pace.Pace` of one worker.
 
+    :param holds: whether a lease is still this worker's.
     :param flush: has what is told here sent soon.
     :ivar is_on: whether the crawl has a pace.
     """
 
-    def __init__(self, shared: SharedOptions, clock: Clock, flush: Callable[[], object]) -> None:
-        self._own, self._clock, self._flush = shared.limits, clock, flush
+    def __init__(
+        self,
+        shared: SharedOptions,
+        clock: Clock,
+        holds: Callable[[Lease], bool],
+        flush: Callable[[], object],
+    ) -> None:
+        self._own, self._clock = shared.limits, clock
+        self._holds, self._flush = holds, flush
         self._prefetch = shared.prefetch
         self._ahead = min(_AHEAD_FIRST, shared.prefetch)
         self.crawls_limit: Limit | None = None
@@ -42,8 +50,6 @@ class WorkerPace:
         self._permits: dict[bytes, tuple[int, float]] = {}
         #: Key of a lease that waits for a permit -> it.
         self._awaited: dict[bytes, Lease] = {}
-        #: Leases that were lost while they waited for one.
-        self._lost: set[Lease] = set()
         self._has_changed = False
         self._started: list[tuple[bytes, int, float]] = []
         self._downloaded: list[bytes] = []
@@ -74,9 +80,10 @@ class WorkerPace:
 
     def start(self, lease: Lease) -> Start:
         key = lease.key
+        if not key:  # it is in memory only, and no other worker knows of it
+            return Start.NOW
         permit = self._permits.get(key)
-        if lease in self._lost:
-            self._lost.discard(lease)
+        if not self._holds(lease):
             return Start.NEVER
         if permit is None:
             return Start.NOW
@@ -121,8 +128,7 @@ class WorkerPace:
     def discard(self, key: bytes) -> None:
         """A lease is over, or lost."""
         self._permits.pop(key, None)
-        if (lease := self._awaited.pop(key, None)) is not None:
-            self._lost.add(lease)
+        if self._awaited.pop(key, None) is not None:
             self._has_changed = True
 
     def set_delay(self, slot: str, seconds: float) -> None:

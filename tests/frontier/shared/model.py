@@ -342,7 +342,9 @@ class Worker:
                 page.is_waiting, page.is_open = False, True
                 self._crawl.note_start(page.host)
             case Start.NEVER:
+                # The engine is done with it, and this worker has no lease of it any more.
                 self.pages.remove(page)
+                self.frontier.finish(page.lease)
 
     def _finish(self, page: Page) -> None:
         entry = page.lease.entry
