@@ -305,7 +305,7 @@ def _check_polite(values: dict[str, Any]) -> None:
 
 
 #: What shared crawls do not do yet.
-_LOCAL_ONLY = ("policy", "recrawl_after", "slot_budget", "breaker")
+_LOCAL_ONLY = ("recrawl_after",)
 
 
 def _check_shared(settings: BaseSettings, values: dict[str, Any]) -> None:
@@ -317,6 +317,11 @@ def _check_shared(settings: BaseSettings, values: dict[str, Any]) -> None:
                 f"{setting} = {settings[setting]!r} cannot be used for a shared crawl: unset it,"
                 f" or {PREFIX}SHARED."
             )
+    if values.get("policy") == "polite" and not values.get("shared_pace", True):
+        raise ConfigError(
+            f"{PREFIX}POLICY = 'polite' needs the pace of a shared crawl, which {PREFIX}SHARED_PACE"
+            " = False turns off: unset one of them."
+        )
 
 
 def _direction_of(queue_class: Any) -> Direction | None:

@@ -38,8 +38,8 @@ class _Observed(Additions):
 
     was_seen = False
 
-    def settle(self, addition: Addition, *, is_accepted: bool) -> None:
-        super().settle(addition, is_accepted=is_accepted)
+    def settle(self, addition: Addition, *, is_accepted: bool, is_over: bool = False) -> None:
+        super().settle(addition, is_accepted=is_accepted, is_over=is_over)
         self.was_seen = is_accepted is (addition.kind is Kind.FORGOTTEN)
 
 
@@ -73,6 +73,7 @@ class SettledShared:
             LEASE_TIMEOUT,
             crawl=record.crawl,
             earlier=record.tokens,
+            budget=options.slot_budget,
         )
         server = Conversation(
             replace(options, clock=self._clock),
@@ -150,8 +151,8 @@ class SettledShared:
         self._settle()
         return was_known or self._additions.was_seen
 
-    def finish(self, lease: Lease) -> None:
-        self._frontier.finish(lease)
+    def finish(self, lease: Lease, then: Entry | None = None) -> None:
+        self._frontier.finish(lease, then)
         self.commit()
 
     def release(self, lease: Lease) -> None:

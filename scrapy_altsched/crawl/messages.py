@@ -139,8 +139,8 @@ BAD_DELAY = _warning(
 DEFERRED = _info("The download slot %(slot)r is left alone for %(seconds).0f s")
 #: The first time.
 NOT_DEFERRED = _warning(
-    "%(slots)s cannot be left alone: shared crawls, and those with"
-    " SCHEDULER_PRIORITY_QUEUE = 'scrapy.pqueues.ScrapyPriorityQueue', cannot do that."
+    "%(slots)s cannot be left alone: with SCHEDULER_PRIORITY_QUEUE ="
+    " 'scrapy.pqueues.ScrapyPriorityQueue' there is one queue for all of them."
 )
 NO_PACE = _warning(
     "Download slots are asked by each worker as its settings say, not by all together: with"

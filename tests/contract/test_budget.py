@@ -1,4 +1,4 @@
-"""Download slots of which only so many requests are accepted, in every frontier of one process."""
+"""Download slots of which only so many requests are accepted, in every frontier."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STORED = [name for name in LOCAL if KINDS[name].survives]
 TWO = Options(slot_budget=2)
 
 
-@pytest.fixture(params=LOCAL)
+@pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest, tmp_path: Path) -> MemoryKind:
     return KINDS[request.param](tmp_path)
 

@@ -51,6 +51,7 @@ FLAGS = {
     "EXIT_CODE": False,
     "SHARED": False,
     "SHARED_RESTART": False,
+    "SHARED_PACE": True,
     "SHARED_PICKLE": False,
 }
 #: Others that are about a shared crawl.
@@ -142,15 +143,17 @@ def test_policies() -> None:
     assert "Set the latter to 'scrapy.pqueues.DownloaderAwarePriorityQueue'" in message
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("POLICY", "polite"), ("RECRAWL_AFTER", "run"), ("SLOT_BUDGET", 5), ("BREAKER", 5)],
-)
-def test_what_shared_crawls_do_not_do_yet_is_refused(name: str, value: object) -> None:
+def test_what_shared_crawls_do_not_do_yet_is_refused() -> None:
+    message = refusal(ALTSCHED_RECRAWL_AFTER="run", ALTSCHED_SHARED=True)
+    assert "ALTSCHED_RECRAWL_AFTER = 'run' cannot be used for a shared crawl" in message
+
+
+def test_a_polite_shared_crawl_needs_its_pace() -> None:
     # Not the default before Scrapy 2.14.
-    by_slot = {"SCHEDULER_PRIORITY_QUEUE": SLOTS}
-    message = refusal(**{f"ALTSCHED_{name}": value}, **by_slot, ALTSCHED_SHARED=True)
-    assert f"ALTSCHED_{name} = {value!r} cannot be used for a shared crawl" in message
+    given = {"ALTSCHED_POLICY": "polite", "SCHEDULER_PRIORITY_QUEUE": SLOTS}
+    assert read(**given, ALTSCHED_SHARED=True).policy == "polite"
+    message = refusal(**given, ALTSCHED_SHARED=True, ALTSCHED_SHARED_PACE=False)
+    assert "ALTSCHED_POLICY = 'polite' needs the pace of a shared crawl" in message
 
 
 def test_an_interval_between_commits_that_is_set_is_kept_to_even_if_it_is_the_default() -> None:

@@ -253,7 +253,8 @@ class Additions:
         self.stream.add(Addition(Kind.FORGOTTEN, seen_key))
         return was_known
 
-    def settle(self, addition: Addition, *, is_accepted: bool) -> None:
+    def settle(self, addition: Addition, *, is_accepted: bool, is_over: bool = False) -> None:
+        """Take the server's answer; *is_over*: its download slot may have no more requests."""
         if addition.kind is Kind.FORGOTTEN:
             self.known.discard(addition.seen_key)
             return
@@ -263,7 +264,10 @@ class Additions:
         self.undecided -= 1
         if self._unacknowledged.get(addition.seen_key) == addition.number:
             del self._unacknowledged[addition.seen_key]
-        if not is_accepted:
+        if is_over:
+            self.known.discard(addition.seen_key)
+            self._on_event(Refused(entry, Verdict.OVER_BUDGET))
+        elif not is_accepted:
             self._unmarked.pop(entry, None)
             self._on_event(Refused(entry, Verdict.SEEN if entry.unique else Verdict.STARTED))
         elif entry.payload is None:

@@ -108,6 +108,7 @@ class Reply:
     :ivar permits: keys of leases that may be started now, each with such a number.
     :ivar limits: delay in ms, jitter in thousandths, and cap of download slots in this crawl;
         empty: it has none.
+    :ivar over: numbers of additions whose download slots have had as many requests as they may.
     :ivar told: the batch's *alone* and *watched*: see :meth:`.stream.Stream.build`.
     """
 
@@ -138,6 +139,7 @@ class Reply:
     ticks: Sequence[int] = ()
     permits: Sequence[tuple[bytes, int]] = ()
     limits: Sequence[int] = ()
+    over: Sequence[int] = ()
 
 
 def parse_reply(blob: bytes) -> Reply:
@@ -151,11 +153,11 @@ def parse_reply(blob: bytes) -> Reply:
         parts = [field or () for field in fields]
         keys, rows, state, late, _, suspicions, told = parts[4:11]
         # A reply that an older version has left has no more.
-        ticks, permits, limits = parts[11:] or ((), (), ())
+        ticks, permits, limits, over = parts[11:] or ((), (), (), ())
         leases = list(zip(keys, rows, strict=True))
         held, allowed = _pairs(suspicions), _pairs(permits)
         ends = [leases, state == b"finished", late or b"", held, tuple(told)]
-        fields = [*parts[:4], *ends, ticks, allowed, limits]
+        fields = [*parts[:4], *ends, ticks, allowed, limits, over]
     # One number is for older versions: whether the crawl was finished before.
     numbers = [*numbers[:8], *numbers[9:], -1][:13]
     return Reply(Status(status), crawl, *numbers, *fields)

@@ -64,10 +64,10 @@ class Conversation:
         shared: SharedOptions,
         on_event: events.OnEvent,
     ) -> None:
-        self._clock = clock = options.clock
+        self.clock = clock = options.clock
         self.stream, self.record, self._link = stream, record, link
         self._sender = Sender(stream, link, clock, self._build, on_event)
-        self._on_event = on_event
+        self.on_event = on_event
         self.prefetch = shared.prefetch
         self._renew_every = shared.lease_timeout / _RENEWALS
         self._waits = shared.idle == "wait"
@@ -124,7 +124,7 @@ class Conversation:
         """
         stream, record = self.stream, self.record
         record.note_tokens([*stream.earlier, stream.token], stream.crawl)
-        deadline = self._clock.monotonic() + timeout
+        deadline = self.clock.monotonic() + timeout
         while self._status is None and not self.is_over:
             if not self._exchange(deadline):
                 return None
@@ -132,17 +132,17 @@ class Conversation:
         if self._status is Status.OK:
             if stream.reply.finished:
                 # It has been here before, and may bring something new.
-                self._on_event(events.AlreadyFinished())
+                self.on_event(events.AlreadyFinished())
             self._judge_last_death()
             # The crawl may be dropped or replaced meanwhile.
-            self.wait_for_answers(max(0.0, deadline - self._clock.monotonic()))
+            self.wait_for_answers(max(0.0, deadline - self.clock.monotonic()))
         if self._status is Status.OK:
             record.note_tokens([stream.token], stream.crawl)
             record.run.restart_leases()
             self._enter(Phase.TAKING_PART)
             if (different := self.pace.find_difference()) is not None:
                 theirs, own = map(str, different)
-                self._on_event(events.OtherLimits(theirs, own))
+                self.on_event(events.OtherLimits(theirs, own))
         elif self._status is Status.FINISHED:
             # What its feeds hold must not be overwritten with nothing.
             self.job = replace(self.job, resumed=True)
@@ -232,7 +232,7 @@ class Conversation:
         if due_at is None:
             self._sender.plan_poll()
             return
-        left = max(_SOON, due_at - self._clock.monotonic())
+        left = max(_SOON, due_at - self.clock.monotonic())
         if self.only_waits:
             # Nothing else is to come: do not ask all the time.
             self._sender.plan(min(left, self._renew_every))
@@ -253,7 +253,7 @@ class Conversation:
         due_at = self._due_at()
         if due_at is None:
             return None
-        return self._clock.wall() + due_at - self._clock.monotonic()
+        return self.clock.wall() + due_at - self.clock.monotonic()
 
     @property
     def only_waits(self) -> bool:
@@ -294,12 +294,12 @@ class Conversation:
 
     def _deadline(self, timeout: float) -> float:
         # A crawl that ends asks several times for the same.
-        return self._clock.monotonic() + (0.0 if self._is_given_up else timeout)
+        return self.clock.monotonic() + (0.0 if self._is_given_up else timeout)
 
     def _exchange(self, deadline: float) -> bool:
         """Have a batch answered; whether it was, or time is left."""
         self._sender.send()
-        left = deadline - self._clock.monotonic()
+        left = deadline - self.clock.monotonic()
         return self.take_replies(max(0.0, left)) or left > 0
 
     def _check(self) -> None:
@@ -311,7 +311,7 @@ class Conversation:
         stream, reply, why = self.stream, self.stream.reply, ""
         if self.is_over or self.leases.given:
             pass
-        elif stream.is_in_flight and self._clock.monotonic() - self._heard_at > _SILENCE:
+        elif stream.is_in_flight and self.clock.monotonic() - self._heard_at > _SILENCE:
             why = "the server does not answer"
         elif stream.is_full:
             one, many = "change of this worker waits", "changes of this worker wait"
@@ -361,7 +361,7 @@ class Conversation:
         self._sender.is_over = True
         self._enter(Phase.CLOSED)
         if has_joined or isinstance(event, events.AlreadyFinished):
-            self._on_event(event)
+            self.on_event(event)
 
     def _take_reply(self, reply: Reply) -> None:
         if reply.status in (Status.GAP, Status.STALE):
@@ -377,7 +377,7 @@ class Conversation:
                 return
             self._take(reply)
         if self.pace.take_change():
-            self._on_event(events.PaceChanged())
+            self.on_event(events.PaceChanged())
         self._measure()
         if self.stream.is_full:
             self._sender.plan_again()
@@ -395,22 +395,24 @@ class Conversation:
         leases, here = self.leases, self.additions.here
         if reply.epoch != self.stream.reply.epoch:
             self.additions.known.clear()
-            self._on_event(events.SeenInvalidated())
+            self.on_event(events.SeenInvalidated())
         if reply.dropped > self._dropped:
             self._dropped = reply.dropped
-            self._on_event(events.FailuresDropped(reply.dropped))
+            self.on_event(events.FailuresDropped(reply.dropped))
         self._is_given_up = False
-        self._heard_at = self._clock.monotonic()
+        self._heard_at = self.clock.monotonic()
         decided, over = self.stream.acknowledge(reply)
         refused = set(reply.refused)
         self._sender.note_answer(reply, is_taken=len(decided) > len(refused))
         had_here = len(here.pending)
         for addition in decided:
-            self.additions.settle(addition, is_accepted=addition.number not in refused)
+            number = addition.number
+            is_over = number in reply.over
+            self.additions.settle(addition, is_accepted=number not in refused, is_over=is_over)
         void = set(reply.void)
         for ending in over if void else ():
             if ending.key in void:
-                self._on_event(events.LeaseLost(ending.entry))
+                self.on_event(events.LeaseLost(ending.entry))
         for key in reply.void:
             leases.lose(key)
         # What it had before it was started again comes in no order.
@@ -428,13 +430,13 @@ class Conversation:
         has_more = self.is_feeding or self.stream.unacknowledged
         self._sender.is_over = reply.finished and not has_more
         if self.is_over:
-            self._on_event(events.LeasesReady())
+            self.on_event(events.LeasesReady())
         # Those that are withheld may be waiting for nothing else to be pending.
         may_isolate = bool(self.suspects.withheld) and not reply.pending
         is_ready = bool(reply.leases) or len(here.pending) > had_here or may_isolate
         if (leases.mark_announced(reply.told) or is_ready) and self.is_waiting:
             self.is_waiting = False
-            self._on_event(events.LeasesReady())
+            self.on_event(events.LeasesReady())
         self._has_ended |= bool(over)
         self._is_unreported |= bool(over or decided)
         # What was added meanwhile is not stored yet, and must not be taken to be.
@@ -448,7 +450,7 @@ class Conversation:
             self._has_ended = False
             leased = (lease for lease in self.leases.given_out() if not lease.held)
             self.record.run.restart_leases(self.suspects.describe(leased))
-        self._on_event(events.Committed(self._commits))
+        self.on_event(events.Committed(self._commits))
 
     def _start_again(self) -> None:
         """Begin a new stream, since the server has lost what was sent last.
@@ -464,5 +466,5 @@ class Conversation:
         with suppress(StoreError):  # its leases go back by timeout then, if it dies
             self.record.note_tokens([*stream.earlier, stream.token], stream.crawl)
         self._is_start_over = False
-        self._on_event(events.SeenInvalidated())
-        self._on_event(events.ServerRolledBack())
+        self.on_event(events.SeenInvalidated())
+        self.on_event(events.ServerRolledBack())

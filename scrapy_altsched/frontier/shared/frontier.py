@@ -10,8 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ..changes import Kind
+from ..clock import Alarm
 from ..contract import Frontier, JobInfo, PacedGate, Verdict, Waiting
 from ..entry import Counts, DeadLetter, Entry, Lease
+from ..events import LeasesReady
+from ..queue.parked import EVERY_SLOT, Parked
 from ..store.job_run import FrontierOfRun
 from ..store.states import encode_failure
 from .batches import Addition
@@ -43,6 +46,8 @@ class SharedFrontier(FrontierOfRun):
         self._leases, self._suspects = server.leases, server.suspects
         self._additions, self._here = server.additions, server.additions.here
         self.pressure, self.pace = server.pressure, server.pace
+        self._parked, self._now = Parked(), server.clock.monotonic
+        self._alarm = Alarm(server.clock, lambda: server.on_event(LeasesReady()))
         # What others do for it.
         self.take_replies, self.note_start_end = server.take_replies, server.note_start_end
 
@@ -77,6 +82,8 @@ class SharedFrontier(FrontierOfRun):
     def lease(self, gate: PacedGate | None = None, /) -> Lease | Waiting:  # noqa: ARG002  (the server chooses)
         self._check_owner()
         leases, server, suspects = self._leases, self._server, self._suspects
+        if self._parked.trials and self._is_paused():
+            return Waiting.PARKED
         if self._here.delayed:
             self._here.take_due()
         if suspects.matters:
@@ -102,6 +109,8 @@ class SharedFrontier(FrontierOfRun):
             return self._why_none()
         if lease.key:
             lease.origin = self._additions.origin
+        if self._parked.trials:
+            self._parked.begin_trial(EVERY_SLOT)
         if len(leases.fetched) < self._prefetch // 2 and not self._server.pace.is_on:
             server.flush_soon()
         return lease
@@ -117,10 +126,22 @@ class SharedFrontier(FrontierOfRun):
 
     def defer(self, slot: str | None, seconds: float) -> bool:
         self._check_owner()
-        if slot is None or not self._has_slots:
+        if slot is None:
+            # This worker's network is not that of the others.
+            self._parked.park(EVERY_SLOT, self._now() + seconds, trial=True)
+        elif self._has_slots:
+            self.pace.defer(slot, seconds)
+        else:
             return False
-        self.pace.defer(slot, seconds)
         return True
+
+    def _is_paused(self) -> bool:
+        """Whether this worker leaves all slots alone."""
+        if EVERY_SLOT in self._parked.until and not list(self._parked.take_due(self._now())):
+            if (until := self._parked.first()) is not None:
+                self._alarm.set(until)
+            return True
+        return False
 
     def finish(self, lease: Lease, then: Entry | None = None) -> None:
         follower = None
@@ -167,6 +188,8 @@ class SharedFrontier(FrontierOfRun):
 
     def _end_work(self, lease: Lease) -> None:
         self._leases.given -= 1
+        if self._parked.trials:
+            self._parked.end_trial(EVERY_SLOT)
         if self._suspects.note_over(lease):
             self.pressure.urgent = True
 
@@ -231,6 +254,7 @@ class SharedFrontier(FrontierOfRun):
         self.run.finish(finished=finished)
 
     def _free(self) -> None:
+        self._alarm.cancel()
         self._suspects.close()
         self._server.close()
 

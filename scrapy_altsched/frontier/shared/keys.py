@@ -28,6 +28,7 @@ FIXED = {
     b"slots": _HASH,
     b"open": _HASH,
     b"downloaded": _SET,
+    b"budgets": _HASH,
 }
 
 

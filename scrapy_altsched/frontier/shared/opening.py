@@ -212,6 +212,7 @@ class _Opening:
             suspected=record.evidence.in_flight,
             restarts=restarts,
             keep_failed=self.options.keep_failed,
+            budget=self.options.slot_budget,
         )
         link = Exchange(
             self.client,

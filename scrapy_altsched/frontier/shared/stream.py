@@ -50,6 +50,7 @@ class Stream:
     :param suspected: fingerprints of which the first answer says what is held against them.
     :param restarts: whether a crawl that is finished starts again from nothing.
     :param keep_failed: how many failed requests are kept.
+    :param budget: how many unique requests of a download slot are accepted; 0: all.
     :ivar held: endings that are not sent before :meth:`release_endings`.
     :ivar judged: fingerprint -> what is held against it from now on.
     :ivar reply: what the server answered last.
@@ -68,11 +69,12 @@ class Stream:
         suspected: Collection[bytes] = (),
         restarts: bool = False,
         keep_failed: int = 100_000,
+        budget: int = 0,
     ) -> None:
         self.keys, self.crawl, self.earlier = keys, crawl, list(earlier)
         self._new_token, self._about, self._timeout = new_token, about, timeout
         self._suspected, self._restarts = list(suspected), restarts
-        self.keep_failed = keep_failed
+        self.keep_failed, self._budget = keep_failed, budget
         self.reply = Reply(Status.OK)
         self.token = new_token()
         self._number = 0
@@ -194,7 +196,7 @@ class Stream:
         whose = [PROTOCOL, self.crawl, self.token, self._number]
         batch = [*whose, feeding, want, changes, ends, adopt, observed, overdue, self._timeout]
         batch += create, leaving, [alone, watched], list(chain(*judged.items())), self.keep_failed
-        batch.append(pace)
+        batch += pace, self._budget
         return EncodedBatch(keys, pack(batch))
 
     def _take_additions(self) -> list[Addition]:

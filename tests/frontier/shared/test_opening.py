@@ -13,7 +13,7 @@ import redis
 from scrapy_altsched.errors import ConfigError, JobdirMismatchError, SharedError
 from scrapy_altsched.frontier import Options, Order
 from scrapy_altsched.frontier.events import AlreadyFinished, Committed, ServerRolledBack
-from scrapy_altsched.frontier.shared.batches import PROTOCOL, Reply
+from scrapy_altsched.frontier.shared.batches import Reply
 from scrapy_altsched.frontier.shared.exchange import Exchange
 from scrapy_altsched.frontier.shared.keys import Keys
 from scrapy_altsched.frontier.shared.operating import SharedCrawl

@@ -31,10 +31,28 @@ local function store_accepted()
     added, delayed = {}, {}
 end
 
+-- Whether a slot has had as many unique requests as it may.
+local counts = {}
+local function is_over_budget(slot)
+    counts[slot] = counts[slot] or tonumber(redis.call('HGET', BUDGETS, slot) or 0)
+    return counts[slot] >= budget
+end
+
+local function count_for_budget(slot)
+    counts[slot] = counts[slot] + 1
+    redis.call('HSET', BUDGETS, slot, digits(counts[slot]))
+end
+
 for i = 1, #adds, 10 do
     local kind, bucket, field = adds[i + 1], KEYS[adds[i + 2]], adds[i + 3]
-    local is_seen = false
-    if kind == FORGET then
+    local is_seen, is_over = false, false
+    local slot, row = adds[i + 4], adds[i + 7]
+    -- The first bit of a row says whether it is unique: see encode_value in store/states.py.
+    local is_counted = budget > 0 and kind == UNIQUE and not is_full and row:byte(1) % 2 == 1
+    if is_counted and is_over_budget(slot) then
+        is_seen = redis.call('HEXISTS', bucket, field) == 1
+        is_over = not is_seen
+    elseif kind == FORGET then
         is_seen = redis.call('HDEL', bucket, field) == 0
         n.epoch = n.epoch + (is_seen and 0 or 1)
     elseif kind == CHECK or is_full and kind ~= ANY then
@@ -44,10 +62,13 @@ for i = 1, #adds, 10 do
     end
     if is_seen then
         seen[#seen + 1] = adds[i]
+    elseif is_over then
+        over[#over + 1] = adds[i]
     elseif is_full and kind ~= CHECK and kind ~= FORGET then
         full[#full + 1] = adds[i]
     elseif kind == UNIQUE or kind == ANY then
         accept(unpack(adds, i + 4, i + 9))
+        if is_counted then count_for_budget(slot) end
     end
 end
 

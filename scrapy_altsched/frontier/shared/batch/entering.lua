@@ -25,6 +25,7 @@
 --   slots      hash    slot -> its own delay, jitter and cap, and until when it is deferred: see pace.lua
 --   open       hash    slot -> how many requests are open: leased, and not downloaded
 --   downloaded set     keys of leased requests that are not open any more
+--   budgets    hash    slot -> how many unique requests of it were accepted, where only so many are
 --   leases:T   hash    key -> row, of what the worker with token T has leased
 --   seen:C:XXXX  hash  the other 8 bytes of a seen key as an int64 -> its age in minutes; XXXX are
 --                      its first bits and C those of the crawl's id, in hex.  Small ones are
@@ -37,7 +38,7 @@
 -- that is out of memory comes after a removal, which is never refused and after which nothing is; new
 -- requests are refused explicitly.  This way a full server drains.
 local META, PENDING, READY, BUSY, WORKERS, DEADLINES, FEEDING, DEAD, SUSPECTS, HEARD, DELAYED, FAILED, RESTING,
-    SLOTS, OPEN, DOWNLOADED, LEASES = unpack(KEYS, 1, 17)
+    SLOTS, OPEN, DOWNLOADED, BUDGETS, LEASES = unpack(KEYS, 1, 18)
 
 local LEASED_ONCE = 1099511627776 -- 2^40
 local LAST_SEQUENCE = 4503599627370496 -- 2^52
@@ -55,7 +56,7 @@ local WAITS, HELD = 'waits', 'held:'
 local UNPACED, PACED = '2', '3'
 
 local protocol, crawl, token, number, feeding, want, adds, endings, adopt, observed, overdue, timeout,
-    create, leaving, watched, judged, keep_failed, pace = unpack(cmsgpack.unpack(ARGV[1]), 1, 18)
+    create, leaving, watched, judged, keep_failed, pace, budget = unpack(cmsgpack.unpack(ARGV[1]), 1, 19)
 local now = clock()
 
 -- One call with many arguments costs a fifth of many calls; a call takes no more than some thousand.
@@ -127,8 +128,8 @@ if type(probe) == 'table' and probe.err then
 end
 if restarts then
     redis.call('UNLINK', META, PENDING, READY, BUSY, WORKERS, DEADLINES, FEEDING, DEAD, SUSPECTS, HEARD, DELAYED, FAILED,
-        RESTING, SLOTS, OPEN, DOWNLOADED)
+        RESTING, SLOTS, OPEN, DOWNLOADED, BUDGETS)
 end
 
 local changed = is_new or reopened == 1
-local seen, full, void, skipped = {}, {}, {}, {}
+local seen, full, void, skipped, over = {}, {}, {}, {}, {}
