@@ -26,7 +26,7 @@ from ..resume.state import ResumeStates
 from ..signals import frontier_committed, frontier_committing
 from . import messages
 from .outcome import close_failed
-from .pace import Pace
+from .pace import CommitPace
 from .setup import Setup
 from .syncing import Syncer
 
@@ -59,7 +59,7 @@ class Committer:
         self._reports, self._config = setup.reports, setup.config
         self._frontier, self._settle, self._states = frontier, settle, states
         config, self._clock, self._now = setup.config, setup.clock, setup.clock.monotonic
-        self._pace = Pace(config.commit_interval, fixed=config.keeps_interval)
+        self._pace = CommitPace(config.commit_interval, fixed=config.keeps_interval)
         #: The next call of the timer, as a full or paused engine may not call for a long time.
         self._next: Call | None = None
         self._due_at = self._now() + self._pace.pause

@@ -13,7 +13,7 @@ _EARLIEST = 0.2
 _LOOK_BACK = 5
 
 
-class Pace:
+class CommitPace:
     """How long to wait after a commit, by what the last ones have cost.
 
     The higher of two costs decides: the average processor time, since a commit that does more now

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scrapy_altsched.crawl.pace import Pace
+from scrapy_altsched.crawl.pace import CommitPace
 from scrapy_altsched.signals import frontier_committing
 
 from ..clocks import ManualClock
@@ -14,7 +14,7 @@ from .test_scheduler import OURS, StandIn, page
 
 
 def pause_after(*commits: tuple[float, float], elsewhere: float = 0.0) -> float:
-    pace = Pace(1.0)
+    pace = CommitPace(1.0)
     for processor, passed in commits:
         pace.note_commit(processor, passed)
     if elsewhere:
@@ -53,7 +53,7 @@ def test_a_sync_or_an_answer_of_the_server_counts_as_the_commit_itself() -> None
 
 @pytest.mark.parametrize("interval", [0.01, 0.2, 1.0, 60.0])
 def test_an_interval_that_was_set_is_kept_to(interval: float) -> None:
-    pace = Pace(interval, fixed=True)
+    pace = CommitPace(interval, fixed=True)
     assert pace.pause == interval
     for cost in (0.0, 5.0):
         pace.note_commit(cost, cost)
