@@ -165,11 +165,12 @@ class Scheduler(BaseScheduler):
         """Leave a download slot alone for so long; whether that is possible.
 
         What is in flight is not affected.  Then one request is let through first, and the others
-        when it is done.  With JOBDIR it holds for later runs, too.
+        when it is done.  With JOBDIR it holds for later runs, too.  In a shared crawl it holds for
+        all workers.
 
         :param slot: its name, as in ``request.meta["download_slot"]``: a host, most often;
-            ``None``: all of them, in this run.
-        :return: false for a shared crawl, or for one slot with ScrapyPriorityQueue, which has none.
+            ``None``: all of them, in this run, or by this worker.
+        :return: false for one slot with ScrapyPriorityQueue, which has none.
         :raises ConfigError: *seconds* is no number, or less than 0.
         """
         return self._session is not None and self._session.deferrals.defer(slot, seconds)

@@ -1,4 +1,4 @@
-"""What robots.txt asks for between two requests, where the crawl is polite and obeys it."""
+"""What robots.txt asks for between two requests, where a crawl is polite or shared."""
 
 from __future__ import annotations
 
