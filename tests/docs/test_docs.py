@@ -169,7 +169,12 @@ def test_every_setting_of_scrapys_that_is_read_is_in_the_reference() -> None:
         for medium in ("DISK", "MEMORY")
         if template.replace("{medium}", medium) in known
     }
-    read_by_scrapy_for_us = {"ADDONS", "REQUEST_FINGERPRINTER_CLASS"}
+    read_by_scrapy_for_us = {
+        "ADDONS",
+        "REQUEST_FINGERPRINTER_CLASS",
+        "DOWNLOAD_DELAY_JITTER",
+        "DOWNLOAD_SLOTS",
+    }
     set_for_our_own_command = {"LOG_LEVEL"}
     assert documented == read_by_us - set_for_our_own_command | read_by_scrapy_for_us
 
