@@ -34,7 +34,9 @@ class Limits:
     """The limits of a crawl's download slots.
 
     :ivar default: of each slot; *slots*: name -> the limit of a single one.
+    :ivar are_set: whether a project has set any of them, or has left them at what Scrapy does.
     """
 
     default: Limit
     slots: Mapping[str, Limit] = field(default_factory=dict)
+    are_set: bool = True

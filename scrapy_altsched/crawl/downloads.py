@@ -38,7 +38,8 @@ class Downloads:
         self._is_throttled = setup.crawler.settings.getbool("AUTOTHROTTLE_ENABLED")
         self._engine.pace_downloads(self._admit, self._end)
         self._engine.call_when_closing(self._give_back)
-        CrawlDelays(setup, pace.set_delay)
+        if pace.may_begin or setup.config.policy == "polite":
+            CrawlDelays(setup, pace.set_delay)
 
     def _admit(self, request: Request) -> Deferred[None] | None:
         """Fires when the request may start; ``None``: it has no pace."""

@@ -15,18 +15,20 @@ _CAP = "CONCURRENT_REQUESTS_PER_DOMAIN"
 
 
 def find_limits(setup: Setup) -> Limits | None:
-    """The limits of delays and caps that are set; ``None``: none is, or each worker has its own.
+    """The limits of a project; ``None``: each worker is to have its own.
 
     :raises ConfigError: nothing could be downloaded with them.
     """
-    settings, engine, config = setup.crawler.settings, setup.engine, setup.config
-    default, slots = engine.limits()
+    settings, config = setup.crawler.settings, setup.config
+    if not config.shared_pace:
+        return None
+    default, slots = setup.engine.limits()
     is_throttled = settings.getbool("AUTOTHROTTLE_ENABLED")
     is_capped = (settings.getpriority(_CAP) or 0) > 0
-    if not config.shared_pace or not (default.delay or slots or is_throttled or is_capped):
-        return None
+    are_set = bool(default.delay or slots or is_throttled or is_capped)
     if config.order.policy != "slots":
-        setup.reports.log(messages.NO_PACE)
+        if are_set:
+            setup.reports.log(messages.NO_PACE)
         return None
     for name, limit in ((None, default), *slots.items()):
         if limit.cap < 1:
@@ -35,4 +37,4 @@ def find_limits(setup: Setup) -> Limits | None:
                 f"{where} lets nothing be downloaded: set a concurrency of 1 or more, or"
                 " ALTSCHED_SHARED_PACE = False to leave it to Scrapy."
             )
-    return Limits(default, slots)
+    return Limits(default, slots, are_set=are_set)

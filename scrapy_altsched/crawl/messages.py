@@ -54,9 +54,9 @@ EVENTS = {
         " more."
     ),
     events.OtherLimits: _warning(
-        "%(job)s has a pace already: for each download slot %(theirs)s. The settings of this"
-        " worker say %(own)s, which does not count. To change the pace, stop all workers, and start"
-        " them with the new settings."
+        "%(job)s has a pace already: for download slots, %(theirs)s. The settings of this worker"
+        " say %(own)s, which does not count. To change the pace, stop all workers, and start them"
+        " with the new settings."
     ),
     events.FrontierLost: _error(
         "%(job)s is no longer on the server, or is another one: the spider is closed"
@@ -140,7 +140,8 @@ DEFERRED = _info("The download slot %(slot)r is left alone for %(seconds).0f s")
 #: The first time.
 NOT_DEFERRED = _warning(
     "%(slots)s cannot be left alone: with SCHEDULER_PRIORITY_QUEUE ="
-    " 'scrapy.pqueues.ScrapyPriorityQueue' there is one queue for all of them."
+    " 'scrapy.pqueues.ScrapyPriorityQueue' there is one queue for all of them, and with"
+    " ALTSCHED_SHARED_PACE = False each worker has a pace of its own."
 )
 NO_PACE = _warning(
     "Download slots are asked by each worker as its settings say, not by all together: with"

@@ -143,7 +143,8 @@ class Setup:
         if is_fed(self.spider):
             # What it takes from its queue must find the crawl open.
             shared = replace(shared, idle="wait")
-        shared = replace(shared, limits=find_limits(self))
+        limits = find_limits(self)
+        shared = replace(shared, limits=limits, unpaced=limits is None)
         return open_shared(options, shared, worker, on_event)
 
     def _open_job(self, options: Options, jobdir: str, on_event: OnEvent) -> Frontier:

@@ -60,8 +60,8 @@ class SharedOptions:
     :ivar prefetch: requests at most that a worker leases ahead; more urgent ones cannot pass them.
     :ivar idle: whether workers end when nothing is left (``"finish"``), or wait for more.
     :ivar restart: whether a crawl that is finished starts again from nothing.
-    :ivar limits: how hard download slots may be asked by all workers; ``None``: by each one as it
-        likes.
+    :ivar limits: how hard download slots may be asked by all workers together, if this one says so;
+        *unpaced*: that each is to ask them as it likes.
     :ivar redis: scrapy-redis's settings, by name, as ``connect`` takes them; passwords among them.
     """
 
@@ -71,4 +71,5 @@ class SharedOptions:
     idle: Idle = "finish"
     restart: bool = False
     limits: Limits | None = None
+    unpaced: bool = False
     redis: Mapping[str, Any] = field(default_factory=dict, repr=False)

@@ -25,6 +25,10 @@ class Pace(Protocol):
     def is_on(self) -> bool:
         """Whether the crawl has a pace, by now."""
 
+    @property
+    def may_begin(self) -> bool:
+        """Whether it may have one because of what is told of a single slot."""
+
     def start(self, lease: Lease, /) -> Start:
         """Whether the request may be downloaded now, which counts as its start."""
 

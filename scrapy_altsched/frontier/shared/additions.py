@@ -116,7 +116,6 @@ class MemoryOnly:
 class Additions:
     """Requests and seen keys on their way into the frontier.
 
-    :ivar has_slots: whether requests wait in the queues of their download slots.
     :ivar undecided: how many requests the server has not decided on.
     :ivar ended: seen keys of requests in memory only that have ended since the last commit.
     :ivar revision: how often anything was added, or found to be known: what a leased request rests
@@ -125,7 +124,6 @@ class Additions:
 
     def __init__(self, options: Options, stream: Stream, on_event: OnEvent) -> None:
         self._order, self._skips_started = options.order, options.skip_started
-        self.has_slots = options.order.policy == "slots"
         self.stream, self._on_event = stream, on_event
         self.here = MemoryOnly(options.clock)
         self._seen_key_of = stream.keys.seen_key_of

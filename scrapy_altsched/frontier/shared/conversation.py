@@ -140,9 +140,8 @@ class Conversation:
             record.note_tokens([stream.token], stream.crawl)
             record.run.restart_leases()
             self._enter(Phase.TAKING_PART)
-            if (different := self.pace.find_difference()) is not None:
-                theirs, own = map(str, different)
-                self.on_event(events.OtherLimits(theirs, own))
+            if (difference := self.pace.describe_difference()) is not None:
+                self.on_event(events.OtherLimits(*difference))
         elif self._status is Status.FINISHED:
             # What its feeds hold must not be overwritten with nothing.
             self.job = replace(self.job, resumed=True)

@@ -41,7 +41,6 @@ class SharedFrontier(FrontierOfRun):
         self._server = server
         self._stream, self._prefetch = server.stream, server.prefetch
         self._keeps_failed = server.stream.keep_failed > 0
-        self._has_slots = server.additions.has_slots
         self._read_dead = read_dead
         self._leases, self._suspects = server.leases, server.suspects
         self._additions, self._here = server.additions, server.additions.here
@@ -129,7 +128,7 @@ class SharedFrontier(FrontierOfRun):
         if slot is None:
             # This worker's network is not that of the others.
             self._parked.park(EVERY_SLOT, self._now() + seconds, trial=True)
-        elif self._has_slots:
+        elif self.pace.may_begin:
             self.pace.defer(slot, seconds)
         else:
             return False

@@ -8,7 +8,6 @@ late asks for a new one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...limit import Limit
@@ -41,7 +40,7 @@ class WorkerPace:
         holds: Callable[[Lease], bool],
         flush: Callable[[], object],
     ) -> None:
-        self._own, self._clock = shared.limits, clock
+        self._own, self._is_unpaced, self._clock = shared.limits, shared.unpaced, clock
         self._holds, self._flush = holds, flush
         self._prefetch = shared.prefetch
         self._ahead = min(_AHEAD_FIRST, shared.prefetch)
@@ -53,15 +52,24 @@ class WorkerPace:
         self._has_changed = False
         self._started: list[tuple[bytes, int, float]] = []
         self._downloaded: list[bytes] = []
-        self._limits: dict[bytes, Limit] = {}
+        #: Slot -> its delay in seconds, as this worker has told it; and those that it has not told.
+        self._delays: dict[bytes, float] = {}
+        self._told: dict[bytes, float] = {}
         self._deferred: dict[bytes, float] = {}
-        #: The last two of these in the batch that was built last.
-        self._sent: tuple[dict[bytes, Limit], dict[bytes, float]] = ({}, {})
+        #: The last of these in the batch that was built last.
+        self._sent: dict[bytes, float] = {}
+        #: How many of this worker's own limits of single slots are others than the crawl's.
+        self._differing = 0
         self._built_at = 0.0
 
     @property
     def is_on(self) -> bool:
         return self.crawls_limit is not None
+
+    @property
+    def may_begin(self) -> bool:
+        """Whether what this worker tells of a slot may give a pace to a crawl that has none."""
+        return self._own is not None
 
     @property
     def ahead(self) -> int:
@@ -71,7 +79,7 @@ class WorkerPace:
     @property
     def has_news(self) -> bool:
         """Whether anything waits to be told."""
-        return bool(self._started or self._downloaded or self._limits or self._deferred)
+        return bool(self._started or self._downloaded or self._told or self._deferred)
 
     @property
     def is_awaited(self) -> bool:
@@ -132,11 +140,10 @@ class WorkerPace:
             self._has_changed = True
 
     def set_delay(self, slot: str, seconds: float) -> None:
-        own = self._own
-        known = Limit() if own is None else own.slots.get(slot, own.default)
-        known = self._limits.get(slot_id_of(slot), known)
-        self._limits[slot_id_of(slot)] = replace(known, delay=seconds)
-        self._flush()
+        if self.may_begin:
+            key = slot_id_of(slot)
+            self._delays[key] = self._told[key] = seconds
+            self._flush()
 
     def defer(self, slot: str, seconds: float) -> None:
         """Have a slot left alone for so long."""
@@ -147,43 +154,38 @@ class WorkerPace:
     def take(self) -> list[object]:
         """What the next batch tells of the pace, with this worker's limits.
 
-        They are what the crawl is to have if no other worker is there: a limit, or ``False``, and
-        those of single slots; then changes of these, key, number of the permit and ms ago of what
-        was started, keys of what was downloaded, keys that need a permit, and slots to be left
-        alone with a number of ms.
+        They are what the crawl is to have if no other worker is there: a limit and whether it is
+        set, or that it is to have none, or ``False``, and those of single slots; then delays of slots in ms; key, number of the
+        permit and ms ago of what was started; keys of what was downloaded; keys that need a permit;
+        and slots to be left alone, with a number of ms.
         """
         now = self._built_at = self._clock.since_boot()
         own = self._own
+        brought: object = b"off" if self._is_unpaced else False
         slots: list[object] = []
-        for name, limit in (own.slots if own is not None else {}).items():
-            slots += slot_id_of(name), _encode(limit)
+        if own is not None:
+            brought = [*_encode(own.default), own.are_set]
+            for name, limit in own.slots.items():
+                slots += slot_id_of(name), _encode(limit)
         told: list[object] = []
-        for key, limit in self._limits.items():
-            told += key, _encode(limit)
+        for key, delay in self._told.items():
+            told += key, _milliseconds(delay)
         started: list[object] = []
         for key, tick, at in self._started:
             started += key, tick, int((now - at) * 1000)
         deferred: list[object] = []
         for key, until in self._deferred.items():
-            deferred += key, max(0, int((until - now) * 1000))
-        brought = False if own is None else _encode(own.default)
-        found: list[object] = [
-            brought,
-            slots,
-            told,
-            started,
-            self._downloaded,
-            list(self._awaited),
-            deferred,
-        ]
-        self._sent = self._limits, self._deferred
-        self._started, self._downloaded, self._limits, self._deferred = [], [], {}, {}
+            deferred += key, max(0, _milliseconds(until - now))
+        found: list[object] = [brought, slots, told, started]
+        found += self._downloaded, list(self._awaited), deferred
+        self._sent = self._deferred
+        self._started, self._downloaded, self._told, self._deferred = [], [], {}, {}
         return found
 
     def take_back(self) -> None:
-        """The server has lost the last batch.  What it does not know of downloads only slows it."""
-        limits, deferred = self._sent
-        self._limits, self._deferred = limits | self._limits, deferred | self._deferred
+        """The server has lost the last batches.  What it misses of downloads only slows it."""
+        self._told = self._delays.copy()
+        self._deferred = self._sent | self._deferred
 
     def take_change(self) -> bool:
         """Whether anything has changed for what waits, since the last call."""
@@ -199,25 +201,36 @@ class WorkerPace:
         for key, tick in reply.permits:
             if key in self._permits:
                 self._permits[key] = (tick, until)
-        self.crawls_limit = _decode(reply.limits) if reply.limits else None
+        self.crawls_limit = None
+        if reply.limits:
+            delay, jitter, cap, differing = reply.limits
+            self.crawls_limit = Limit(delay / 1000, jitter / 1000, cap)
+            self._differing = self._differing or differing
         self._has_changed |= bool(reply.permits)
 
-    def find_difference(self) -> tuple[Limit, Limit] | None:
-        """The crawl's limit and this worker's, if that is another one."""
-        own = Limit() if self._own is None else self._own.default
-        theirs = self.crawls_limit
-        if theirs is None or _encode(theirs) == _encode(own):
+    def describe_difference(self) -> tuple[str, str] | None:
+        """The crawl's limits and this worker's, if those are others."""
+        theirs, own = self.crawls_limit, self._own
+        if theirs is None:
             return None
-        return theirs, own
+        if own is None:
+            return str(theirs), "that each worker has a pace of its own"
+        if _encode(theirs) != _encode(own.default):
+            return str(theirs), str(own.default)
+        if self._differing:
+            return (
+                "other limits for single ones",
+                f"DOWNLOAD_SLOTS, of which {self._differing} differ",
+            )
+        return None
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)
 
 
 def _encode(limit: Limit) -> list[int]:
-    return [round(limit.delay * 1000), round(limit.jitter * 1000), limit.cap]
-
-
-def _decode(limit: Iterable[float]) -> Limit:
-    delay, jitter, cap, *_ = limit
-    return Limit(delay / 1000, jitter / 1000, int(cap))
+    return [_milliseconds(limit.delay), round(limit.jitter * 1000), limit.cap]
 
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 --
 -- A limit is a delay in ms, its jitter in thousandths, and a cap: how many requests of a slot are open at
 -- most, which is leased and not downloaded; 0: any number.  The first worker brings those of the crawl; of
--- a single slot, the last value that a worker tells holds.  A lease of a slot with a delay is a permit: its
+-- a single slot, the last delay that a worker tells holds.  A lease of a slot with a delay is a permit: its
 -- request is started before VALID ms are over since its worker has asked, or not with this permit.  The slot
 -- rests as if it were started at the last moment, until the worker tells when it was.
 local VALID, NEVER = 400, math.huge
@@ -27,12 +27,15 @@ local function limit_of(slot)
     return limit_at[slot]
 end
 
+local function is_other(limit, one)
+    return limit[1] ~= one[1] or limit[2] ~= one[2] or limit[3] ~= one[3]
+end
+
 local function set_limit(slot, limit)
     has_own = true
     limit_at[slot] = limit
     longest = math.max(longest, math.ceil(limit[1] * (1 + limit[2] / 1000)))
-    local is_own = limit[1] ~= limits[1] or limit[2] ~= limits[2] or limit[3] ~= limits[3]
-    if is_own or limit[5] or limit[4] > now then
+    if is_other(limit, limits) or limit[5] or limit[4] > now then
         redis.call('HSET', SLOTS, slot, cmsgpack.pack(limit))
     else
         redis.call('HDEL', SLOTS, slot)
@@ -191,26 +194,56 @@ local function describe_pace()
     return { limits = cmsgpack.pack(limits), run = run, quiet = digits(quiet), longest = digits(longest) }
 end
 
--- A worker that comes while no other one is there brings the limits of the crawl.
-if number == 1 and (own or is_paced) then
+-- A worker that comes while no other one is there brings the limits of the crawl, or none.
+local is_alone, differing = false, 0
+if number == 1 and is_paced and not (adopt and adopt[2]) then
     local mine = 0
     for i = 1, adopt and #adopt[1] or 0, 2 do
         if redis.call('ZSCORE', DEADLINES, adopt[1][i]) then mine = mine + 1 end
     end
-    if not is_paced or redis.call('ZCARD', DEADLINES) <= mine then
-        limits, is_paced, has_own = own or { 0, 0, 0 }, true, false
-        longest = math.max(longest, math.ceil(limits[1] * (1 + limits[2] / 1000)))
-        redis.call('DEL', SLOTS)
-        for i = 1, #own_slots, 2 do
-            local limit = own_slots[i + 1]
-            set_limit(own_slots[i], { limit[1], limit[2], limit[3], 0, false })
-        end
-        for _, slot in ipairs(redis.call('ZRANGEBYSCORE', RESTING, '+inf', '+inf')) do
-            if not is_at_cap(slot) then wake(slot) end
-        end
+    is_alone = redis.call('ZCARD', DEADLINES) <= mine
+end
+
+local function forget_pace()
+    for _, slot in ipairs(redis.call('ZRANGE', RESTING, 0, -1)) do wake(slot) end
+    redis.call('DEL', RESTING, SLOTS, OPEN, DOWNLOADED)
+    redis.call('HDEL', META, 'limits', 'run', 'quiet', 'longest')
+    rests, open, limits, is_paced, has_own = {}, {}, nil, false, false
+end
+
+local function begin_pace()
+    limits, is_paced = limits or { own[1], own[2], own[3] }, true
+    longest = math.max(longest, math.ceil(limits[1] * (1 + limits[2] / 1000)))
+end
+
+local function bring_limits()
+    local deferred = redis.call('HGETALL', SLOTS)
+    redis.call('DEL', SLOTS)
+    limits, limit_at = nil, {}
+    begin_pace()
+    for i = 1, #own_slots, 2 do
+        local limit = own_slots[i + 1]
+        set_limit(own_slots[i], { limit[1], limit[2], limit[3], 0, false })
+    end
+    for i = 1, #deferred, 2 do
+        local was, limit = cmsgpack.unpack(deferred[i + 1]), limit_of(deferred[i])
+        if was[4] > now then set_limit(deferred[i], { limit[1], limit[2], limit[3], was[4], was[5] }) end
+    end
+    for _, slot in ipairs(redis.call('ZRANGEBYSCORE', RESTING, '+inf', '+inf')) do
+        if not is_at_cap(slot) then wake(slot) end
     end
 end
-if #told > 0 or #deferrals > 0 then limits, is_paced = limits or { 0, 0, 0 }, true end
+
+if own == 'off' then
+    if is_alone then forget_pace() end
+elseif number == 1 and own and (is_alone or not is_paced and own[4]) then
+    bring_limits()
+elseif number == 1 and is_paced then
+    for i = 1, #own_slots, 2 do
+        if is_other(limit_of(own_slots[i]), own_slots[i + 1]) then differing = differing + 1 end
+    end
+end
+if #told > 0 or #deferrals > 0 then begin_pace() end
 if is_paced then
     local found = run_id()
     -- What was leased shortly before the server was started again may be lost, and started all the same.
@@ -218,8 +251,10 @@ if is_paced then
     run, is_quiet = found, now < quiet
 end
 for i = 1, #told, 2 do
-    local before, limit = limit_of(told[i]), told[i + 1]
-    set_limit(told[i], { limit[1], limit[2], limit[3], before[4] or 0, before[5] or false })
+    local before, delay = limit_of(told[i]), told[i + 1]
+    set_limit(told[i], { delay, before[2], before[3], before[4] or 0, before[5] or false })
+    -- It may have been asked just now, and be asked once more by what was leased before.
+    if before[1] == 0 and delay > 0 then rest_at_least(told[i], now + 2 * delay) end
 end
 for i = 1, #deferrals, 2 do
     local slot, limit = deferrals[i], limit_of(deferrals[i])

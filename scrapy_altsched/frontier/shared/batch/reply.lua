@@ -22,7 +22,7 @@ local reply = { 'OK', crawl, { n.accepted, pending, n.leased, n.done, n.dead, fe
         waiting, first and math.max(0, tonumber(first) - now) or -1, redis.call('ZCARD', FAILED), n.dropped,
         pending > 0 and next_rest_in() or -1 },
     seen, full, void, skipped, keys, {}, state, late or '', number == 1 and about or '', suspicions, watched,
-    ticks, permits, is_paced and limits or {}, over }
+    ticks, permits, is_paced and { limits[1], limits[2], limits[3], differing } or {}, over }
 redis.call('HSET', WORKERS, token, struct.pack('>I8', number) .. cmsgpack.pack(reply))
 redis.call('ZADD', HEARD, digits(now), token)
 reply[9] = rows
