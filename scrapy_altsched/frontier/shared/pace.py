@@ -155,9 +155,9 @@ class WorkerPace:
         """What the next batch tells of the pace, with this worker's limits.
 
         They are what the crawl is to have if no other worker is there: a limit and whether it is
-        set, or that it is to have none, or ``False``, and those of single slots; then delays of slots in ms; key, number of the
-        permit and ms ago of what was started; keys of what was downloaded; keys that need a permit;
-        and slots to be left alone, with a number of ms.
+        set, or that it is to have none, or ``False``, and those of single slots; then delays of
+        slots in ms; key, number of the permit and ms ago of what was started; keys of what was
+        downloaded; keys that need a permit; and slots to be left alone, with a number of ms.
         """
         now = self._built_at = self._clock.since_boot()
         own = self._own
