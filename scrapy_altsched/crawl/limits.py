@@ -22,6 +22,9 @@ def find_limits(setup: Setup) -> Limits | None:
     settings, config = setup.crawler.settings, setup.config
     if not config.shared_pace:
         return None
+    if not setup.engine.can_pace:
+        setup.reports.log(messages.OTHER_DOWNLOADER, downloader=settings["DOWNLOADER"])
+        return None
     default, slots = setup.engine.limits()
     is_throttled = settings.getbool("AUTOTHROTTLE_ENABLED")
     is_capped = (settings.getpriority(_CAP) or 0) > 0

@@ -148,6 +148,10 @@ NO_PACE = _warning(
     " SCHEDULER_PRIORITY_QUEUE = 'scrapy.pqueues.ScrapyPriorityQueue' there is one queue for all of"
     " them. Set it to 'scrapy.pqueues.DownloaderAwarePriorityQueue' for all workers of a new crawl."
 )
+OTHER_DOWNLOADER = _info(
+    "Download slots are asked by each worker as its downloader likes, not by all together:"
+    " %(downloader)s starts requests in a way of its own."
+)
 UNSERIALIZABLE = _warning(  # in Scrapy's words
     "Unable to serialize request: %(request)s - reason: %(reason)s - no more"
     " unserializable requests will be logged (stats being collected)"

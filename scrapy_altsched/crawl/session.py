@@ -93,7 +93,7 @@ class Session:
         if setup.ages:
             self._recent = Recent(setup)
         self._downloads: Downloads | None = None
-        if (pace := frontier.pace) is not None:
+        if (pace := frontier.pace) is not None and engine.can_pace:
             self._downloads = Downloads(setup, frontier, pace, self._in_progress)
         elif self._config.policy == "polite":
             CrawlDelays(setup)

@@ -209,6 +209,11 @@ class Engine:
             default = getattr(self._crawler.spider, "download_delay", default) or 0.0
         return float(default)
 
+    @property
+    def can_pace(self) -> bool:
+        """Whether :meth:`pace_downloads` knows the downloader."""
+        return isinstance(getattr(self._engine, "downloader", None), Downloader)
+
     def limits(self) -> tuple[Limit, dict[str, Limit]]:
         """How hard the downloader asks a slot; and each that has settings of its own."""
         downloader = self._engine.downloader
