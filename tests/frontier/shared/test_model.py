@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 from collections import Counter
@@ -11,14 +12,16 @@ import pytest
 import redis
 
 from scrapy_altsched.frontier import Entry, Lease, Verdict
-from scrapy_altsched.frontier.shared import stream
+from scrapy_altsched.frontier.shared import pace, stream
 from scrapy_altsched.frontier.shared.additions import Additions
+from scrapy_altsched.frontier.shared.batches import Reply
 from scrapy_altsched.frontier.shared.conversation import Conversation
 from scrapy_altsched.frontier.shared.leases import Leases
+from scrapy_altsched.frontier.shared.pace import WorkerPace
 from scrapy_altsched.frontier.shared.stream import Stream
 
 from ...servers import RedisServer
-from .model import FAULTS, OUTCOMES, SCARCE, USUAL, Crawl, Server, Setting, Worker
+from .model import FAULTS, OUTCOMES, PACES, SCARCE, USUAL, Crawl, Server, Setting, Worker
 
 #: The seed of the first crawl of each test; a failure names its own.
 FIRST = int(os.environ.get("MODEL_SEED", "0"))
@@ -86,6 +89,26 @@ def test_no_link_that_waits_long_for_memory_is_lost(
     outcomes = play(server, mix, crawls, SCARCE)
     print(f"{mix}: {dict(outcomes)}, {server.calls} calls")
     assert outcomes == {"ok": crawls}
+
+
+@pytest.mark.parametrize("mix", MIXES)
+@pytest.mark.parametrize("limits", PACES)
+def test_no_fault_has_a_host_asked_too_hard(connect: Connect, limits: str, mix: str) -> None:
+    server = Server(connect)
+    assert play(server, mix, 4, PACES[limits]) == {"ok": 4}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("mix", MIXES)
+@pytest.mark.parametrize("limits", PACES)
+def test_no_fault_has_a_host_asked_too_hard_in_many_crawls(
+    connect: Connect, limits: str, mix: str
+) -> None:
+    server = Server(connect)
+    outcomes = play(server, mix, CRAWLS, PACES[limits])
+    print(f"{limits}, {mix or 'no faults'}: {dict(outcomes)}, {server.calls} calls")
+    assert outcomes == {"ok": CRAWLS}
 
 
 def without(rule: str, instead: str = "") -> Callable[[str], str]:
@@ -163,6 +186,150 @@ def fails(server: Server, mix: str, setting: Setting = USUAL) -> bool:
         except (redis.ResponseError, AssertionError):
             return True
     return False
+
+
+#: Brings slots at their cap back if nothing is leased any more, as when the leases went missing.
+SAFETY_NET = "open[slot] = 0\n            wake(slot)"
+
+
+@pytest.mark.parametrize(
+    ("limits", "mix", "change"),
+    [
+        pytest.param(
+            "delay",
+            "",
+            without("rests[slot] = math.ceil(now + VALID + draw(slot, tick))"),
+            id="a slot with a delay does not rest after a lease",
+        ),
+        pytest.param(
+            "delay",
+            "",
+            without("now + VALID + draw(slot, tick)", "now + draw(slot, tick)"),
+            id="a slot rests as if its request were started at once",
+        ),
+        pytest.param(
+            "delay",
+            "",
+            without("rest ~= NEVER and load_of(slot) % LEASED_ONCE == tick", "rest ~= NEVER"),
+            id="any start shortens the rest of a slot, not only its last one",
+        ),
+        pytest.param(
+            "one at once",
+            "",
+            without("elseif is_at_cap(slot) then", "elseif false then"),
+            id="a slot at its cap stays in the queue",
+        ),
+        pytest.param(
+            "delay and cap",
+            "kill",
+            without(
+                "if is_at_cap(slot) then\n            rests", "if false then\n            rests"
+            ),
+            id="a slot at its cap is in the queue again when its rest is over",
+        ),
+        pytest.param(
+            "cap",
+            "",
+            lambda script: without("and not is_at_cap(slot) then wake(slot) end", "then end")(
+                without(SAFETY_NET)(script)
+            ),
+            id="a closed request brings its slot not back",
+        ),
+        pytest.param(
+            "cap",
+            "",
+            without("if #found > 0 then queued[slot] = true end"),
+            id="a slot does not come back though it has pending requests",
+        ),
+        pytest.param(
+            "cap",
+            "",
+            without(
+                "and redis.call('SREM', DOWNLOADED, key) == 0 then close_one", "then close_one"
+            ),
+            id="the end of a downloaded request closes it twice",
+        ),
+        pytest.param(
+            "one at once",
+            "return",
+            without("if wanted or is_paced then", "if wanted then"),
+            id="a restarted worker keeps what it had leased",
+        ),
+        pytest.param(
+            "one at once",
+            "",
+            without("or is_resting(slot) then\n            emptied", "then\n            emptied"),
+            id="a slot that rests is in the queue",
+        ),
+        pytest.param(
+            "delay",
+            "",
+            without("not rest or rest <= now or rest == NEVER", "true"),
+            id="a new permit does not wait until the slot may be asked",
+        ),
+        pytest.param(
+            "delay",
+            "",
+            without("= key, open_request(slot, n.tick)", "= key, 0"),
+            id="a slot does not rest after a new permit",
+        ),
+        pytest.param(
+            "delay",
+            "rollback",
+            without("quiet = now + VALID + longest"),
+            id="leases go on at once after a restart of the server",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_each_rule_of_the_pace_is_needed(
+    connect: Connect, limits: str, mix: str, change: Callable[[str], str]
+) -> None:
+    assert fails(Server(connect, change), mix, PACES[limits])
+
+
+def test_a_permit_runs_out(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "VALID", math.inf)
+    assert fails(Server(connect), "", PACES["delay"])
+
+
+def test_a_permit_is_valid_from_when_its_batch_was_built(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_reply = WorkerPace.take_reply
+
+    def take_later(self: WorkerPace, reply: Reply) -> None:
+        self._built_at = self._clock.since_boot()
+        take_reply(self, reply)
+
+    monkeypatch.setattr(WorkerPace, "take_reply", take_later)
+    assert fails(Server(connect), "reply", PACES["delay"])
+
+
+def test_a_request_whose_lease_is_lost_is_not_started(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Conversation, "_holds", lambda *_: True)
+    assert fails(Server(connect), "stop", PACES["delay"])
+
+
+def test_when_a_request_was_started_is_said_without_the_workers_own_time(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = WorkerPace.take
+
+    def take_own_time(self: WorkerPace) -> list[object]:
+        times = [round(at * 1000) for _, _, at in self._started]
+        found = take(self)
+        started = found[3]
+        assert isinstance(started, list)
+        started[2::3] = times
+        return found
+
+    monkeypatch.setattr(WorkerPace, "take", take_own_time)
+    rest = without("math.ceil(now - started[i + 2] +", "math.ceil(started[i + 2] +")
+    last = without("rests[slot] = math.min(rest, until_)", "rests[slot] = until_")
+    assert fails(Server(connect, lambda script: last(rest(script))), "", PACES["delay"])
 
 
 def test_what_a_page_rests_on_is_done_again_after_a_rollback(

@@ -120,7 +120,7 @@ def test_slots_at_their_cap_come_back_when_the_leases_have_gone_missing(world: W
 
 
 def test_a_slot_rests_as_if_its_request_were_started_at_the_last_moment(world: World) -> None:
-    first, second = world.join(Limit(DELAY)), world.join(Limit(DELAY))
+    first, _ = world.join(Limit(DELAY)), world.join(Limit(DELAY))
     first.add(*pages(3))
     first.take()
     assert world.take_all() == []
@@ -131,7 +131,7 @@ def test_a_slot_rests_as_if_its_request_were_started_at_the_last_moment(world: W
 
 
 def test_a_slot_rests_only_from_the_start_of_its_request_on_if_that_is_told(world: World) -> None:
-    first, second = world.join(Limit(DELAY)), world.join(Limit(DELAY))
+    first, _ = world.join(Limit(DELAY)), world.join(Limit(DELAY))
     first.add(*pages(3))
     lease = first.take()
     world.pass_time(0.1)
@@ -143,7 +143,7 @@ def test_a_slot_rests_only_from_the_start_of_its_request_on_if_that_is_told(worl
 
 
 def test_only_the_last_start_of_a_slot_says_how_long_it_rests(world: World) -> None:
-    first, second = world.join(Limit(DELAY)), world.join(Limit(DELAY))
+    first, _ = world.join(Limit(DELAY)), world.join(Limit(DELAY))
     first.add(*pages(4))
     lease = first.take()
     # That it was started now is said too late.
@@ -153,6 +153,7 @@ def test_only_the_last_start_of_a_slot_says_how_long_it_rests(world: World) -> N
     world.take()
     first.frontier.pace._started = said
     first.exchange()
+    assert world.take_all() == []
     world.pass_time(DELAY - MORE)
     assert world.take_all() == []
     world.pass_time(VALID + 2 * MORE)
@@ -223,7 +224,7 @@ def test_a_permit_that_has_run_out_unused_goes_back_before_any_commit(world: Wor
 
 
 def test_a_request_that_is_too_late_waits_for_a_permit_of_its_own(world: World) -> None:
-    first, second = world.join(Limit(DELAY)), world.join(Limit(DELAY))
+    first, _ = world.join(Limit(DELAY)), world.join(Limit(DELAY))
     first.add(*pages(2))
     lease = first.take()
     world.pass_time(VALID + MORE)
@@ -239,6 +240,19 @@ def test_a_request_that_is_too_late_waits_for_a_permit_of_its_own(world: World) 
     assert world.take_all() == []
     world.pass_time(4 * MORE)
     world.take()
+
+
+def test_a_request_that_has_waited_for_its_permit_is_open_once(world: World) -> None:
+    worker = world.join(Limit(1.0, cap=1))
+    worker.add(*pages(2), page("other", "other"))
+    lease = next(lease for lease in worker.take_all() if slot_of(lease) == "host")
+    world.pass_time(VALID + MORE)
+    assert worker.start(lease) is Start.LATER
+    world.pass_time(1.0)
+    assert worker.start(lease) is Start.NOW
+    worker.end_download(lease)
+    world.pass_time(1.0 + MORE)
+    worker.take()
 
 
 def test_a_request_that_waits_for_a_permit_whose_lease_is_lost_never_starts(world: World) -> None:
@@ -448,31 +462,23 @@ def test_a_slot_is_deferred_in_a_crawl_without_limits(world: World) -> None:
     world.take()
 
 
-def test_a_deferral_can_only_be_put_off(world: World) -> None:
-    first, second = world.join(Limit(cap=4)), world.join(Limit(cap=4))
+@pytest.mark.parametrize("later", [None, 10], ids=["", "by a shorter one"])
+def test_a_deferral_can_only_be_put_off(world: World, later: int | None) -> None:
+    first, second = world.join(Limit(1.0)), world.join(Limit(1.0))
+    first.add(*pages(4))
+    lease = first.take()
     first.frontier.defer("host", 60)
     first.exchange()
-    second.frontier.defer("host", 10)
-    second.exchange()
-    first.add(*pages(4))
+    if later is not None:
+        second.frontier.defer("host", later)
+        second.exchange()
+    # That one was started is no reason, either.
+    assert first.start(lease) is Start.NOW
+    first.end_download(lease)
     world.pass_time(59)
-    assert first.take_all() == []
+    assert world.take_all() == []
     world.pass_time(1 + MORE)
-    first.take()
-
-
-def test_a_start_does_not_shorten_a_deferral(world: World) -> None:
-    worker = world.join(Limit(1.0))
-    worker.add(*pages(3))
-    lease = worker.take()
-    worker.frontier.defer("host", 60)
-    worker.exchange()
-    assert worker.start(lease) is Start.NOW
-    worker.end_download(lease)
-    world.pass_time(59)
-    assert worker.take_all() == []
-    world.pass_time(1 + MORE)
-    worker.take()
+    world.take()
 
 
 def test_an_open_request_that_ends_does_not_end_a_deferral(world: World) -> None:
@@ -510,7 +516,7 @@ def test_dead_letters_that_are_pending_again_do_not_wake_a_slot(world: World, li
 
 
 def test_a_request_that_is_given_back_does_not_wake_a_slot_that_rests(world: World) -> None:
-    first, second = world.join(Limit(DELAY)), world.join(Limit(DELAY))
+    first, _ = world.join(Limit(DELAY)), world.join(Limit(DELAY))
     first.add(*pages(1))
     first.frontier.release(first.take())
     first.frontier.commit()
@@ -519,6 +525,30 @@ def test_a_request_that_is_given_back_does_not_wake_a_slot_that_rests(world: Wor
     assert world.take_all() == []
     world.pass_time(DELAY + VALID + MORE)
     world.take()
+
+
+def test_a_suspect_that_was_withheld_waits_for_its_turn_once_more(world: World) -> None:
+    worker = world.join(Limit(cap=1))
+    entries = pages(4)
+    for entry in entries[:2]:
+        suspicion = Suspicion(Level.SUSPECT).encode()
+        world.client.hset(world.keys.fixed[SUSPECTS], entry.fingerprint, suspicion)
+    worker.add(*entries)
+    first = worker.take()
+    assert worker.start(first) is Start.NOW
+    worker.end_download(first)
+    # The second suspect waits for the end of the first one, and another page has its place.
+    other = worker.take()
+    assert other.entry.fingerprint == entries[2].fingerprint
+    assert worker.start(other) is Start.NOW
+    worker.finish(first)
+    second = worker.take()
+    assert second.entry.fingerprint == entries[1].fingerprint
+    assert worker.start(second) is Start.LATER
+    world.pass_time(1)
+    assert worker.start(second) is Start.LATER
+    worker.end_download(other)
+    assert worker.start(second) is Start.NOW
 
 
 @pytest.mark.parametrize("level", [Level.SUSPECT, Level.BLAMED])
