@@ -33,11 +33,12 @@ class Downloads:
         self._in_progress, self._reports = in_progress, setup.reports
         #: Requests that wait until they may start.
         self._waiting: dict[Request, tuple[Lease, Deferred[None]]] = {}
+        self._is_closing = False
         #: Download slot -> the delay that AutoThrottle has found.
         self._delays: dict[str, float] = {}
         self._is_throttled = setup.crawler.settings.getbool("AUTOTHROTTLE_ENABLED")
         self._engine.pace_downloads(self._admit, self._end)
-        self._engine.call_when_closing(self._give_back)
+        self._engine.call_when_closing(self._note_closing)
         if pace.may_begin or setup.config.policy == "polite":
             CrawlDelays(setup, pace.set_delay)
 
@@ -56,6 +57,8 @@ class Downloads:
         self._waiting[request] = lease, waiting
         if start is Start.NEVER:
             self._ignore(request, "another worker has it")
+        elif self._is_closing:
+            self._give_back(request)
         return waiting
 
     def note_change(self) -> None:
@@ -72,11 +75,15 @@ class Downloads:
         _, waiting = self._waiting.pop(request)
         waiting.errback(IgnoreRequest(f"{request} was not downloaded: {why}"))
 
-    def _give_back(self) -> None:
+    def _note_closing(self) -> None:
         """The spider is being closed: let other workers have what has not started."""
+        self._is_closing = True
         for request in list(self._waiting):
-            self._in_progress.give_back(request)
-            self._ignore(request, "the spider is being closed")
+            self._give_back(request)
+
+    def _give_back(self, request: Request) -> None:
+        self._in_progress.give_back(request)
+        self._ignore(request, "the spider is being closed")
 
     def _end(self, request: Request) -> None:
         lease = self._in_progress.lease_of(request)
