@@ -310,6 +310,20 @@ def test_nothing_is_leased_for_the_longest_delay_after_the_server_was_started_ag
     worker.take()
 
 
+def test_no_request_gets_a_new_permit_for_as_long(world: World) -> None:
+    worker = world.join(Limit(1.0), slots={"slow": Limit(DELAY)})
+    worker.add(*pages(1))
+    lease = worker.take()
+    world.pass_time(VALID + MORE)
+    assert worker.start(lease) is Start.LATER
+    world.server._run += 1
+    worker.exchange()
+    world.pass_time(DELAY)
+    assert of(worker, PaceChanged) == []
+    world.pass_time(2 * VALID)
+    assert of(worker, PaceChanged)
+
+
 # Whose limits hold
 
 
