@@ -243,6 +243,8 @@ elseif number == 1 and is_paced then
         if is_other(limit_of(own_slots[i]), own_slots[i + 1]) then differing = differing + 1 end
     end
 end
+-- A worker that has no limits to begin with knew of a pace that the server has lost.
+if not is_paced and type(own) ~= 'table' then told, deferrals = {}, {} end
 if #told > 0 or #deferrals > 0 then begin_pace() end
 if is_paced then
     local found = run_id()
