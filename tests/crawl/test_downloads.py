@@ -155,9 +155,9 @@ def limits_of(spider: type[Spider] = Spider, **settings: Any) -> Limits | None:
     return find_limits(Setup(stand_in.scheduler, None))
 
 
-def test_without_settings_there_are_no_limits() -> None:
-    assert limits_of(DOWNLOAD_DELAY=0) is None
-    assert limits_of(DOWNLOAD_DELAY=0, AUTOTHROTTLE_ENABLED=False, DOWNLOAD_SLOTS={}) is None
+def test_without_settings_limits_are_what_scrapy_does() -> None:
+    for own in ({}, {"AUTOTHROTTLE_ENABLED": False, "DOWNLOAD_SLOTS": {}}):
+        assert limits_of(DOWNLOAD_DELAY=0, **own) == Limits(Limit(0, 0.5, 8), are_set=False)
 
 
 def test_a_delay_is_a_limit_and_scrapys_cap_with_it() -> None:

@@ -114,6 +114,7 @@ class World:
         limit: Limit | None = None,
         *,
         slots: dict[str, Limit] | None = None,
+        are_set: bool = True,
         prefetch: int = 4,
         lease_timeout: float = 60.0,
         record: Kept | None = None,
@@ -132,7 +133,7 @@ class World:
             key="paced",
             prefetch=prefetch,
             lease_timeout=lease_timeout,
-            limits=None if limit is None else Limits(limit, slots or {}),
+            limits=None if limit is None else Limits(limit, slots or {}, are_set=are_set),
         )
         options = Options(order=Order("slots", "fifo"), clock=clock)
         server = Conversation(options, stream, line, record, shared, events.append)
