@@ -27,6 +27,7 @@ WORKLOADS = (
     "shared",
     "shared_memory",
     "shared_workers",
+    "shared_pace",
 )
 
 

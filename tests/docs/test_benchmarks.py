@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[2]
 TINY = ["--rounds", "1", "--scale", "0.002", "--grow", "1000000"]
 #: Two sites' first pages have hundreds of links each.
 STOCK = ["stock-memory", "stock-disk", "stock-disk-one", "stock-sqlite"]
-WITHOUT_PEERS = "backlog", "shared_workers"
+WITHOUT_PEERS = "backlog", "shared_workers", "shared_pace"
 LOCAL = [*STOCK, "altsched-memory", *STORES]
 
 
