@@ -62,6 +62,7 @@ class Leases:
             if not self._pace.is_too_late(first):
                 return first
             self._pace.note_given_back()
+            self._pace.note_unstarted(first.key)
             self._drop(first.key)
             self._additions.stream.give_back(first.key, first.entry)
         return self._here.lease() if pending else None
@@ -77,6 +78,8 @@ class Leases:
         """Tell how one has ended, with the next commit; whether it was this worker's still."""
         if self.by_key.get(lease.key) is not lease:
             return False
+        if kind is Kind.RELEASED:
+            self._pace.note_unstarted(lease.key)
         self._drop(lease.key)
         if kind is not Kind.RELEASED and self._suspects.suspicions:
             self._suspects.clear(lease.entry.fingerprint)

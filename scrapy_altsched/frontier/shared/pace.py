@@ -7,6 +7,7 @@ late asks for a new one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,8 @@ from .keys import slot_id_of
 
 #: Seconds for which a permit is valid: as in ``batch/pace.lua``.
 VALID = 0.4
+#: In place of the ms ago of a start.
+_NEVER_STARTED = -1
 #: How many requests a worker leases ahead at first where there is a pace: the permits of more would
 #: run out here.
 _AHEAD_FIRST = 16
@@ -107,6 +110,12 @@ class WorkerPace:
             self._flush()
         return Start.NOW
 
+    def note_unstarted(self, key: bytes) -> None:
+        """A lease goes back: if its permit was not used, its slot need not rest for that."""
+        tick, _ = self._permits.get(key, (0, 0.0))
+        if tick:
+            self._started.append((key, tick, math.inf))
+
     def is_too_late(self, lease: Lease) -> bool:
         """Whether a request that is not handed out yet has a permit that has run out."""
         permit = self._permits.get(lease.key)
@@ -156,8 +165,9 @@ class WorkerPace:
 
         They are what the crawl is to have if no other worker is there: a limit and whether it is
         set, or that it is to have none, or ``False``, and those of single slots; then delays of
-        slots in ms; key, number of the permit and ms ago of what was started; keys of what was
-        downloaded; keys that need a permit; and slots to be left alone, with a number of ms.
+        slots in ms; key, number of the permit and ms ago of what was started, or -1 of what will
+        not be; keys of what was downloaded; keys that need a permit; and slots to be left alone,
+        with a number of ms.
         """
         now = self._built_at = self._clock.since_boot()
         own = self._own
@@ -172,7 +182,7 @@ class WorkerPace:
             told += key, _milliseconds(delay)
         started: list[object] = []
         for key, tick, at in self._started:
-            started += key, tick, int((now - at) * 1000)
+            started += key, tick, int((now - at) * 1000) if at < math.inf else _NEVER_STARTED
         deferred: list[object] = []
         for key, until in self._deferred.items():
             deferred += key, max(0, _milliseconds(until - now))

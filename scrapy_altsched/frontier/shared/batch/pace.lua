@@ -268,8 +268,10 @@ for i = 1, #started, 3 do
     local slot, tick = started[i]:sub(1, 8), started[i + 1]
     local rest = is_paced and rest_of(slot)
     if rest and rest ~= NEVER and load_of(slot) % LEASED_ONCE == tick then
-        local until_ = math.max(math.ceil(now - started[i + 2] + draw(slot, tick)), limit_of(slot)[4] or 0)
-        rests[slot] = math.min(rest, until_)
+        local ago = started[i + 2]
+        -- A permit that was not used is as if it had not been given.
+        local after = ago < 0 and now or math.ceil(now - ago + draw(slot, tick))
+        rests[slot] = math.min(rest, math.max(after, limit_of(slot)[4] or 0))
     end
 end
 for _, key in ipairs(downloaded) do
