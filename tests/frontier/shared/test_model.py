@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import math
 import os
 import random
 from collections import Counter
@@ -91,7 +92,7 @@ def test_no_link_that_waits_long_for_memory_is_lost(
     assert outcomes == {"ok": crawls}
 
 
-@pytest.mark.parametrize("mix", MIXES)
+@pytest.mark.parametrize("mix", ["", ALL])
 @pytest.mark.parametrize("limits", PACES)
 def test_no_fault_has_a_host_asked_too_hard(connect: Connect, limits: str, mix: str) -> None:
     server = Server(connect)
@@ -106,9 +107,11 @@ def test_no_fault_has_a_host_asked_too_hard_in_many_crawls(
     connect: Connect, limits: str, mix: str
 ) -> None:
     server = Server(connect)
-    outcomes = play(server, mix, CRAWLS, PACES[limits])
+    # With all settings and mixes some two thousand.
+    crawls = CRAWLS // 6
+    outcomes = play(server, mix, crawls, PACES[limits])
     print(f"{limits}, {mix or 'no faults'}: {dict(outcomes)}, {server.calls} calls")
-    assert outcomes == {"ok": CRAWLS}
+    assert outcomes == {"ok": crawls}
 
 
 def without(rule: str, instead: str = "") -> Callable[[str], str]:
@@ -319,7 +322,7 @@ def test_when_a_request_was_started_is_said_without_the_workers_own_time(
     take = WorkerPace.take
 
     def take_own_time(self: WorkerPace) -> list[object]:
-        times = [round(at * 1000) for _, _, at in self._started]
+        times = [-1 if at == math.inf else round(at * 1000) for _, _, at in self._started]
         found = take(self)
         started = found[3]
         assert isinstance(started, list)
@@ -327,8 +330,8 @@ def test_when_a_request_was_started_is_said_without_the_workers_own_time(
         return found
 
     monkeypatch.setattr(WorkerPace, "take", take_own_time)
-    rest = without("math.ceil(now - started[i + 2] +", "math.ceil(started[i + 2] +")
-    last = without("rests[slot] = math.min(rest, until_)", "rests[slot] = until_")
+    rest = without("math.ceil(now - ago + draw(slot, tick))", "math.ceil(ago + draw(slot, tick))")
+    last = without("math.min(rest, math.max(after, limit_of(slot)[4] or 0))", "after")
     assert fails(Server(connect, lambda script: last(rest(script))), "", PACES["delay"])
 
 
