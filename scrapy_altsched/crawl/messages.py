@@ -58,6 +58,11 @@ EVENTS = {
         " say %(own)s, which does not count. To change the pace, stop all workers, and start them"
         " with the new settings."
     ),
+    events.VersionOutdated: _error(
+        "%(job)s goes on by rules of a newer version of scrapy_altsched, which another worker has:"
+        " the spider is closed (frontier_lost). Upgrade this worker, and start it again: others"
+        " crawl what it had in work."
+    ),
     events.FrontierLost: _error(
         "%(job)s is no longer on the server, or is another one: the spider is closed"
         " (frontier_lost). %(remedy)s"

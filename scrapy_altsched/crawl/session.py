@@ -272,7 +272,7 @@ class Session:
                     self._must_start_again = True
                     if self.traffic.start.ended:
                         self._run_start_again()
-                elif isinstance(event, events.FrontierLost):
+                elif isinstance(event, events.FrontierLost | events.VersionOutdated):
                     close_unfinished(self._engine, self._spider, "frontier_lost")
 
     def _note_refusal(self, event: events.Refused) -> None:

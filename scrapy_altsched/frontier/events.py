@@ -110,6 +110,10 @@ class SeenInvalidated(Event):
     """Fingerprints are no longer seen, or may not be: forget those that were remembered."""
 
 
+class VersionOutdated(Event):
+    """Another worker goes on with the crawl by rules that this version does not know."""
+
+
 class FrontierLost(Event):
     """The crawl is gone from the server, or is another one: nothing can be done here any more."""
 

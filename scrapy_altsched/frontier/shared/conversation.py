@@ -372,7 +372,8 @@ class Conversation:
                 self._cut_off(events.AlreadyFinished())
                 return
             if reply.status is not Status.OK:
-                self._cut_off(events.FrontierLost())
+                is_outdated = reply.status is Status.PROTOCOL
+                self._cut_off(events.VersionOutdated() if is_outdated else events.FrontierLost())
                 return
             self._take(reply)
         if self.pace.take_change():

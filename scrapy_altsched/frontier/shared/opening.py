@@ -236,7 +236,12 @@ class _Opening:
                     " (redis-cli CONFIG SET maxmemory ...), or delete what is not needed, such as"
                     " another shared crawl: scrapy altsched drop KEY"
                 )
-            case Status.LOST | Status.PROTOCOL:
+            case Status.PROTOCOL:
+                raise ConfigError(
+                    f"The {name} goes on by rules of a newer version of scrapy_altsched. Upgrade this"
+                    " worker, and start it again."
+                )
+            case Status.LOST:
                 raise SharedError(
                     f"The {name} was replaced while this worker joined it. Start it again."
                 )

@@ -10,7 +10,13 @@ import redis
 
 from scrapy_altsched.frontier import Lease
 from scrapy_altsched.frontier.entry import Cause, DeadLetter
-from scrapy_altsched.frontier.events import Event, LeaseLost, OtherLimits, PaceChanged
+from scrapy_altsched.frontier.events import (
+    Event,
+    LeaseLost,
+    OtherLimits,
+    PaceChanged,
+    VersionOutdated,
+)
 from scrapy_altsched.frontier.pace import Start
 from scrapy_altsched.frontier.shared.batches import Status, pack, parse_reply
 from scrapy_altsched.frontier.shared.keys import slot_id_of
@@ -437,6 +443,15 @@ def test_a_worker_of_an_older_version_has_nothing_of_a_crawl_with_a_pace(world: 
     assert reply.leases == ()
     assert world.counts() == before
     assert world.client.hget(world.keys.meta, "protocol") == b"3"
+
+
+def test_a_worker_is_told_if_another_one_goes_on_by_newer_rules(world: World) -> None:
+    worker = world.join(Limit(cap=1))
+    worker.add(*pages(2))
+    world.client.hset(world.keys.meta, "protocol", "4")
+    worker.exchange()
+    assert of(worker, VersionOutdated) == [VersionOutdated()]
+    assert worker.frontier.is_over
 
 
 def test_a_crawl_has_a_pace_from_the_first_delay_on_that_is_found(world: World) -> None:
