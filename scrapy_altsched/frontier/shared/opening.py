@@ -238,8 +238,8 @@ class _Opening:
                 )
             case Status.PROTOCOL:
                 raise ConfigError(
-                    f"The {name} goes on by rules of a newer version of scrapy_altsched. Upgrade this"
-                    " worker, and start it again."
+                    f"The {name} goes on by rules of a newer version of scrapy_altsched. Upgrade"
+                    " this worker, and start it again."
                 )
             case Status.LOST:
                 raise SharedError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import math
 import os
 import random
 from collections import Counter
