@@ -23,8 +23,8 @@ _HAND_OVER_WITHIN = 0.001
 
 #: The parts of the script that applies a batch, in the order in which they run: each can use what
 #: those before it define.
-_PARTS = ["entering", "loads", "pace", "suspects", "joining", "additions", "endings", "leases"]
-_PARTS.append("reply")
+_PARTS = ["entering", "loads", "pace", "limits", "suspects", "joining", "additions", "endings"]
+_PARTS += ["leases", "reply"]
 
 
 def read_batch_script() -> str:

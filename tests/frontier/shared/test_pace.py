@@ -301,21 +301,23 @@ def test_a_request_that_lives_in_memory_starts_at_once(world: World) -> None:
     assert world.client.hget(world.keys.fixed[OPEN], slot_id_of("host")) == b"1"
 
 
-def test_nothing_is_leased_for_the_longest_delay_after_the_server_was_started_again(
-    world: World,
-) -> None:
+def test_each_slot_rests_for_its_delay_after_the_server_was_started_again(world: World) -> None:
     worker = world.join(Limit(1.0), slots={"slow": Limit(DELAY)})
     world.server._run += 1
-    worker.add(*pages(2))
+    worker.add(*pages(1), page("slow page", "slow"))
     assert worker.take_all() == []
-    world.pass_time(DELAY)
+    world.pass_time(1.0)
     assert worker.take_all() == []
     world.pass_time(VALID + MORE)
-    worker.take()
+    assert worker.take().entry.fingerprint != b"slow page"
+    world.pass_time(DELAY - 1.0 - 2 * MORE)
+    assert worker.take_all() == []
+    world.pass_time(2 * MORE)
+    assert worker.take().entry.fingerprint == b"slow page"
 
 
 def test_no_request_gets_a_new_permit_for_as_long(world: World) -> None:
-    worker = world.join(Limit(1.0), slots={"slow": Limit(DELAY)})
+    worker = world.join(Limit(DELAY))
     worker.add(*pages(1))
     lease = worker.take()
     world.pass_time(VALID + MORE)
@@ -421,7 +423,7 @@ def test_a_crawl_without_limits_is_one_that_an_older_version_can_work_on(world: 
     worker.finish(lease)
     client, keys = world.client, world.keys
     assert client.hget(keys.meta, "protocol") == b"2"
-    told = ("limits", "run", "quiet", "longest")
+    told = ("limits", "run", "restarted")
     assert client.hmget(keys.meta, told) == [None] * len(told)
     assert client.exists(*keys.fixed[RESTING:]) == 0
 

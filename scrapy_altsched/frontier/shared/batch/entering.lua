@@ -71,7 +71,7 @@ local function digits(n) return string.format('%.0f', n) end
 -- Which worker is asking: nothing is written until it is known that all of the batch applies.
 local NUMBERS = { 'accepted', 'done', 'dead', 'leased', 'version', 'sequence', 'tick', 'epoch', 'dropped' }
 local meta = redis.call('HMGET', META, 'crawl', 'state', 'about', 'previous', 'protocol', 'created', 'limits', 'run',
-    'quiet', 'longest', unpack(NUMBERS))
+    'restarted', unpack(NUMBERS))
 local is_new, previous = not meta[1], meta[4] or ''
 if not is_new and tonumber(meta[5]) > tonumber(protocol) then return cmsgpack.pack({ 'PROTOCOL' }) end
 if is_new and (crawl ~= '' or number ~= 1) then return cmsgpack.pack({ 'LOST' }) end
@@ -88,7 +88,7 @@ else
     crawl, about = meta[1], meta[3]
 end
 local n = {}
-for i, name in ipairs(NUMBERS) do n[name] = tonumber(meta[10 + i] or 0) end
+for i, name in ipairs(NUMBERS) do n[name] = tonumber(meta[9 + i] or 0) end
 
 local record = not is_new and redis.call('HGET', WORKERS, token)
 local last = record and struct.unpack('>I8', record) or 0

@@ -63,7 +63,6 @@ end
 -- place among them.
 -- While there is little to do, a worker has no more than its share, and others have something, too;
 -- as in guided self-scheduling (Polychronopoulos and Kuck 1987).
-if is_quiet then want = 0 end
 if want > 0 then
     local workers = redis.call('ZCARD', DEADLINES)
     if workers > 1 then
@@ -76,8 +75,13 @@ local queue, load_at, taken, members_of = {}, {}, {}, {}
 local removed, given = {}, {}
 local slots = want > 0 and redis.call('ZRANGE', READY, 0, want - 1, 'WITHSCORES') or {}
 for i = 1, #slots, 2 do
-    queue[#queue + 1] = slots[i]
-    load_at[slots[i]] = tonumber(slots[i + 1])
+    local slot = slots[i]
+    if is_quiet(slot) then
+        rest_at_least(slot, quiet_until(slot))
+    else
+        queue[#queue + 1] = slot
+        load_at[slot] = tonumber(slots[i + 1])
+    end
 end
 local next_slot = 1
 while #removed < want and queue[next_slot] do
@@ -119,8 +123,8 @@ if #removed > 0 then
     changed = true
     call_with('ZREM', PENDING, removed)
     call_with('HSET', LEASES, given)
-    store_loads()
 end
+store_loads()
 store_pace()
 
 for _, row in ipairs(is_careful and rows or {}) do tell_of(fingerprint_of(row)) end

@@ -10,8 +10,9 @@ local RESTED_AT_ONCE = 200
 
 local own, own_slots, told, started, downloaded, renewals, deferrals = unpack(pace, 1, 7)
 local limits = meta[7] and cmsgpack.unpack(meta[7])
-local run, quiet, longest = meta[8] or '', tonumber(meta[9] or 0), tonumber(meta[10] or 0)
-local is_paced, is_quiet = limits and true or false, false
+-- Of the server, and since when.
+local run, restarted = meta[8] or '', tonumber(meta[9] or 0)
+local is_paced = limits and true or false
 local has_own = is_paced and redis.call('HLEN', SLOTS) > 0
 -- Of slots that this call has touched.
 local rests, open, limit_at = {}, {}, {}
@@ -34,7 +35,6 @@ end
 local function set_limit(slot, limit)
     has_own = true
     limit_at[slot] = limit
-    longest = math.max(longest, math.ceil(limit[1] * (1 + limit[2] / 1000)))
     if is_other(limit, limits) or limit[5] or limit[4] > now then
         redis.call('HSET', SLOTS, slot, cmsgpack.pack(limit))
     else
@@ -69,6 +69,15 @@ local function draw(slot, tick)
     local limit = limit_of(slot)
     return limit[1] * (1 + limit[2] / 1000 * (2 * (tick * 0.6180339887498949 % 1) - 1))
 end
+
+-- Until when a slot rests after a restart of the server: what was leased shortly before may be lost, and
+-- started all the same.
+local function quiet_until(slot)
+    local limit = limit_of(slot)
+    return math.ceil(restarted + VALID + limit[1] * (1 + limit[2] / 1000))
+end
+
+local function is_quiet(slot) return is_paced and restarted > 0 and now < quiet_until(slot) end
 
 -- A slot has its turn after all others: a place by its name would let late names starve.
 local function put_last(slot)
@@ -165,7 +174,7 @@ local function renew_permits()
             void[#void + 1] = key
         elseif not is_paced then
             permits[#permits + 1], permits[#permits + 2] = key, 0
-        elseif not is_quiet then
+        elseif not is_quiet(slot) then
             local rest = rest_of(slot)
             local is_closed = redis.call('SISMEMBER', DOWNLOADED, key) == 1
             local is_due = not rest or rest <= now or rest == NEVER
@@ -186,96 +195,9 @@ end
 local function next_rest_in()
     if not is_paced then return false end
     local first = redis.call('ZRANGE', RESTING, 0, 0, 'WITHSCORES')[2]
-    if is_quiet then return quiet - now end
     return first and first ~= 'inf' and math.max(0, math.ceil(tonumber(first) - now))
 end
 
 local function describe_pace()
-    return { limits = cmsgpack.pack(limits), run = run, quiet = digits(quiet), longest = digits(longest) }
-end
-
--- A worker that comes while no other one is there brings the limits of the crawl, or none.
-local is_alone, differing = false, 0
-if number == 1 and is_paced and not (adopt and adopt[2]) then
-    local mine = 0
-    for i = 1, adopt and #adopt[1] or 0, 2 do
-        if redis.call('ZSCORE', DEADLINES, adopt[1][i]) then mine = mine + 1 end
-    end
-    is_alone = redis.call('ZCARD', DEADLINES) <= mine
-end
-
-local function forget_pace()
-    for _, slot in ipairs(redis.call('ZRANGE', RESTING, 0, -1)) do wake(slot) end
-    redis.call('DEL', RESTING, SLOTS, OPEN, DOWNLOADED)
-    redis.call('HDEL', META, 'limits', 'run', 'quiet', 'longest')
-    rests, open, limits, is_paced, has_own = {}, {}, nil, false, false
-end
-
-local function begin_pace()
-    limits, is_paced = limits or { own[1], own[2], own[3] }, true
-    longest = math.max(longest, math.ceil(limits[1] * (1 + limits[2] / 1000)))
-end
-
-local function bring_limits()
-    local deferred = redis.call('HGETALL', SLOTS)
-    redis.call('DEL', SLOTS)
-    limits, limit_at = nil, {}
-    begin_pace()
-    for i = 1, #own_slots, 2 do
-        local limit = own_slots[i + 1]
-        set_limit(own_slots[i], { limit[1], limit[2], limit[3], 0, false })
-    end
-    for i = 1, #deferred, 2 do
-        local was, limit = cmsgpack.unpack(deferred[i + 1]), limit_of(deferred[i])
-        if was[4] > now then set_limit(deferred[i], { limit[1], limit[2], limit[3], was[4], was[5] }) end
-    end
-    for _, slot in ipairs(redis.call('ZRANGEBYSCORE', RESTING, '+inf', '+inf')) do
-        if not is_at_cap(slot) then wake(slot) end
-    end
-end
-
-if own == 'off' then
-    if is_alone then forget_pace() end
-elseif number == 1 and own and (is_alone or not is_paced and own[4]) then
-    bring_limits()
-elseif number == 1 and is_paced then
-    for i = 1, #own_slots, 2 do
-        if is_other(limit_of(own_slots[i]), own_slots[i + 1]) then differing = differing + 1 end
-    end
-end
--- A worker that has no limits to begin with knew of a pace that the server has lost.
-if not is_paced and type(own) ~= 'table' then told, deferrals = {}, {} end
-if #told > 0 or #deferrals > 0 then begin_pace() end
-if is_paced then
-    local found = run_id()
-    -- What was leased shortly before the server was started again may be lost, and started all the same.
-    if run ~= '' and run ~= found then quiet = now + VALID + longest end
-    run, is_quiet = found, now < quiet
-end
-for i = 1, #told, 2 do
-    local before, delay = limit_of(told[i]), told[i + 1]
-    set_limit(told[i], { delay, before[2], before[3], before[4] or 0, before[5] or false })
-    -- It may have been asked just now, and be asked once more by what was leased before.
-    if before[1] == 0 and delay > 0 then rest_at_least(told[i], now + 2 * delay) end
-end
-for i = 1, #deferrals, 2 do
-    local slot, limit = deferrals[i], limit_of(deferrals[i])
-    local until_ = math.max(now + deferrals[i + 1], limit[4] or 0)
-    set_limit(slot, { limit[1], limit[2], limit[3], until_, true })
-    rest_at_least(slot, until_)
-end
-for i = 1, #started, 3 do
-    local slot, tick = started[i]:sub(1, 8), started[i + 1]
-    local rest = is_paced and rest_of(slot)
-    if rest and rest ~= NEVER and load_of(slot) % LEASED_ONCE == tick then
-        local ago = started[i + 2]
-        -- A permit that was not used is as if it had not been given.
-        local after = ago < 0 and now or math.ceil(now - ago + draw(slot, tick))
-        rests[slot] = math.min(rest, math.max(after, limit_of(slot)[4] or 0))
-    end
-end
-for _, key in ipairs(downloaded) do
-    if is_paced and redis.call('HEXISTS', LEASES, key) == 1 and redis.call('SADD', DOWNLOADED, key) == 1 then
-        close_one(key:sub(1, 8))
-    end
+    return { limits = cmsgpack.pack(limits), run = run, restarted = digits(restarted) }
 end
