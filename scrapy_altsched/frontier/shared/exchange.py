@@ -13,6 +13,7 @@ from ...errors import AltschedError
 from ...redis_client import read_script
 from ...redis_client.connection import explain
 from .batches import Reply, parse_reply
+from .pace import VALID
 from .stream import EncodedBatch
 
 #: Seconds between two attempts, at first and at most.
@@ -29,7 +30,8 @@ _PARTS += ["leases", "reply"]
 
 def read_batch_script() -> str:
     """The script that applies a batch."""
-    return read_script(f"{__package__}", *(f"batch/{part}.lua" for part in _PARTS))
+    script = read_script(f"{__package__}", *(f"batch/{part}.lua" for part in _PARTS))
+    return f"local VALID = {round(VALID * 1000)}\n{script}"
 
 
 def script_of(client: redis.Redis) -> Callable[[EncodedBatch], Reply]:

@@ -19,7 +19,7 @@ from ..pace import Pace, Start
 from .batches import Reply
 from .keys import slot_id_of
 
-#: Seconds for which a permit is valid: as in ``batch/pace.lua``.
+#: Seconds for which a permit is valid.
 VALID = 0.4
 #: In place of the ms ago of a start.
 _NEVER_STARTED = -1

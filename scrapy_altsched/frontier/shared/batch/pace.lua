@@ -3,9 +3,9 @@
 -- A limit is a delay in ms, its jitter in thousandths, and a cap: how many requests of a slot are open at
 -- most, which is leased and not downloaded; 0: any number.  The first worker brings those of the crawl; of
 -- a single slot, the last delay that a worker tells holds.  A lease of a slot with a delay is a permit: its
--- request is started before VALID ms are over since its worker has asked, or not with this permit.  The slot
+-- request is started before VALID ms (see pace.py) are over since its worker has asked, or not with this permit.  The slot
 -- rests as if it were started at the last moment, until the worker tells when it was.
-local VALID, NEVER = 400, math.huge
+local NEVER = math.huge
 local RESTED_AT_ONCE = 200
 
 local own, own_slots, told, started, downloaded, renewals, deferrals = unpack(pace, 1, 7)
