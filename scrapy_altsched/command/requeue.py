@@ -6,23 +6,18 @@ To make those of a job directory pending, no crawl may be running: it holds the 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from itertools import islice
-from typing import TypeAlias
 
 from rich.table import Table
-from w3lib.url import canonicalize_url
 
-from ..canonical.patterns import Index, compile_patterns
-from ..frontier.entry import Reason
 from ..inflection import counted
-from ..maintenance.requeue import DeadRequest, FailedRequest
+from ..maintenance.requeue import DeadRequest
 from ..requests.codec import is_whole
 from .project import Project, misuse
+from .selection import Selection, Stopped, add_selection
 from .target import Target, add_target, open_target, print_formatted
-
-_Request: TypeAlias = DeadRequest | FailedRequest
 
 #: Fewest digits that name a fingerprint.
 _FEWEST_DIGITS = 6
@@ -37,15 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     # Without a default, argparse calls it required.
     parser.add_argument("request", nargs="*", default=[], metavar="REQUEST", help=what)
     parser.add_argument("--all", action="store_true", help="all that can be crawled again")
-    what = "those that have failed, instead of dead letters"
-    parser.add_argument("--failed", action="store_true", help=what)
-    what = "with --failed: only for this reason"
-    reasons = [reason.name.lower() for reason in Reason]
-    parser.add_argument("--reason", choices=reasons, help=what)
-    what = "with --failed: only of this download slot, which is a host for most projects"
-    parser.add_argument("--slot", help=what)
-    what = "with --failed: only URLs that match it, as in URL rules"
-    parser.add_argument("--pattern", help=what)
+    add_selection(parser)
 
 
 def run(arguments: argparse.Namespace, project: Project) -> int:
@@ -55,56 +42,27 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
         names = [arguments.jobdir, *names]
     if names and arguments.all:
         raise misuse("name requests, or --all, not both")
-    if not arguments.failed and (arguments.reason or arguments.slot or arguments.pattern):
-        raise misuse("--reason, --slot and --pattern are for --failed")
+    selection = Selection.of(arguments)
     target = open_target(arguments, project)
-    stopped: list[_Request] = [*(target.failed() if arguments.failed else target.dead())]
-    requests = list(_filter(stopped, arguments, target))
+    stopped: list[Stopped] = [*(target.failed() if selection.failed else target.dead())]
+    requests = list(selection.filter(stopped, target))
     if not names and not arguments.all:
-        _show(requests, arguments, target)
+        _show(requests, selection, target)
         return 0
-    count = target.requeue(_choose(requests, names, arguments, target))
+    count = target.requeue(_choose(requests, names, selection, target))
     are = counted(count, "request is", "requests are")
-    what = "failed" if arguments.failed else "dead"
+    what = "failed" if selection.failed else "dead"
     print(f"{are} pending again; {what}: {len(stopped) - count:,}.")
     return 0
 
 
-def _filter(
-    requests: Iterable[_Request], arguments: argparse.Namespace, target: Target
-) -> Iterator[_Request]:
-    """Those that the options leave."""
-    index = None
-    if arguments.pattern is not None:
-        try:
-            index = Index([compile_patterns((arguments.pattern,), ())])
-        except ValueError as error:
-            raise misuse(f"--pattern {arguments.pattern!r} cannot be used: {error}") from None
-    for request in requests:
-        reason = request.why.reason.name if isinstance(request, FailedRequest) else ""
-        if arguments.reason not in (None, reason.lower()):
-            continue
-        if index is not None and not _matches(index, target.url_of(request.payload)):
-            continue
-        if arguments.slot not in (None, target.slot_of(request.payload)):
-            continue
-        yield request
-
-
-def _matches(index: Index, url: str | None) -> bool:
-    try:
-        return bool(url and index.match(canonicalize_url(url, keep_fragments=True)))
-    except ValueError:  # a URL that w3lib cannot parse
-        return False
-
-
 def _choose(
-    requests: list[_Request], names: list[str], arguments: argparse.Namespace, target: Target
-) -> list[_Request]:
+    requests: list[Stopped], names: list[str], selection: Selection, target: Target
+) -> list[Stopped]:
     """Those of these *names*; without names, all that can be crawled again."""
     if not names:
         return [request for request in requests if is_whole(request.payload)]
-    chosen: dict[bytes, _Request] = {}
+    chosen: dict[bytes, Stopped] = {}
     for name in names:
         is_long = len(name) >= _FEWEST_DIGITS
         found = [
@@ -114,7 +72,7 @@ def _choose(
             or target.url_of(request.payload) == name
         ]
         if not found:
-            what = "failed request" if arguments.failed else "dead letter"
+            what = "failed request" if selection.failed else "dead letter"
             raise misuse(f"there is no {what} named {name!r}; without arguments they are listed")
         if not all(is_whole(request.payload) for request in found):
             raise misuse(f"{name!r} cannot be crawled again: nothing whole is stored of it")
@@ -122,33 +80,31 @@ def _choose(
     return list(chosen.values())
 
 
-def _show(requests: list[_Request], arguments: argparse.Namespace, target: Target) -> None:
+def _show(requests: list[Stopped], selection: Selection, target: Target) -> None:
     if not requests:
-        what = "failed requests" if arguments.failed else "dead letters"
+        what = "failed requests" if selection.failed else "dead letters"
         print(f"There are no {what}.")
         return
     table = Table("fingerprint", box=None, pad_edge=False)
     table.add_column("URL", overflow="fold")
-    if arguments.failed:
+    if selection.failed:
         table.add_column("failed at (UTC)")
         table.add_column("tries", justify="right")
         table.add_column("reason")
         table.add_column("what happened", overflow="fold")
     else:
         table.add_column("why it is dead", overflow="fold")
-    for request in islice(requests, _SHOWN if arguments.failed else None):
+    for request in islice(requests, _SHOWN if selection.failed else None):
         url = target.url_of(request.payload) or "(lived in memory only, or is damaged)"
         table.add_row(request.fingerprint.hex(), url, *_cells(request))
     print_formatted(table)
-    if arguments.failed and len(requests) > _SHOWN:
+    if selection.failed and len(requests) > _SHOWN:
         print(f"And {len(requests) - _SHOWN:,} more.")
-    command = f"scrapy altsched requeue {target.words}"
-    if arguments.failed:
-        command += " --failed"
+    command = f"scrapy altsched requeue {target.words}{selection.words}"
     print(f"Make them pending again with: {command} --all (or name some: {command} URL ...)")
 
 
-def _cells(request: _Request) -> Iterator[str]:
+def _cells(request: Stopped) -> Iterator[str]:
     if isinstance(request, DeadRequest):
         yield str(request.why)
         return

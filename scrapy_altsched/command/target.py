@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import struct
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -22,11 +23,12 @@ from scrapy import Spider
 from scrapy.exceptions import UsageError
 
 from ..crawl.outcome import DeadLetters, Outcome, judge
-from ..errors import CodecError, JobdirError, StoreDamagedError
+from ..errors import AltschedError, CodecError, JobdirError, StoreDamagedError
 from ..frontier import Counts
 from ..frontier.entry import Cause, DeadLetter, Reason
 from ..frontier.shared.record import crawl_of, refuse_worker
 from ..frontier.store import jobdir as jobdirs
+from ..frontier.store.database import remedy
 from ..frontier.store.engines import ENGINES
 from ..frontier.store.jobdir import Identity, LastCommit, find_store, read_identity
 from ..frontier.store.journal import Journal
@@ -135,14 +137,12 @@ class Job:
 
     def dead(self) -> list[DeadRequest]:
         """All dead letters; a crawl may be running."""
-        with View(find_store(self.jobdir)) as view:
-            refuse_worker(view, self.jobdir, _NAME_CRAWL)
+        with self._view() as view:
             return list(dead_requests(view.dead()))
 
     def failed(self) -> Iterator[FailedRequest]:
-        """All failed requests, the oldest first; a crawl may be running."""
-        with View(find_store(self.jobdir)) as view:
-            refuse_worker(view, self.jobdir, _NAME_CRAWL)
+        """All failed requests, the oldest first, one at a time; a crawl may be running."""
+        with self._view() as view:
             yield from failed_requests(view.failed())
 
     def slot_of(self, payload: bytes) -> str:
@@ -214,6 +214,21 @@ class Job:
                 Remedy.RESUME,
             )
 
+    @contextmanager
+    def _view(self) -> Iterator[View]:
+        """What is stored now, to be read only; StoreDamagedError: a row of it cannot be read."""
+        store = find_store(self.jobdir)
+        with View(store) as view:
+            refuse_worker(view, self.jobdir, _NAME_CRAWL)
+            try:
+                yield view
+            except AltschedError:  # some of ours are ValueErrors, too
+                raise
+            except (IndexError, ValueError, struct.error) as error:
+                raise StoreDamagedError(
+                    f"The store {store} is damaged: {error}.", remedy(store)
+                ) from error
+
 
 def _describe(view: View, report: Report) -> None:
     """Add what the store of a job says of it, and what keeps it from being finished."""
@@ -264,8 +279,7 @@ class Crawl:
         return list(dead_requests(self.crawl.dead()))
 
     def failed(self) -> Iterator[FailedRequest]:
-        requests = failed_requests(self.crawl.failed())
-        return iter(sorted(requests, key=lambda request: request.key))
+        return failed_requests(self.crawl.failed())
 
     def requeue(self, chosen: Collection[DeadRequest | FailedRequest]) -> int:
         dead = [request.key for request in chosen if isinstance(request, DeadRequest)]

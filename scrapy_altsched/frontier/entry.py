@@ -92,6 +92,12 @@ class PageFailure:
     status: int = 0
     tries: int = 1
 
+    @property
+    def exception(self) -> str:
+        """The class of the exception that the text begins with; empty: it is about none."""
+        name = self.text.partition(":")[0]
+        return name if name.isidentifier() else ""
+
 
 @dataclass(slots=True, eq=False)
 class Lease:

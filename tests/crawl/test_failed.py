@@ -183,8 +183,10 @@ def test_failed_requests_are_chosen_by_reason_slot_and_pattern(tmp_path: Path) -
         assert "invalid choice: 'nothing'" in requeue("--reason", "nothing")
         assert "--pattern '' cannot be used: " in requeue("--pattern", "")
         assert "there is no failed request named 'nowhere'" in requeue("nowhere")
-        alone = altsched("requeue", crawl.jobdir, "--slot", "127.0.0.1")
-        assert "--reason, --slot and --pattern are for --failed" in alone.stderr
+        assert requeue("--status", "503", "--exception", "").count("HTTP status 503") == 3
+        assert requeue("--status", "500") == "There are no failed requests.\n"
+        dead = altsched("requeue", crawl.jobdir, "--slot", "127.0.0.1")
+        assert dead.stdout == "There are no dead letters.\n"
         done = requeue("--pattern", f"{site.url}/a/", "--reason", "status", "--all")
         assert "2 requests are pending again; failed: 1." in done
         assert "1 request is pending again; failed: 0." in requeue(f"{site.url}/b/1")

@@ -175,6 +175,25 @@ class SharedCrawl:
             reason, value = msgpack.unpackb(row, raw=True)
             yield key, DeadLetter.parse(reason.decode("utf-8", "replace")), value
 
+    def _in_order(self, key: bytes) -> Iterator[tuple[bytes, float]]:
+        """Members of a sorted set and their scores, in their order, and each once.
+
+        Those that are added or removed meanwhile may be among them or not.
+        """
+        score, told = "-inf", set[bytes]()  # of those with that score
+        with explain_errors(self._client):
+            while True:
+                limit = len(told) + _READ_AT_ONCE
+                found: Any = self._client.zrangebyscore(
+                    key, score, "+inf", start=0, num=limit, withscores=True
+                )
+                new = [(member, at) for member, at in found if member not in told]
+                if not new:
+                    return
+                yield from new
+                last = new[-1][1]
+                score, told = repr(last), {member for member, at in found if at == last}
+
     def _scan(self, scan: Callable[..., Any], key: bytes) -> Iterator[tuple[bytes, Any]]:
         """Members of a key and their values; *scan*: the client's method for its type."""
         told = set()  # while it grows, some come twice
@@ -192,9 +211,11 @@ class SharedCrawl:
         return self._requeue(self.keys.dead, chosen)
 
     def failed(self) -> Iterator[tuple[bytes, PageFailure, bytes]]:
-        """Key, as in a job's store, how it has failed, and stored value of each failed request."""
+        """Key, as in a job's store, how it has failed, and stored value of each failed request;
+        the oldest first.
+        """
         self._look_up()
-        for member, when in self._scan(self._client.zscan_iter, self.keys.failed):
+        for member, when in self._in_order(self.keys.failed):
             end = _SIZE.size + _SIZE.unpack_from(member)[0]
             key = encode_failed_key(int(when), member[_SIZE.size : end])
             yield key, *FAILED.split(member[end:])
