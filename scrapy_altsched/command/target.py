@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from shlex import quote
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 from urllib.parse import urlsplit
 
 from rich.console import Console
@@ -36,6 +36,13 @@ from ..frontier.store.states import UNQUEUED
 from ..frontier.store.view import View
 from ..inflection import counted
 from ..maintenance.audit import Problem, Remedy, audit
+from ..maintenance.looking import (
+    PendingRequest,
+    in_flight,
+    is_by_slot,
+    next_requests,
+    pending_request,
+)
 from ..maintenance.requeue import (
     DeadRequest,
     FailedRequest,
@@ -214,6 +221,28 @@ class Job:
                 Remedy.RESUME,
             )
 
+    def peek(self, limit: int, slot: str | None) -> Iterator[PendingRequest]:
+        """At most so many pending requests, the next one first; a crawl may be running.
+
+        :param slot: only those of this download slot.
+        """
+        with self._view() as view:
+            of_queue, of_slot = (slot, None) if is_by_slot(view) else (None, slot)
+            rows = next_requests(view, of_queue, self._in_flight(view))
+            if of_slot is not None:
+                rows = (it for it in rows if self.slot_of(it.payload) == of_slot)
+            yield from islice(rows, limit)
+
+    def fields_of(self, payload: bytes) -> dict[str, Any]:
+        """What a stored request says; empty: it cannot be read."""
+        try:
+            return decode_fields(payload)
+        except CodecError:
+            return {}
+
+    def _in_flight(self, view: View) -> set[bytes]:
+        return in_flight(self.jobdir, self._identity.store_id, view.counters().run)
+
     @contextmanager
     def _view(self) -> Iterator[View]:
         """What is stored now, to be read only; StoreDamagedError: a row of it cannot be read."""
@@ -266,12 +295,12 @@ class Crawl:
     def __init__(self, project: Project, key: str) -> None:
         values = read_redis(project.settings)
         # What they need is optional.  Pickles from a server are not loaded.
-        from ..frontier.shared.operating import SharedCrawl
+        from ..frontier.shared.looking import CrawlView
         from ..redis_client.connection import connect
         from ..requests.portable import read_fields, read_url
 
         self.words = f"--shared {quote(key)}"
-        self.crawl = SharedCrawl(connect(values), key)
+        self.crawl = CrawlView(connect(values), key)
         self.url_of = read_url
         self._read = read_fields
 
@@ -329,6 +358,17 @@ class Crawl:
         unrestorable = DeadLetters(self.dead() if counts.dead else (), self.url_of).unrestorable
         report.outcome = judge(counts, unrestorable, complete=state.finished)
         return report
+
+    def peek(self, limit: int, slot: str | None) -> Iterator[PendingRequest]:
+        order = self.crawl.order()
+        rows = self.crawl.next_rows(limit, slot if order.policy == "slots" else None)
+        requests = (pending_request(order, *row) for row in rows)
+        if slot is not None and order.policy == "one":
+            requests = (it for it in requests if self.slot_of(it.payload) == slot)
+        return islice(requests, limit)
+
+    def fields_of(self, payload: bytes) -> dict[str, Any]:
+        return self._read(payload)
 
 
 Target: TypeAlias = Job | Crawl

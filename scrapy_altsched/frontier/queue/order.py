@@ -88,6 +88,16 @@ def encode_int(number: int) -> bytes:
     return b"\xff" + length.to_bytes(8, "big") + body
 
 
+def size_of_int(data: bytes) -> int:
+    """How many bytes an int takes that *data* begins with, or IndexError."""
+    head, length = data[0], data[1:9]
+    if 0 < head < 0xFF:
+        return 1 + (head - 0x80 if head >= 0x80 else 0x7F - head)
+    if not head:
+        length = bytes(255 - byte for byte in length)
+    return 9 + int.from_bytes(length, "big")
+
+
 def decode_int(data: bytes) -> int:
     """The inverse of :func:`encode_int`."""
     if data[0] < 0x80:

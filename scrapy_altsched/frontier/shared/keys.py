@@ -70,7 +70,7 @@ class Keys:
     def __init__(self, crawl: str) -> None:
         self._prefix = prefix = f"altsched:{{{crawl}:0}}:".encode("utf-8", "surrogatepass")
         self.fixed = [prefix + name for name in FIXED]
-        self.meta, self.pending, _, _, self.workers, self.deadlines = self.fixed[:6]
+        self.meta, self.pending, self.ready, _, self.workers, self.deadlines = self.fixed[:6]
         self.dead, self.heard, self.delayed, self.failed = self.fixed[7], *self.fixed[9:12]
         self.resting = self.fixed[12]
         #: What all workers of the crawl keep of a fingerprint.

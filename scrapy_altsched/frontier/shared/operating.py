@@ -175,7 +175,7 @@ class SharedCrawl:
             reason, value = msgpack.unpackb(row, raw=True)
             yield key, DeadLetter.parse(reason.decode("utf-8", "replace")), value
 
-    def _in_order(self, key: bytes) -> Iterator[tuple[bytes, float]]:
+    def in_order(self, key: bytes) -> Iterator[tuple[bytes, float]]:
         """Members of a sorted set and their scores, in their order, and each once.
 
         Those that are added or removed meanwhile may be among them or not.
@@ -215,7 +215,7 @@ class SharedCrawl:
         the oldest first.
         """
         self._look_up()
-        for member, when in self._in_order(self.keys.failed):
+        for member, when in self.in_order(self.keys.failed):
             end = _SIZE.size + _SIZE.unpack_from(member)[0]
             key = encode_failed_key(int(when), member[_SIZE.size : end])
             yield key, *FAILED.split(member[end:])

@@ -1,0 +1,88 @@
+"""Looking into a crawl on a server, by commands that change nothing there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+from ...redis_client.connection import explain_errors
+from ..queue.order import Order, size_of_int
+from .keys import slot_id_of
+from .operating import SharedCrawl
+
+#: Requests of a slot that are read at once.
+_READ_AT_ONCE = 16
+#: A load is so much for each leased request, and the tick of the last lease.
+_LEASED_ONCE = 1 << 40
+#: Past the beginning of any order key.
+_PAST_ALL = b"\xff" * 12
+
+
+def split_member(member: bytes) -> tuple[bytes, bytes]:
+    """Key and stored form of a pending request; IndexError: it is cut short."""
+    size = 8 + size_of_int(member[8:]) + 9
+    return member[:size], member[size:]
+
+
+class CrawlView(SharedCrawl):
+    """A crawl on a server that is looked into, too."""
+
+    def order(self) -> Order:
+        """In which its requests are."""
+        _, about = self._look_up("about")
+        return Order.parse(json.loads(about)["order"])
+
+    def next_rows(
+        self, limit: int, slot: str | None = None
+    ) -> Iterator[tuple[bytes, bytes, float | None]]:
+        """Key and stored form of pending requests, in the order in which they will be leased.
+
+        :param limit: how many are wanted at most; more may come.
+        :param slot: only those of this slot.
+        :return: the third is when the slot may be asked again, in seconds since the epoch, if it
+            rests; infinity: once one of its downloads is over.
+        """
+        self._look_up()
+        if slot is not None:
+            name = slot_id_of(slot)
+            with explain_errors(self._client):
+                rest = self._client.zscore(self.keys.resting, name)
+            for member in self._queue(name):
+                yield *split_member(member), None if rest is None else rest / 1000
+            return
+        for member in self._ready(limit):
+            yield *split_member(member), None
+        for name, until in self.in_order(self.keys.resting):
+            for member in self._queue(name):
+                yield *split_member(member), until / 1000
+
+    def _ready(self, limit: int) -> Iterator[bytes]:
+        """Pending requests of slots that may be asked, as :file:`batch/leases.lua` takes them."""
+        with explain_errors(self._client):
+            found: Any = self._client.zrange(self.keys.ready, 0, limit - 1, withscores=True)
+            tick = int(self._client.hget(self.keys.meta, "tick") or 0)
+        loads = [(int(load), name) for name, load in found]
+        heapify(loads)
+        queues = {name: self._queue(name) for _, name in loads}
+        while loads:
+            load, name = heappop(loads)
+            for member in queues[name]:
+                yield member
+                tick += 1
+                heappush(loads, ((load // _LEASED_ONCE + 1) * _LEASED_ONCE + tick, name))
+                break
+
+    def _queue(self, slot: bytes) -> Iterator[bytes]:
+        """Pending requests of the slot with this id, the next one first."""
+        start, limit = b"[" + slot, 1
+        with explain_errors(self._client):
+            while True:
+                found: Any = self._client.zrangebylex(
+                    self.keys.pending, start, b"[" + slot + _PAST_ALL, start=0, num=limit
+                )
+                yield from found
+                if len(found) < limit:
+                    return
+                start, limit = b"(" + found[-1], _READ_AT_ONCE
