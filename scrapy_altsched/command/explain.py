@@ -1,6 +1,7 @@
-"""Show what the rules make of URLs, and which URLs would be treated as the same.
+"""Show what the rules make of URLs, which of them are the same, and where they are in a job.
 
-Fingerprints decide: those of the project's fingerprinter, with the rules around it.
+Fingerprints decide: those of the project's fingerprinter, with the rules around it.  Where they are
+is looked up in what is stored, also while a crawl runs; nothing is changed.
 """
 
 from __future__ import annotations
@@ -27,7 +28,15 @@ from ..inflection import counted
 from ..maintenance.progress import follow
 from ..requests.fingerprint import apply_rules
 from ..settings import Config
-from .project import Project, misuse
+from .places import (
+    add_place,
+    add_places,
+    describe_differences,
+    describe_place,
+    open_place,
+    spider_of,
+)
+from .project import Project, identity_for, misuse
 from .target import print_formatted
 
 
@@ -41,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " [hrefs]] a line if the name ends in .jsonl; also compressed, in .gz"
     )
     parser.add_argument("--links", type=Path, metavar="FILE", help=what)
+    add_place(parser)
     what = "groups to show (default: 20; 0: all)"
     parser.add_argument("--limit", type=int, default=20, metavar="N", help=what)
     parser.add_argument("--json", action="store_true", help="answer in JSON")
@@ -52,10 +62,16 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
         raise misuse("explain needs either URLs or --links FILE.")
     if arguments.limit < 0:
         raise misuse("--limit must be 0 or more.")
-    judge = _Judge(project, arguments.spider)
+    if arguments.links and (arguments.jobdir or arguments.shared):
+        raise misuse("--jobdir and --shared are for URLs, not for --links")
+    target = open_place(arguments, project)
+    judge = _Judge(project, arguments.spider or spider_of(target, project))
     limit = arguments.limit or None
     if arguments.urls:
-        answer = {"urls": judge.explain(arguments.urls)}
+        answer: dict[str, Any] = {"urls": judge.explain(arguments.urls)}
+        if target is not None:
+            identity = identity_for(judge.crawler, judge.crawler.spidercls)
+            answer["fingerprints_differ"] = add_places(answer["urls"], target, identity)
     else:
         answer, refused = _merge(judge, arguments.links)
     if arguments.json:
@@ -65,6 +81,8 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
         print()
     elif arguments.urls:
         _show_urls(answer["urls"])
+        if target is not None and answer["fingerprints_differ"]:
+            print(describe_differences(answer["fingerprints_differ"], target))
     else:
         _show_links(answer, refused, limit)
     return 0
@@ -74,7 +92,7 @@ class _Judge:
     """The rules and the fingerprints of a project, or of one of its spiders."""
 
     def __init__(self, project: Project, spider: str | None) -> None:
-        crawler = project.crawler(spider)
+        self.crawler = crawler = project.crawler(spider)
         assert crawler.request_fingerprinter is not None
         self.rules = Config.from_settings(crawler.settings, disk=None).rules_of(crawler.spidercls)
         self.with_rules = apply_rules(crawler.request_fingerprinter, self.rules).fingerprint
@@ -147,7 +165,12 @@ def _show_urls(found: list[dict[str, Any]]) -> None:
         if url["headers"]:
             print(f"  headers that count: {', '.join(url['headers'])}")
         print(f"  canonical form: {url['canonical']}")
-        print(f"  fingerprint: {url['fingerprint']}\n")
+        print(f"  fingerprint: {url['fingerprint']}")
+        for place in url.get("places", ()):
+            print(f"  {describe_place(place)}")
+            if place["command"]:
+                print(f"    to crawl it again: {place['command']}")
+        print()
     for url in found[1:]:
         which = f"{url['url']}: " if len(found) > 2 else ""
         if url["is_first"]:

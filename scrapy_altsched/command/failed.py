@@ -10,7 +10,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import Any
 
 from rich.text import Text
@@ -21,7 +21,7 @@ from ..maintenance.requeue import FailedRequest
 from ..requests.codec import is_whole
 from .project import Project, misuse
 from .selection import Selection, Stopped
-from .target import Target, add_target, open_target, print_formatted
+from .target import Target, add_target, open_target, print_formatted, time_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -100,7 +100,7 @@ class _Group:
 
     @property
     def last_at(self) -> datetime | None:
-        return None if self.last is None else datetime.fromtimestamp(self.last, timezone.utc)
+        return None if self.last is None else time_of(self.last)
 
 
 def _group(requests: Iterable[Stopped], target: Target) -> dict[Selection, _Group]:

@@ -10,13 +10,12 @@ import argparse
 import json
 import math
 from collections.abc import Iterator
-from datetime import datetime, timezone
 from typing import Any
 
 from rich.table import Table
 
 from .project import Project, misuse
-from .target import Target, add_target, open_target, print_formatted
+from .target import Target, add_target, open_target, print_formatted, time_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,12 +64,8 @@ def _requests(target: Target, number: int, slot: str | None) -> Iterator[dict[st
             "depth": depth if isinstance(depth, int) else None,  # it can be the project's own
             "fingerprint": request.fingerprint.hex(),
             "rests": rest is not None,
-            "rests_until": None if rest in (None, math.inf) else _time(rest).isoformat(),
+            "rests_until": None if rest in (None, math.inf) else time_of(rest).isoformat(),
         }
-
-
-def _time(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, timezone.utc)
 
 
 def _show(requests: list[dict[str, Any]]) -> None:

@@ -76,7 +76,11 @@ def create_spider(project: Project, name: str, arguments: list[str]) -> Spider:
 
 def identity_of(spider: Spider) -> PageIdentity:
     """What makes the fingerprints of a spider's crawl, or ConfigError."""
-    crawler = spider.crawler
+    return identity_for(spider.crawler, spider)
+
+
+def identity_for(crawler: Crawler, spider: Spider | type[Spider]) -> PageIdentity:
+    """The same by the class of a spider, if it was not created."""
     filter_class = load_object(crawler.settings["DUPEFILTER_CLASS"])
     # Another package's filter has a seen set of its own: these only name requests in the store.
     is_ours = getattr(filter_class, "request_seen", None) is DupeFilter.request_seen

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from datetime import datetime, timezone
 from itertools import islice
 
 from rich.table import Table
@@ -17,7 +16,7 @@ from ..maintenance.requeue import DeadRequest
 from ..requests.codec import is_whole
 from .project import Project, misuse
 from .selection import Selection, Stopped, add_selection
-from .target import Target, add_target, open_target, print_formatted
+from .target import Target, add_target, open_target, print_formatted, time_of
 
 #: Fewest digits that name a fingerprint.
 _FEWEST_DIGITS = 6
@@ -108,7 +107,7 @@ def _cells(request: Stopped) -> Iterator[str]:
     if isinstance(request, DeadRequest):
         yield str(request.why)
         return
-    yield datetime.fromtimestamp(request.at, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+    yield time_of(request.at).strftime("%Y-%m-%d %H:%M:%S")
     yield str(request.why.tries)
     yield request.why.reason.name.lower()
     yield request.why.text

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -38,6 +39,11 @@ from ..inflection import counted
 from ..maintenance.audit import Problem, Remedy, audit
 from ..maintenance.looking import (
     PendingRequest,
+    Place,
+    StoredRequests,
+    delayed_rows,
+    find_seen,
+    group_places,
     in_flight,
     is_by_slot,
     next_requests,
@@ -51,6 +57,7 @@ from ..maintenance.requeue import (
     requeue,
 )
 from ..requests.codec import decode_fields, decode_request, url_of
+from ..requests.identity import NOTE
 from ..settings import read_redis
 from .project import Project, misuse
 
@@ -240,6 +247,25 @@ class Job:
         except CodecError:
             return {}
 
+    def find(self, wanted: Collection[bytes]) -> dict[bytes, list[Place]]:
+        """Where requests with these fingerprints are, as of the last commit; one place at least."""
+        with self._view() as view:
+            stored = StoredRequests(
+                view.counts(),
+                view.pending(),
+                delayed_rows(view),
+                failed_requests(view.failed()),
+                dead_requests(view.dead()),
+                in_flight=self._in_flight(view),
+            )
+            found = group_places(stored.find(wanted))
+            return {it: found.get(it) or [find_seen(view, it)] for it in wanted}
+
+    def fingerprints(self) -> bytes | None:
+        """The note about what made the fingerprints, if there is one."""
+        with self._view() as view:
+            return view.note(NOTE)
+
     def _in_flight(self, view: View) -> set[bytes]:
         return in_flight(self.jobdir, self._identity.store_id, view.counters().run)
 
@@ -370,6 +396,29 @@ class Crawl:
     def fields_of(self, payload: bytes) -> dict[str, Any]:
         return self._read(payload)
 
+    def find(self, wanted: Collection[bytes]) -> dict[bytes, list[Place]]:
+        crawl = self.crawl
+        stored = StoredRequests(
+            crawl.look().counts,
+            crawl.pending(),
+            crawl.delayed(),
+            failed_requests(crawl.failed()),
+            dead_requests(crawl.dead()),
+            leased=crawl.leased(),
+        )
+        found = group_places(stored.find(wanted))
+        return {
+            it: found.get(it) or [Place("done" if crawl.has_seen(it) else "never seen")]
+            for it in wanted
+        }
+
+    def fingerprints(self) -> bytes | None:
+        return self.crawl.about()["fingerprints"].encode()
+
+    @property
+    def owner(self) -> str:
+        return self.crawl.about()["spider"]
+
 
 Target: TypeAlias = Job | Crawl
 
@@ -399,6 +448,11 @@ def locate(payload: bytes) -> tuple[str, bool]:
 def slot_of(url: str, meta: dict[str, object]) -> str:
     """The download slot of a request, as Scrapy names it where it limits by host."""
     return str(meta.get("download_slot") or urlsplit(url).hostname or "")
+
+
+def time_of(seconds: float) -> datetime:
+    """The time, in UTC, so many seconds since the epoch."""
+    return datetime.fromtimestamp(seconds, timezone.utc)
 
 
 def print_formatted(text: Table | Text, *, folds: bool = False) -> None:

@@ -1,18 +1,23 @@
-"""Looking into a job while a crawl may be running: what is next, and what is in flight."""
+"""Looking into a job while a crawl may be running: what is next, and where a request is."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Container, Iterable, Iterator
+import json
+from collections import defaultdict, deque
+from collections.abc import Collection, Container, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from ..frontier.entry import Counts
 from ..frontier.queue.order import DEFAULT_ORDER, Order
 from ..frontier.store.jobdir import read_holder
 from ..frontier.store.lease_log import LeaseLog
 from ..frontier.store.rows import Rows
-from ..frontier.store.states import PENDING, decode_value
+from ..frontier.store.seen import SINCE, UNFINISHED, end_time_of
+from ..frontier.store.states import DELAYED, PENDING, decode_delayed_key, decode_value
+from .progress import follow
+from .requeue import DeadRequest, FailedRequest
 from .rewriter import order_of
 
 _Item = TypeVar("_Item")
@@ -32,6 +37,117 @@ class PendingRequest:
     payload: bytes
     priority: int
     rests_until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a request is that has a certain fingerprint.
+
+    :ivar state: "pending", "in flight", "delayed", "failed" or "dead"; "in memory": of its process
+        only; "done"; "never seen".
+    :ivar payload: the stored request, if it is one of the first five.
+    :ivar ahead: of one that is pending, how many of its queue come before it.
+    :ivar at: when it is due, has failed, or was done, in seconds since the epoch, if that is known.
+    :ivar why: what kept it from being crawled; *tries*: how often it was asked for.
+    :ivar worker: of a shared crawl, the one that it is in flight with.
+    """
+
+    state: str
+    payload: bytes = b""
+    ahead: int | None = None
+    at: float | None = None
+    why: str = ""
+    tries: int | None = None
+    worker: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRequests:
+    """All requests that are stored, one at a time.
+
+    :ivar pending: key and stored form, in the order of keys.
+    :ivar delayed: when it is due, in seconds since the epoch, and stored form.
+    :ivar in_flight: fingerprints of those among the pending ones that are in flight.
+    :ivar leased: name of the worker and stored form of those that are in flight, and not pending.
+    """
+
+    counts: Counts
+    pending: Iterable[tuple[bytes, bytes]]
+    delayed: Iterable[tuple[float, bytes]]
+    failed: Iterable[FailedRequest]
+    dead: Iterable[DeadRequest]
+    in_flight: Collection[bytes] = ()
+    leased: Iterable[tuple[str, bytes]] = ()
+
+    def find(self, wanted: Collection[bytes]) -> Iterator[tuple[bytes, Place]]:
+        """All places of requests with these fingerprints; everything is read for that.
+
+        One that moves on meanwhile is found: it goes through the states in this order.
+        """
+        counts = self.counts
+        for due, value in follow("Reading delayed requests", self.delayed, counts.delayed):
+            entry = decode_value(value)
+            if entry.fingerprint in wanted:
+                yield entry.fingerprint, Place("delayed", entry.payload or b"", at=due)
+        yield from self._find_pending(wanted)
+        for worker, value in self.leased:
+            entry = decode_value(value)
+            if entry.fingerprint in wanted:
+                place = Place("in flight", entry.payload or b"", worker=worker)
+                yield entry.fingerprint, place
+        for failed in follow("Reading failed requests", self.failed, counts.failed):
+            if failed.fingerprint in wanted:
+                text, tries = failed.why.text, failed.why.tries
+                place = Place("failed", failed.payload, at=failed.at, why=text, tries=tries)
+                yield failed.fingerprint, place
+        for dead in follow("Reading dead letters", self.dead, counts.dead):
+            if dead.fingerprint in wanted:
+                yield dead.fingerprint, Place("dead", dead.payload, why=str(dead.why))
+
+    def _find_pending(self, wanted: Collection[bytes]) -> Iterator[tuple[bytes, Place]]:
+        counts, queue, ahead = self.counts, b"", 0
+        uncommitted = {fingerprint for fingerprint in self.in_flight if fingerprint in wanted}
+        for key, value in follow("Reading pending requests", self.pending, counts.pending):
+            if key[:8] != queue:
+                queue, ahead = key[:8], 0
+            fingerprint = value[2 : 2 + value[1]]
+            is_leased = fingerprint in self.in_flight
+            if fingerprint in wanted:
+                uncommitted.discard(fingerprint)
+                payload = decode_value(value).payload or b""
+                if is_leased:
+                    yield fingerprint, Place("in flight", payload)
+                else:
+                    yield fingerprint, Place("pending", payload, ahead=ahead)
+            ahead += not is_leased
+        for fingerprint in uncommitted:
+            yield fingerprint, Place("in flight")
+
+
+def group_places(found: Iterable[tuple[bytes, Place]]) -> dict[bytes, list[Place]]:
+    """All places of each fingerprint."""
+    places: defaultdict[bytes, list[Place]] = defaultdict(list)
+    for fingerprint, place in found:
+        places[fingerprint].append(place)
+    return places
+
+
+def delayed_rows(rows: Rows) -> Iterator[tuple[float, bytes]]:
+    """When each delayed request of a job is due, in seconds since the epoch, and stored form."""
+    for key, row in rows.requests(DELAYED):
+        yield decode_delayed_key(key)[0] / 1000, DELAYED.split(row)[1]
+
+
+def find_seen(rows: Rows, fingerprint: bytes) -> Place:
+    """Where a request is that is not stored, by the row of what was seen."""
+    value, since = rows.seen_value(rows.seen_key(fingerprint)), rows.note(SINCE)
+    if value is None:
+        return Place("never seen")
+    if since is None:
+        return Place("done")
+    return Place(
+        "in memory" if value == UNFINISHED else "done", at=end_time_of(value, json.loads(since))
+    )
 
 
 def pending_request(

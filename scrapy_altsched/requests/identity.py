@@ -36,7 +36,7 @@ _has_none_of = frozenset((VERBATIM, DEDUPE_KEY, SKIP_RULES, EVERY_RUN)).isdisjoi
 _GENERATION = 4_096
 
 #: Name of the frontier's note about what made the fingerprints of a job.
-_NOTE = "fingerprints"
+NOTE = "fingerprints"
 #: Settings that decide which fingerprint a request has.
 _SETTINGS = ("ALTSCHED_URL_RULES", "REQUEST_FINGERPRINTER_CLASS", "DUPEFILTER_CLASS")
 _SCRAPYS_OWN = global_object_name(ScrapyFingerprinter)
@@ -117,7 +117,7 @@ class PageIdentity:
 
     def notes(self) -> dict[str, bytes]:
         """The frontier's note about what makes the fingerprints."""
-        return {_NOTE: self.note}
+        return {NOTE: self.note}
 
     def warn_if_changed(
         self,
@@ -127,7 +127,7 @@ class PageIdentity:
         settings: BaseSettings | None,
     ) -> None:
         """Warn if the fingerprints of a job, whose notes *read* returns, were made otherwise."""
-        if not (found := differences(read(_NOTE), self.note)):
+        if not (found := differences(read(NOTE), self.note)):
             return
         given = () if settings is None else given_options(settings, _SETTINGS)
         logger.warning(

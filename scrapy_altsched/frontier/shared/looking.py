@@ -9,11 +9,11 @@ from typing import Any
 
 from ...redis_client.connection import explain_errors
 from ..queue.order import Order, size_of_int
-from .keys import slot_id_of
-from .operating import SharedCrawl
+from .keys import field_of, seen_key_of, seen_key_of_sha1, slot_id_of
+from .operating import HASHED, SharedCrawl
 
-#: Requests of a slot that are read at once.
-_READ_AT_ONCE = 16
+#: Requests of a slot that are read at once, and of all slots.
+_READ_AT_ONCE, _WALKED_AT_ONCE = 16, 500
 #: A load is so much for each leased request, and the tick of the last lease.
 _LEASED_ONCE = 1 << 40
 #: Past the beginning of any order key.
@@ -31,8 +31,7 @@ class CrawlView(SharedCrawl):
 
     def order(self) -> Order:
         """In which its requests are."""
-        _, about = self._look_up("about")
-        return Order.parse(json.loads(about)["order"])
+        return Order.parse(self.about()["order"])
 
     def next_rows(
         self, limit: int, slot: str | None = None
@@ -57,6 +56,49 @@ class CrawlView(SharedCrawl):
         for name, until in self.in_order(self.keys.resting):
             for member in self._queue(name):
                 yield *split_member(member), until / 1000
+
+    def pending(self) -> Iterator[tuple[bytes, bytes]]:
+        """Key and stored form of all pending requests, in the order of keys."""
+        start = b"-"
+        with explain_errors(self._client):
+            while True:
+                found: Any = self._client.zrangebylex(
+                    self.keys.pending, start, b"+", start=0, num=_WALKED_AT_ONCE
+                )
+                yield from map(split_member, found)
+                if len(found) < _WALKED_AT_ONCE:
+                    return
+                start = b"(" + found[-1]
+
+    def delayed(self) -> Iterator[tuple[float, bytes]]:
+        """When each delayed request is due, in seconds since the epoch, and its stored form."""
+        for member, due in self.in_order(self.keys.delayed):
+            # 9 bytes for which is the first of equals; the order key lacks its sequence number.
+            size = 9 + 8 + size_of_int(member[17:]) + 1
+            yield due / 1000, member[size:]
+
+    def leased(self) -> Iterator[tuple[str, bytes]]:
+        """Token of a worker, and stored form of a request that is in flight with it, of all."""
+        with explain_errors(self._client):
+            tokens: Any = self._client.hkeys(self.keys.workers)
+            for token in tokens:
+                for _, value in self.scan(self._client.hscan_iter, self.keys.leases(token)):
+                    yield token.hex(), value
+
+    def has_seen(self, fingerprint: bytes) -> bool:
+        """Whether a page with this fingerprint was found."""
+        crawl, about = self._look_up("about")
+        is_hashed = json.loads(about)["fingerprints"].endswith(HASHED)
+        seen_key = (seen_key_of if is_hashed else seen_key_of_sha1)(fingerprint)
+        with explain_errors(self._client):
+            found: Any = self._client.hexists(self.keys.bucket(crawl, seen_key), field_of(seen_key))
+        return bool(found)
+
+    def about(self) -> dict[str, str]:
+        """What its first worker has said of it: spider, order, and the note about fingerprints."""
+        _, about = self._look_up("about")
+        known: dict[str, str] = json.loads(about)
+        return {**known, "fingerprints": known["fingerprints"].removesuffix(HASHED)}
 
     def _ready(self, limit: int) -> Iterator[bytes]:
         """Pending requests of slots that may be asked, as :file:`batch/leases.lua` takes them."""

@@ -171,7 +171,7 @@ class SharedCrawl:
     def read_dead(self) -> Iterator[tuple[bytes, DeadLetter, bytes]]:
         """As :meth:`dead`, of a crawl that is known to be there."""
         scan = self._client.hscan_iter
-        for key, row in self._scan(scan, self.keys.dead):
+        for key, row in self.scan(scan, self.keys.dead):
             reason, value = msgpack.unpackb(row, raw=True)
             yield key, DeadLetter.parse(reason.decode("utf-8", "replace")), value
 
@@ -194,7 +194,7 @@ class SharedCrawl:
                 last = new[-1][1]
                 score, told = repr(last), {member for member, at in found if at == last}
 
-    def _scan(self, scan: Callable[..., Any], key: bytes) -> Iterator[tuple[bytes, Any]]:
+    def scan(self, scan: Callable[..., Any], key: bytes) -> Iterator[tuple[bytes, Any]]:
         """Members of a key and their values; *scan*: the client's method for its type."""
         told = set()  # while it grows, some come twice
         with explain_errors(self._client):

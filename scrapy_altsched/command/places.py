@@ -1,0 +1,113 @@
+"""Where URLs are in a job or in a shared crawl, for the subcommand that explains them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from scrapy import Request
+from scrapy.exceptions import UsageError
+
+from ..inflection import counted
+from ..maintenance.looking import Place
+from ..requests.codec import is_whole
+from ..requests.identity import PageIdentity, differences
+from .project import Project, misuse
+from .target import Target, open_target, time_of
+
+
+def add_place(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that :func:`open_place` looks at."""
+    what = "also where the URLs are now in the job in this directory"
+    parser.add_argument("--jobdir", metavar="JOBDIR", help=what)
+    what = "the same in a shared crawl: its ALTSCHED_SHARED_KEY, or else its spider's name"
+    parser.add_argument("--shared", metavar="KEY", help=what)
+
+
+def open_place(arguments: argparse.Namespace, project: Project) -> Target | None:
+    """What the URLs are looked up in, if anything."""
+    if arguments.jobdir is None and arguments.shared is None:
+        return None
+    if arguments.jobdir is not None and arguments.shared is not None:
+        raise misuse("name a --jobdir or a --shared crawl, not both")
+    return open_target(arguments, project)
+
+
+def spider_of(target: Target | None, project: Project) -> str | None:
+    """The spider whose rules the job has; ``None``: it is not in this project."""
+    if target is None:
+        return None
+    try:
+        project.spider_class(target.owner)
+    except UsageError as error:
+        print(f"Without the rules of the spider: {error}", file=sys.stderr)
+        return None
+    return target.owner
+
+
+def add_places(urls: list[dict[str, Any]], target: Target, identity: PageIdentity) -> list[str]:
+    """Add to each URL where it is now; how the job's fingerprints differ from those made here.
+
+    :param identity: what makes them.
+    """
+    requests = [Request(url["url"]) for url in urls]
+    fingerprints = [identity.of(request, identity.page_of(request)) for request in requests]
+    places = target.find(fingerprints)
+    for url, fingerprint in zip(urls, fingerprints, strict=True):
+        url["places"] = [
+            {
+                "state": place.state,
+                "slot": target.slot_of(place.payload) if place.payload else None,
+                "ahead": place.ahead,
+                "at": None if place.at is None else time_of(place.at).isoformat(),
+                "why": place.why or None,
+                "tries": place.tries,
+                "worker": place.worker or None,
+                "command": _command(place, fingerprint.hex(), target),
+            }
+            for place in places[fingerprint]
+        ]
+    return differences(target.fingerprints(), identity.note)
+
+
+def _command(place: Place, fingerprint: str, target: Target) -> str | None:
+    """What makes a request pending that has stopped, if anything whole is stored of it."""
+    if place.state not in ("failed", "dead") or not is_whole(place.payload):
+        return None
+    failed = " --failed" if place.state == "failed" else ""
+    return f"scrapy altsched requeue {target.words}{failed} {fingerprint}"
+
+
+def describe_place(place: dict[str, Any]) -> str:
+    """Where a URL is, as a phrase, from what :func:`add_places` has added."""
+    return "".join(_parts(place))
+
+
+def _parts(place: dict[str, Any]) -> Iterator[str]:
+    state, at = place["state"], (place["at"] or "")[:19].replace("T", " ")
+    yield {
+        "in memory": "seen, and not finished: it lives in the memory of a process only",
+        "never seen": "never seen",
+    }.get(state, state)
+    if state == "pending":
+        ahead = f"behind {counted(place['ahead'], 'request')}" if place["ahead"] else "next"
+        yield f" in download slot {place['slot']!r}, {ahead}"
+    elif place["worker"]:
+        yield f" with worker {place['worker']}"
+    if at:
+        yield f" {'until' if state == 'delayed' else 'at'} {at} UTC"
+    if place["tries"]:
+        yield f", after {counted(place['tries'], 'try', 'tries')}"
+    if place["why"]:
+        yield f": {place['why']}"
+
+
+def describe_differences(differences: list[str], target: Target) -> str:
+    """Say that URLs may be elsewhere than it was told."""
+    return (
+        f"The fingerprints of {target.words} were made with {' and '.join(differences)}: where URLs"
+        " are cannot be told for sure. Name the --spider, and run this in its project with the"
+        " settings of the crawl."
+    )
