@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     groups = _group(follow("Reading failed requests", target.failed()), target)
     if arguments.dead:
         groups |= _group(follow("Reading dead letters", target.dead()), target)
-    ordered = sorted(groups.items(), key=lambda pair: (-pair[1].count, pair[0].words))
+    ordered = sorted(groups.items(), key=lambda pair: (-pair[1].count, pair[0].slot or ""))
     shown = ordered[: arguments.limit or None]
     failed, dead = (
         sum(group.count for selection, group in ordered if selection.failed is is_failed)

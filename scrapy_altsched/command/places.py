@@ -87,10 +87,7 @@ def describe_place(place: dict[str, Any]) -> str:
 
 def _parts(place: dict[str, Any]) -> Iterator[str]:
     state, at = place["state"], (place["at"] or "")[:19].replace("T", " ")
-    yield {
-        "in memory": "seen, and not finished: it lives in the memory of a process only",
-        "never seen": "never seen",
-    }.get(state, state)
+    yield state
     if state == "pending":
         ahead = f"behind {counted(place['ahead'], 'request')}" if place["ahead"] else "next"
         yield f" in download slot {place['slot']!r}, {ahead}"

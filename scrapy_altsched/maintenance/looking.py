@@ -23,6 +23,8 @@ from .rewriter import order_of
 _Item = TypeVar("_Item")
 #: Rows of a slot that are read at once, and after how many bytes of these it ends.
 _READ_AT_ONCE, _BYTES_AT_ONCE = 16, 1024 * 1024
+#: How many rows take so long that it is shown how far it is.
+_MANY = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +45,8 @@ class PendingRequest:
 class Place:
     """Where a request is that has a certain fingerprint.
 
-    :ivar state: "pending", "in flight", "delayed", "failed" or "dead"; "in memory": of its process
-        only; "done"; "never seen".
+    :ivar state: "pending", "in flight", "delayed", "failed" or "dead"; "done"; "never seen"; or
+        "seen", if it is not done and in no other of these.
     :ivar payload: the stored request, if it is one of the first five.
     :ivar ahead: of one that is pending, how many of its queue come before it.
     :ivar at: when it is due, has failed, or was done, in seconds since the epoch, if that is known.
@@ -85,7 +87,7 @@ class StoredRequests:
         One that moves on meanwhile is found: it goes through the states in this order.
         """
         counts = self.counts
-        for due, value in follow("Reading delayed requests", self.delayed, counts.delayed):
+        for due, value in _follow("Reading delayed requests", self.delayed, counts.delayed):
             entry = decode_value(value)
             if entry.fingerprint in wanted:
                 yield entry.fingerprint, Place("delayed", entry.payload or b"", at=due)
@@ -95,19 +97,19 @@ class StoredRequests:
             if entry.fingerprint in wanted:
                 place = Place("in flight", entry.payload or b"", worker=worker)
                 yield entry.fingerprint, place
-        for failed in follow("Reading failed requests", self.failed, counts.failed):
+        for failed in _follow("Reading failed requests", self.failed, counts.failed):
             if failed.fingerprint in wanted:
                 text, tries = failed.why.text, failed.why.tries
                 place = Place("failed", failed.payload, at=failed.at, why=text, tries=tries)
                 yield failed.fingerprint, place
-        for dead in follow("Reading dead letters", self.dead, counts.dead):
+        for dead in _follow("Reading dead letters", self.dead, counts.dead):
             if dead.fingerprint in wanted:
                 yield dead.fingerprint, Place("dead", dead.payload, why=str(dead.why))
 
     def _find_pending(self, wanted: Collection[bytes]) -> Iterator[tuple[bytes, Place]]:
         counts, queue, ahead = self.counts, b"", 0
         uncommitted = {fingerprint for fingerprint in self.in_flight if fingerprint in wanted}
-        for key, value in follow("Reading pending requests", self.pending, counts.pending):
+        for key, value in _follow("Reading pending requests", self.pending, counts.pending):
             if key[:8] != queue:
                 queue, ahead = key[:8], 0
             fingerprint = value[2 : 2 + value[1]]
@@ -122,6 +124,10 @@ class StoredRequests:
             ahead += not is_leased
         for fingerprint in uncommitted:
             yield fingerprint, Place("in flight")
+
+
+def _follow(title: str, rows: Iterable[_Item], total: int) -> Iterable[_Item]:
+    return follow(title, rows, total) if total >= _MANY else rows
 
 
 def group_places(found: Iterable[tuple[bytes, Place]]) -> dict[bytes, list[Place]]:
@@ -146,7 +152,7 @@ def find_seen(rows: Rows, fingerprint: bytes) -> Place:
     if since is None:
         return Place("done")
     return Place(
-        "in memory" if value == UNFINISHED else "done", at=end_time_of(value, json.loads(since))
+        "seen" if value == UNFINISHED else "done", at=end_time_of(value, json.loads(since))
     )
 
 
