@@ -22,7 +22,7 @@ from scrapy_altsched.requests.codec import encode_request
 from scrapy_altsched.requests.portable import PortableCodec
 
 from ..clocks import ManualClock
-from ..crawls import Crawl, altsched
+from ..crawls import Crawl, altsched, listing
 from ..frontiers import OWNER, DiskKind, take
 from ..servers import RedisServer
 from ..shared import SettledShared
@@ -156,6 +156,23 @@ def test_the_command_for_a_failed_request_requeues_it(disk: DiskKind) -> None:
         )
         ((place,),) = ask("--jobdir", disk.path, names=(name,)).values()
         assert place["state"] == "pending"
+
+
+def test_a_stopped_job_is_not_changed_by_looking_into_it(disk: DiskKind) -> None:
+    frontier = disk.open(FIFO)
+    fill(frontier, encode)
+    frontier.close()
+
+    def content() -> dict[str, tuple[int, bytes]]:
+        # Beside a store of SQLite the empty files of a log may stay.
+        files = listing(disk.path).items()
+        return {name: file for name, file in files if not name.endswith(("-wal", "-shm"))}
+
+    before = content()
+    ask("--jobdir", disk.path)
+    for command in ("peek", "failed"):
+        assert altsched(command, disk.path).returncode == 0
+    assert content() == before
 
 
 def test_a_job_with_ages_says_when_a_page_was_done_and_what_lives_in_memory_is_not_known(
