@@ -37,6 +37,7 @@ SPIDER = Spider(OWNER)
 DOWN = PageFailure(Reason.STATUS, "HTTP status 503", 503, 3)
 LIMITED = PageFailure(Reason.STATUS, "HTTP status 429", 429, 1)
 SLOW = PageFailure(Reason.DOWNLOAD, "TimeoutError: took longer than 180 s", 0, 3)
+UNKNOWN = PageFailure(Reason.DOWNLOAD, "DNSLookupError: no such host", 0, 3)
 LATE = PageFailure(Reason.CALLBACK, "TimeoutError: no answer from the database", 200, 1)
 ODD = PageFailure(Reason.DOWNLOAD, "it was no good", 0, 1)
 #: By which page they have failed, or are dead; all others are done.
@@ -46,6 +47,7 @@ ENDS: dict[str, PageFailure | DeadLetter] = {
     "http://a.example/3": LIMITED,
     "http://a.example/4": SLOW,
     "http://a.example/5": LATE,
+    "http://a.example/6": UNKNOWN,
     "http://b.example/1": DOWN,
     "http://b.example/2": ODD,
     "http://b.example/4": DeadLetter("it has no method 'parse_x'", Cause.UNRESTORABLE),
@@ -114,6 +116,7 @@ EXPECTED = {
     ("status", 503, None, "it's -slow"): 1,
     ("status", 429, None, "a.example"): 1,
     ("download", None, "TimeoutError", "a.example"): 1,
+    ("download", None, "DNSLookupError", "a.example"): 1,
     ("callback", None, "TimeoutError", "a.example"): 1,
     ("download", None, "", "b.example"): 1,
 }
@@ -151,7 +154,7 @@ def test_each_group_of_a_shared_crawl_has_the_command_that_requeues_it(
 
 def test_a_group_is_told_with_its_last_request_and_an_example(job: Path) -> None:
     text = ask("failed", job)
-    assert text.startswith("7 failed requests, in 6 groups.\n\n2 failed: status 503, a.example\n")
+    assert text.startswith("8 failed requests, in 7 groups.\n\n2 failed: status 503, a.example\n")
     block = text.split("\n\n")[1].splitlines()
     assert block[1] == "  HTTP status 503"
     assert block[2].startswith("  last at 20")
@@ -161,8 +164,8 @@ def test_a_group_is_told_with_its_last_request_and_an_example(job: Path) -> None
     )
     assert "dead" not in text
     dead = ask("failed", job, "--dead", "--limit", "1")
-    assert dead.startswith("7 failed requests and 2 dead letters, in 8 groups.")
-    assert dead.endswith("\nAnd 7 more groups; --limit 0 shows all.\n")
+    assert dead.startswith("8 failed requests and 2 dead letters, in 9 groups.")
+    assert dead.endswith("\nAnd 8 more groups; --limit 0 shows all.\n")
     assert "it cannot be restored: it has no method 'parse_x'" in ask("failed", job, "--dead")
 
 

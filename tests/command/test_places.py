@@ -18,11 +18,12 @@ from scrapy_altsched.frontier import Entry, Options, Order
 from scrapy_altsched.frontier.entry import DeadLetter, Delay, PageFailure, Reason
 from scrapy_altsched.frontier.shared.keys import Keys
 from scrapy_altsched.frontier.shared.operating import HASHED
+from scrapy_altsched.maintenance.opening import open_frontier
 from scrapy_altsched.requests.codec import encode_request
 from scrapy_altsched.requests.portable import PortableCodec
 
 from ..clocks import ManualClock
-from ..crawls import Crawl, altsched, listing
+from ..crawls import Crawl, altsched, listing, write_project
 from ..frontiers import OWNER, DiskKind, take
 from ..servers import RedisServer
 from ..shared import SettledShared
@@ -193,6 +194,24 @@ def test_a_job_with_ages_says_when_a_page_was_done_and_what_lives_in_memory_is_n
     (done,) = found["done"]
     assert done["state"] == "done"
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT.+\+00:00", done["at"])
+
+
+def test_the_rules_are_those_of_the_spider_whose_job_it_is(tmp_path: Path) -> None:
+    spiders = """
+from scrapy import Spider
+
+class Shop(Spider):
+    name = "shop"
+    url_rules = [{"ignore_params": "sort"}]
+"""
+    settings = 'SPIDER_MODULES = ["spiders"]\nADDONS = {"scrapy_altsched.Addon": 500}\n'
+    project = write_project(tmp_path, **{"settings.py": settings, "spiders.py": spiders})
+    frontier = open_frontier(tmp_path / "job", "shop")
+    frontier.add(entry_of("first", encode))
+    frontier.close()
+    url = f"{HOST}/first?sort=price"
+    done = altsched("explain", url, "--jobdir", tmp_path / "job", cwd=project)
+    assert "  pending in download slot 'host.example', next\n" in done.stdout
 
 
 @pytest.mark.parametrize("is_shared", [False, True])
