@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from ..frontier.entry import Counts
 from ..frontier.queue.order import DEFAULT_ORDER, Order
-from ..frontier.store.jobdir import read_holder
+from ..frontier.store.jobdir import find_holder
 from ..frontier.store.lease_log import LeaseLog
 from ..frontier.store.rows import Rows
 from ..frontier.store.seen import SINCE, UNFINISHED, end_time_of
@@ -212,7 +212,7 @@ def take_turns(queues: Iterable[Iterator[_Item]]) -> Iterator[_Item]:
 
 def in_flight(jobdir: Path, store_id: str, run: int) -> set[bytes]:
     """Fingerprints of what a running crawl has in flight; if none runs, there are none."""
-    holder = read_holder(jobdir)
+    holder = find_holder(jobdir)
     if holder is None or holder.lives() is False:
         return set()
     return LeaseLog(jobdir, store_id).read(run).in_flight

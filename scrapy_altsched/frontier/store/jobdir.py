@@ -329,7 +329,7 @@ def read_identity(jobdir: Path) -> Identity | None:
         ) from error
 
 
-def read_holder(jobdir: Path) -> Holder | None:
+def find_holder(jobdir: Path) -> Holder | None:
     """The process that holds it, or was the last to; ``None``: there is none that can be read."""
     with suppress(OSError):
         return Holder.parse((jobdir / _LOCK).read_text(encoding="utf-8", errors="replace"))
