@@ -127,7 +127,7 @@ def shared(
 ) -> Iterator[SettledShared]:
     """A worker of the shared crawl "test"."""
     frontier = SettledShared(Options(order=request.param), client)
-    about = {"spider": OWNER, "order": str(request.param)}
+    about = {"spider": OWNER, "order": str(request.param), "fingerprints": ""}
     client.hset(Keys("test").meta, "about", json.dumps(about))
     yield frontier
     frontier.close()
@@ -156,7 +156,7 @@ def test_slots_of_a_shared_crawl_that_rest_come_last(
     server: RedisServer, client: redis.Redis
 ) -> None:
     frontier = SettledShared(Options(), client)
-    about = {"spider": OWNER, "order": "slots/lifo/fifo"}
+    about = {"spider": OWNER, "order": "slots/lifo/fifo", "fingerprints": ""}
     keys = Keys("test")
     client.hset(keys.meta, "about", json.dumps(about))
     fill(frontier, PortableCodec(SPIDER).encode, 6)
