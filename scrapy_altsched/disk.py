@@ -84,3 +84,29 @@ def write_whole(path: Path, content: bytes) -> None:
         force(file.fileno())
     partial.replace(path)
     force_name(path.absolute())
+
+
+class Overwritten:
+    """A small file that this process overwrites in place, also on a full disk.
+
+    Nothing forces it to the disk.  Whoever reads it may find parts of two contents.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+
+    def write(self, content: bytes) -> None:
+        """Write all of it; OSError: it is as it was, or partly so."""
+        if self._descriptor is None:
+            # A file of this process: that of earlier ones may be in a backup, too, by a hard link.
+            partial = self._path.with_name(self._path.name + ".partial")
+            partial.write_bytes(content)
+            partial.replace(self._path)
+            self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
+        os.pwrite(self._descriptor, content, 0)
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)

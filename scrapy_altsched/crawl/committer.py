@@ -28,6 +28,7 @@ from . import messages
 from .outcome import close_failed
 from .pace import CommitPace
 from .setup import Setup
+from .status import CrawlStatus
 from .syncing import Syncer
 
 logger = logging.getLogger(__name__)
@@ -47,17 +48,24 @@ class Committer:
 
     :param settle: tells the frontier which requests are done.
     :param states: whose notes go with each commit.
+    :param status: what tells of the crawl after each commit.
     :ivar failing_since: when the reads or writes began to fail; ``None``: they do not.
     :ivar unreadable: whether a read failed, and none has succeeded since: a commit alone ends no
         outage then.
     """
 
     def __init__(
-        self, setup: Setup, frontier: Frontier, settle: Callable[[], None], states: ResumeStates
+        self,
+        setup: Setup,
+        frontier: Frontier,
+        settle: Callable[[], None],
+        states: ResumeStates,
+        status: CrawlStatus,
     ) -> None:
         self._crawler, self._spider, self._engine = setup.crawler, setup.spider, setup.engine
         self._reports, self._config = setup.reports, setup.config
         self._frontier, self._settle, self._states = frontier, settle, states
+        self._status = status
         config, self._clock, self._now = setup.config, setup.clock, setup.clock.monotonic
         self._pace = CommitPace(config.commit_interval, fixed=config.keeps_interval)
         #: The next call of the timer, as a full or paused engine may not call for a long time.
@@ -84,7 +92,7 @@ class Committer:
         self._synced_position = 0
 
     def start(self) -> None:
-        self._reports.set_counts(self._frontier.counts())
+        self._status.note()
         self._call_after(self._config.commit_interval)
 
     def _call_after(self, seconds: float) -> None:
@@ -216,7 +224,7 @@ class Committer:
 
     def _report_commit(self) -> None:
         self._crawler.stats.inc_value("altsched/commit/count")
-        self._reports.set_counts(self._frontier.counts())
+        self._status.note()
         if self._syncer is None:
             self._announce(self._number)
         else:

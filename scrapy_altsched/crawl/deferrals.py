@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from heapq import nlargest
+from operator import itemgetter
 
 from ..errors import ConfigError
 from ..frontier import Frontier
@@ -30,6 +32,7 @@ class Deferrals:
         self._wall = setup.clock.wall
         #: Slot -> until when, by the wall clock, and seconds for which it was deferred.
         self._until: dict[str, tuple[float, float]] = {}
+        self._all_until = 0.0
         self._has_refused = False
 
     def defer(self, slot: str | None, seconds: float) -> bool:
@@ -47,6 +50,7 @@ class Deferrals:
                 self._reports.log(messages.NOT_DEFERRED, slots=_name(slot))
             return False
         if slot is None:
+            self._all_until = max(self._all_until, self._wall() + seconds)
             return True
         until = self._wall() + seconds
         if until > self._until.get(slot, (0.0, 0.0))[0]:
@@ -56,6 +60,19 @@ class Deferrals:
             if len(self._until) > 2 * _KEPT:  # without JOBDIR nothing is captured
                 self._prune()
         return True
+
+    def held(self, limit: int) -> list[tuple[str | None, float]]:
+        """Slots that are deferred now, and until when; those that end last, if there are many.
+
+        ``None`` as a name: all slots are.
+        """
+        now = self._wall()
+        found = [(slot, until) for slot, (until, _) in self._until.items() if until > now]
+        found = nlargest(limit, found, key=itemgetter(1))
+        whole: list[tuple[str | None, float]] = []
+        if self._all_until > now:
+            whole.append((None, self._all_until))
+        return [*whole, *found]
 
     def capture(self) -> dict[str, bytes]:
         self._prune()

@@ -255,6 +255,7 @@ class Reports:
     def set_counts(self, counts: Counts) -> None:
         """Set the stats of the job, over all its runs.  What is in flight counts as pending."""
         self._stats.set_value("altsched/pending", counts.pending + counts.leased)
+        self._stats.set_value("altsched/in_flight", counts.leased)
         self._stats.set_value("altsched/delayed", counts.delayed)
         self._stats.set_value("altsched/done", counts.done)
         self._stats.set_value("altsched/dead", counts.dead)

@@ -34,6 +34,7 @@ from .outcome import DeadLetters, Outcome, close_failed, close_unfinished, exit_
 from .recent import Recent
 from .revisits import Revisits
 from .setup import Setup, is_fed
+from .status import CrawlStatus
 from .traffic import START_TURNS, Traffic
 
 
@@ -100,7 +101,8 @@ class Session:
         self._every_run = EveryRun(setup, start)
         self.deferrals = Deferrals(setup, frontier)
         self._states = ResumeStates(frontier.run.note, resumed=job.resumed)
-        self._committer = Committer(setup, frontier, self._settle, self._states)
+        self._status = status = CrawlStatus(setup, frontier, self.deferrals)
+        self._committer = Committer(setup, frontier, self._settle, self._states, status)
         parts = start, self._every_run, self._in_progress, self._committer, self._dead_letters
         self.traffic = Traffic(setup, frontier, *parts, self._update_stats)
 
@@ -180,6 +182,7 @@ class Session:
                 # Before the store: a power cut must not take rows of pages that are done.
                 self.feeds.write_out(force=True)
             self._committer.finish()
+            self._status.note(ends=True)
             counts, due = frontier.counts(), frontier.next_due()
             is_missing = counts.unaccounted or damage is not None
             complete = reason == "finished" and self.traffic.start.exhausted and not is_missing

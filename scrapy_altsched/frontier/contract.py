@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -139,6 +139,32 @@ class Pressure:
         return max(self.changes, self.unacknowledged)
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a crawl stands, for those who look in from outside.
+
+    :ivar began: when this run did; *at*: when all of this was so; in seconds since the epoch.
+    :ivar shared: the shared crawl that it is a worker of, if it is one.
+    :ivar duplicates: requests that this run has refused as seen.
+    :ivar found_rate: requests accepted in a second, over the last minute or so; *ended_rate*: those
+        that are done, failed or dead since; ``None``: it is too early to tell.
+    :ivar held: download slots that are deferred, and until when, in seconds since the epoch; those
+        that end last, if there are many; ``None`` as a name: all slots.
+    :ivar busiest: the slots with the most pending requests, and how many, as of some seconds ago.
+    """
+
+    spider: str
+    counts: Counts
+    began: float = 0.0
+    at: float = 0.0
+    shared: str | None = None
+    duplicates: int = 0
+    found_rate: float | None = None
+    ended_rate: float | None = None
+    held: Sequence[tuple[str | None, float]] = ()
+    busiest: Sequence[tuple[str, int]] = ()
+
+
 class CurrentRun(Protocol):
     """The run of the job that has the frontier open: its notes, its process, and its end."""
 
@@ -150,6 +176,9 @@ class CurrentRun(Protocol):
 
     def note_closing(self) -> None:
         """The crawl begins to end cleanly: a death of the process blames no request from now on."""
+
+    def publish(self, standing: Standing) -> None:
+        """Have those who look in from outside read this; it is no error if that fails."""
 
     def sync(self) -> None:
         """Make what was committed survive the death of the machine.  Blocks; on any thread."""
@@ -253,6 +282,12 @@ class Frontier(Protocol):
 
     def counts(self) -> Counts:
         """How many requests are in which state, uncommitted changes included."""
+
+    def busiest_slots(self, *, all_at_once: bool = False) -> Sequence[tuple[str, int]]:
+        """The download slots with the most pending requests, and how many; empty: not known.
+
+        It is as of some seconds ago, unless all are looked at *at once*: asked for at each commit.
+        """
 
     def dead(self) -> Iterator[tuple[bytes, DeadLetter, bytes]]:
         """Key, why, and stored value of every dead letter, as the last commit left them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from random import uniform
@@ -89,7 +89,7 @@ class LocalFrontier(FrontierOfRun):
             clock_behind=self._delayed.time.behind,
             records_ages=self._ages is not None,
         )
-        self._slots = Slots(self._live.next_slot)
+        self._slots = Slots(self._live.next_slot, self._now)
         self._parked = self._slots.parked
         for slot, count in kept.slots():
             self._slots.load(slot, count)
@@ -307,6 +307,11 @@ class LocalFrontier(FrontierOfRun):
             leased=len(self._leases) + len(self._held),
             undecided=len(self._undecided),
         )
+
+    def busiest_slots(self, *, all_at_once: bool = False) -> Sequence[tuple[str, int]]:
+        if self._order.policy == "one":
+            return ()
+        return self._slots.busiest.find(all_at_once=all_at_once)
 
     @property
     def is_over(self) -> bool:

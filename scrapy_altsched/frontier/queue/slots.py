@@ -10,10 +10,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
+from time import monotonic
 
 from sortedcontainers import SortedList
 
 from ..contract import Gate
+from .busiest import Busiest
 from .parked import EVERY_SLOT, Parked
 
 #: How many names to look ahead in the round: a search for each would take longer than all else.
@@ -63,14 +65,16 @@ class Slots:
     """All slots that have something pending, leased or stored, and whose turn it is.
 
     :ivar parked: names of those that may not be asked now, with or without anything pending.
+    :ivar busiest: which of them have the most pending.
     """
 
-    def __init__(self, next_id: int = 1) -> None:
+    def __init__(self, next_id: int = 1, now: Callable[[], float] = monotonic) -> None:
         #: Slots that are out of the round for some time, with or without anything pending.
         self._parked = parked = Parked()
         # Names of this object are found faster.
         self.parked, self._trials = parked.until, parked.trials
         self._by_name: dict[str, Slot] = {}
+        self.busiest = Busiest(self._by_name.values, now)
         #: Names of slots in the order of their turns, those of idle ones among them.
         self._round: SortedList[str] = SortedList()
         #: Names in the round of which nothing is pending any more, or that are parked: to take out

@@ -6,7 +6,7 @@ known, and what is new and not answered yet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..changes import Kind
@@ -222,6 +222,10 @@ class SharedFrontier(FrontierOfRun):
             memory_only=here.left,
             undecided=self._additions.undecided,
         )
+
+    def busiest_slots(self, *, all_at_once: bool = False) -> Sequence[tuple[str, int]]:  # noqa: ARG002
+        # The server knows slots by a digest of their names.
+        return ()
 
     def dead(self) -> Iterator[tuple[bytes, DeadLetter, bytes]]:
         if self._stream.reply.dead:

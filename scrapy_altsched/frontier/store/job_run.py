@@ -8,12 +8,13 @@ from contextlib import suppress
 from dataclasses import replace
 
 from ...errors import ForkedError, StoreError
-from ..contract import JobInfo
+from ..contract import JobInfo, Standing
 from ..entry import Lease
 from ..forks import close_in_child
 from .journal import Journal
 from .lease_log import RECEIVED, Evidence, LeaseLog, NullLeaseLog
 from .records import Batch
+from .status import JobStatus
 
 #: Name of the note of the run that finished the job.
 _FINISHED_IN = "finished in run"
@@ -86,6 +87,9 @@ class JobRun(_Run):
         )
         self._written: dict[str, bytes] = {}
         self._is_held = False
+        self._state = "running"
+        #: As the crawl has published it last; what publishes nothing, as a command, is no crawl.
+        self._standing: Standing | None = None
 
     @property
     def commit_number(self) -> int:
@@ -103,6 +107,28 @@ class JobRun(_Run):
     def write_notes(self, notes: Mapping[str, bytes]) -> None:
         if changed := self.changed(notes):
             self.write(Batch(self.counters, notes=changed))
+
+    def publish(self, standing: Standing) -> None:
+        self._standing = standing
+        jobdir = self.journal.jobdir
+        status = JobStatus(
+            store_id=jobdir.store_id,
+            state=self._state,
+            holder=jobdir.holder.decode(),
+            run=self.counters.run,
+            commit=self.commit_number,
+            standing=standing,
+        )
+        jobdir.note_status(status)
+
+    def _publish_state(self, state: str) -> None:
+        self._state = state
+        if self._standing is not None:
+            self.publish(self._standing)
+
+    def note_closing(self) -> None:
+        super().note_closing()
+        self._publish_state("closing")
 
     def restart_leases(self, held: Iterable[tuple[bytes, bool, bool]] = ()) -> None:
         with suppress(OSError):
@@ -133,8 +159,11 @@ class JobRun(_Run):
         self.restart_leases()
         self.sync()
         self._is_held = True
+        self._publish_state("finished" if finished else "stopped")
 
     def abandon(self) -> None:
+        if not self._is_held:
+            self._publish_state("unsaved")
         with suppress(StoreError):
             self.journal.close(hold=self._is_held)
 
@@ -168,7 +197,7 @@ class MemoryRun(_Run):
     def _nothing(self, *_: object, **__: object) -> None:
         pass
 
-    write_notes = restart_leases = sync = finish = abandon = end = _nothing
+    write_notes = restart_leases = sync = finish = abandon = end = publish = _nothing
 
 
 class FrontierOfRun:

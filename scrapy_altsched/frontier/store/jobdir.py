@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ...disk import CAN_LOCK, force, force_name, identify, lock, write_whole
+from ...disk import CAN_LOCK, Overwritten, force, force_name, identify, lock, write_whole
 from ...errors import (
     JobdirError,
     JobdirLockedError,
@@ -28,6 +28,8 @@ from ..forks import close_in_child
 from .database import advise
 from .directory import Directory, find, not_reached
 from .holder import Holder
+from .status import NAME as STATUS
+from .status import JobStatus
 
 #: Version of everything that is written into a job directory.
 FORMAT = 6
@@ -126,16 +128,17 @@ class Jobdir:
         self.owner = owner
         self.store = self.path / _STORE
         ensure_directory(self.path)
-        self._note: int | None = None
         self._lock: int | None = None
         self._lock_path = self.path / _LOCK
         #: What the lock file says of this process.
-        self._holder = Holder.current().encode()
+        self.holder = Holder.current().encode()
         self._read_identity()
         with using(self.path):
             self._directory = Directory(self.path)
         self.place = self._directory.place
         self.partial = self.place / _PARTIAL
+        self._last_commit = Overwritten(self.place / _LAST_COMMIT)
+        self._status = Overwritten(self.place / STATUS)
         close_in_child(self.release)
         try:
             self._lock = self._take_lock()
@@ -162,7 +165,7 @@ class Jobdir:
                     holder = Holder.parse(os.read(descriptor, 1024).decode(errors="replace"))
                     raise JobdirLockedError(_describe_lock(self._lock_path, holder))
                 os.ftruncate(descriptor, 0)
-                os.pwrite(descriptor, self._holder, 0)
+                os.pwrite(descriptor, self.holder, 0)
             except BaseException:  # nothing else would let go of the lock
                 os.close(descriptor)
                 raise
@@ -198,7 +201,7 @@ class Jobdir:
             return True
         try:
             is_same = identify(found) == self._lock_identity
-            return is_same and os.pread(self._lock, 1024, 0) == self._holder
+            return is_same and os.pread(self._lock, 1024, 0) == self.holder
         except OSError as error:
             raise not_reached(self._lock_path, error) from error
 
@@ -229,14 +232,12 @@ class Jobdir:
         RocksDB silently opens at an older commit if the end of its log is gone.
         """
         with suppress(OSError):
-            if self._note is None:
-                # A file of this run: that of earlier ones may be in a backup, too, by a hard link.
-                path = self.place / _LAST_COMMIT
-                partial = path.with_name(path.name + ".partial")
-                partial.write_bytes(commit.encode())
-                partial.replace(path)
-                self._note = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-            os.pwrite(self._note, commit.encode(), 0)
+            self._last_commit.write(commit.encode())
+
+    def note_status(self, status: JobStatus) -> None:
+        """Note how the job stands; an error here is none, either."""
+        with suppress(OSError):
+            self._status.write(status.encode())
 
     def note_end(self, run: int) -> None:
         """Note that the process of *run*, which finished the job, has ended as it should."""
@@ -245,9 +246,7 @@ class Jobdir:
                 write_whole(self.place / _ENDED, f"{self.store_id} {run}\n".encode())
 
     def has_ended(self, run: int) -> bool:
-        with suppress(OSError, ValueError):
-            return (self.path / _ENDED).read_text(encoding="ascii") == f"{self.store_id} {run}\n"
-        return False
+        return has_ended(self.path, self.store_id, run)
 
     @property
     def store_id(self) -> str:
@@ -273,12 +272,26 @@ class Jobdir:
                 path.unlink()
 
     def release(self) -> None:
-        descriptors = self._note, self._lock
-        self._note = self._lock = None
-        for descriptor in descriptors:
-            if descriptor is not None:
-                os.close(descriptor)
+        self._last_commit.close()
+        self._status.close()
+        descriptor, self._lock = self._lock, None
+        if descriptor is not None:
+            os.close(descriptor)
         self._directory.close()
+
+
+def has_ended(jobdir: Path, store_id: str, run: int) -> bool:
+    """Whether the process of *run*, which finished the job, has ended as it should."""
+    with suppress(OSError, ValueError):
+        return (jobdir / _ENDED).read_text(encoding="ascii") == f"{store_id} {run}\n"
+    return False
+
+
+def find_holder(jobdir: Path) -> Holder | None:
+    """The process that has locked *jobdir* last, and may not run any more; the lock is let be."""
+    with suppress(OSError):
+        return Holder.parse((jobdir / _LOCK).read_text(errors="replace"))
+    return None
 
 
 def _describe_lock(path: Path, holder: Holder | None) -> str:

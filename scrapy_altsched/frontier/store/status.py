@@ -1,0 +1,126 @@
+"""``altsched.status``: how a job stands, for those who look in without opening its store.
+
+It is overwritten in place with each commit, and never forced to the disk: whoever reads it in that
+moment may find parts of two.  So it is one block of one size, which begins with a checksum.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...errors import JobdirError
+from ..contract import Standing
+from ..entry import Counts
+
+NAME = "altsched.status"
+#: Version of what is in the file.
+FORMAT = 1
+#: Bytes of the file: two pages of memory.
+SIZE = 8_192
+#: Before the text: its checksum and its length.
+_HEAD = 18
+#: Longer names of slots are cut: each character takes up to 12 bytes.
+_NAME_LENGTH = 200
+#: How often a file that is being written is read.
+_TRIES = 5
+_NUMBERS = tuple(Counts.__dataclass_fields__)
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """What ``altsched.status`` says.
+
+    :ivar state: "running", "closing", "stopped", "finished"; or "unsaved": its end could not be.
+    :ivar holder: the process that has the job open: see :class:`.holder.Holder`.
+    :ivar commit: number of the last commit.
+    """
+
+    store_id: str
+    state: str
+    holder: str
+    run: int
+    commit: int
+    standing: Standing
+
+    def encode(self) -> bytes:
+        """The whole file."""
+        standing = self.standing
+        busiest = [(name[:_NAME_LENGTH], count) for name, count in standing.busiest]
+        held = [(name and name[:_NAME_LENGTH], until) for name, until in standing.held]
+        while True:
+            text = json.dumps(
+                {
+                    "format": FORMAT,
+                    "store_id": self.store_id,
+                    "state": self.state,
+                    "spider": standing.spider,
+                    "shared": standing.shared,
+                    "holder": self.holder,
+                    "run": self.run,
+                    "commit": self.commit,
+                    "began": standing.began,
+                    "at": standing.at,
+                    "counts": {name: getattr(standing.counts, name) for name in _NUMBERS},
+                    "duplicates": standing.duplicates,
+                    "found_rate": standing.found_rate,
+                    "ended_rate": standing.ended_rate,
+                    "held": held,
+                    "busiest": busiest,
+                }
+            ).encode("ascii")
+            if len(text) <= SIZE - _HEAD - 1 or not (busiest or held):
+                break
+            # Names that take more than a byte for each character.
+            busiest, held = busiest[: len(busiest) // 2], held[: len(held) // 2]
+        head = b"%08x %8d\n" % (zlib.crc32(text), len(text))
+        return (head + text).ljust(SIZE - 1) + b"\n"
+
+    @classmethod
+    def parse(cls, block: bytes) -> JobStatus:
+        """The inverse of :meth:`encode`; ValueError: it is torn, damaged, or of a newer format."""
+        length = int(block[9:_HEAD] or b"0")
+        text = block[_HEAD : _HEAD + length]
+        if block[:9] != b"%08x " % zlib.crc32(text) or len(text) != length:
+            raise ValueError("it is damaged")
+        known: dict[str, Any] = json.loads(text)
+        if known["format"] > FORMAT:
+            raise ValueError("it was written by a newer scrapy_altsched: upgrade this one")
+        standing = Standing(
+            spider=known["spider"],
+            shared=known["shared"],
+            began=known["began"],
+            at=known["at"],
+            counts=Counts(**known["counts"]),
+            duplicates=known["duplicates"],
+            found_rate=known["found_rate"],
+            ended_rate=known["ended_rate"],
+            held=[(name, until) for name, until in known["held"]],
+            busiest=[(name, count) for name, count in known["busiest"]],
+        )
+        own = ("store_id", "state", "holder", "run", "commit")
+        return cls(**{name: known[name] for name in own}, standing=standing)
+
+
+def read_status(jobdir: Path) -> JobStatus | None:
+    """The status in *jobdir*; ``None``: no run has written one; JobdirError: it is unreadable."""
+    path = jobdir / NAME
+    why: Exception | None = None
+    for _ in range(_TRIES):
+        try:
+            return JobStatus.parse(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            why = error
+            break
+        except (ValueError, KeyError, TypeError) as error:
+            why = error  # most often it is being written right now
+    reason = getattr(why, "strerror", None) or why
+    raise JobdirError(
+        f"{path} cannot be read ({reason}). A run of the job writes it again with its next commit;"
+        " until then, `scrapy altsched check` reads the job itself."
+    )
