@@ -139,6 +139,7 @@ class Config:
     archive: str | None = _setting(None, "the path of a file", _check_path)
     archive_size: int = _number(100_000_000, 1, "bytes")
     trust_stock_seen: bool = _flag(False)
+    log_progress: bool = _flag(True)
     gc_freeze: bool = _flag(True)
     exit_code: bool = _flag(False)
     shared: bool = _flag(False)

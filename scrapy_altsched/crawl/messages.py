@@ -130,6 +130,11 @@ FOREIGN_FILTER = _warning(
 
 # While it is open
 
+PROGRESS = _info(
+    "Progress: %(done)d of %(accepted)d %(accepted|request)s done (%(share)d%%), %(pending)d"
+    " pending, %(in_flight)d in flight%(others)s; per minute, %(done_rate).0f done and"
+    " %(found_rate).0f found"
+)
 WAITS = _info(
     "Nothing is left to do until %(until)s (UTC): %(count)d %(count|request is|requests are)s"
     " delayed. The crawl waits for %(count|it|them)s (setting ALTSCHED_WAIT_AT_CLOSE)."

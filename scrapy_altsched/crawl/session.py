@@ -31,6 +31,7 @@ from .every_run import EveryRun
 from .failures import Failures
 from .in_progress import InProgress
 from .outcome import DeadLetters, Outcome, close_failed, close_unfinished, exit_code, judge
+from .progress_line import ProgressLine
 from .recent import Recent
 from .revisits import Revisits
 from .setup import Setup, is_fed
@@ -71,6 +72,7 @@ class Session:
             if self.feeds is not None:
                 self.feeds.locks.give_back()
             raise
+        self._progress_line = ProgressLine(setup, frontier)
 
     def _begin(self, setup: Setup, frontier: Frontier) -> None:
         job, engine, signals = frontier.job, self._engine, self._crawler.signals
@@ -159,6 +161,7 @@ class Session:
                 keep_spider_state(self._crawler)
             self._reports.log_unsaved(frontier.pressure.unsaved, error)
         finally:
+            self._progress_line.close()
             if self._recent is not None:
                 self._recent.close()
             if self._archive is not None:

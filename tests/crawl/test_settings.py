@@ -47,6 +47,7 @@ FLAGS = {
     "RETRY_FAILED_NEXT_RUN": False,
     "SKIP_STARTED": True,
     "TRUST_STOCK_SEEN": False,
+    "LOG_PROGRESS": True,
     "GC_FREEZE": True,
     "EXIT_CODE": False,
     "SHARED": False,
