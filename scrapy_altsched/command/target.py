@@ -59,9 +59,10 @@ from ..maintenance.requeue import (
 from ..requests.codec import decode_fields, decode_request, url_of
 from ..requests.identity import NOTE
 from ..settings import read_redis
+from ..stock.job import QUEUE, SEEN
 from .project import Project, misuse
 
-_NAME_CRAWL = "Name the crawl with --shared KEY instead of the JOBDIR."
+NAME_CRAWL = "Name the crawl with --shared KEY instead of the JOBDIR."
 
 
 @dataclass(slots=True)
@@ -107,7 +108,7 @@ class Job:
     :param spider: whose job it is, if it does not say so itself.
     :ivar words: the arguments that name it, quoted for a shell.
     :ivar url_of: the URL of a stored request, if it can be read.
-    :ivar owner: the spider's name.
+    :ivar owner: the spider's name; *store_id*: of its store; empty: that is not known.
     :raises JobdirError: there is none, or one of a newer format, or it cannot be read.
     """
 
@@ -118,7 +119,7 @@ class Job:
         self.words = quote(str(jobdir))
         self._project = project
         self._identity = self._identify(spider)
-        self.owner = self._identity.owner
+        self.owner, self.store_id = self._identity.owner, self._identity.store_id
         if spider not in (None, self.owner):
             raise misuse(f"the job in {jobdir} belongs to spider {self.owner!r}, not {spider!r}.")
         jobdirs.refuse_newer(jobdir, self._identity)
@@ -130,6 +131,12 @@ class Job:
             if identity := read_identity(jobdir):
                 return identity
             problem = "it has no file altsched.json"
+            if any((jobdir / name).exists() for name in (QUEUE, SEEN)):
+                raise JobdirError(
+                    f"{jobdir} holds a crawl of Scrapy's own scheduler, and no job of"
+                    " scrapy_altsched yet: it is imported by the next run of its spider that has"
+                    f" JOBDIR = {str(jobdir)!r} and SCHEDULER = 'scrapy_altsched.Scheduler'."
+                )
         if (jobdir / "frontier").is_dir():
             if spider is not None:
                 return Identity(jobdirs.FORMAT, spider, "")
@@ -143,7 +150,7 @@ class Job:
         raise JobdirError(f"{jobdir} holds no job of scrapy_altsched: {problem}. Name {hint}.")
 
     @contextmanager
-    def open(self, remedy: str = _NAME_CRAWL) -> Iterator[Journal]:
+    def open(self, remedy: str = NAME_CRAWL) -> Iterator[Journal]:
         """Hold and open it, as a crawl does; *remedy*: if a worker's, what to do instead."""
         with closing(Journal(self.jobdir, self.owner)) as journal:
             refuse_worker(journal, self.jobdir, remedy)
@@ -274,7 +281,7 @@ class Job:
         """What is stored now, to be read only; StoreDamagedError: a row of it cannot be read."""
         store = find_store(self.jobdir)
         with View(store) as view:
-            refuse_worker(view, self.jobdir, _NAME_CRAWL)
+            refuse_worker(view, self.jobdir, NAME_CRAWL)
             try:
                 yield view
             except AltschedError:  # some of ours are ValueErrors, too

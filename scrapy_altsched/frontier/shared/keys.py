@@ -72,7 +72,7 @@ class Keys:
         self.fixed = [prefix + name for name in FIXED]
         self.meta, self.pending, self.ready, _, self.workers, self.deadlines = self.fixed[:6]
         self.dead, self.heard, self.delayed, self.failed = self.fixed[7], *self.fixed[9:12]
-        self.resting = self.fixed[12]
+        self.resting, self.slots = self.fixed[12:14]
         #: What all workers of the crawl keep of a fingerprint.
         self.seen_key_of: Callable[[bytes], bytes] = seen_key_of
 

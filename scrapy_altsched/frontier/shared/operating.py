@@ -24,6 +24,7 @@ from ..store.states import FAILED, decode_failed_key, encode_failed_key, mark_ag
 from .batches import READABLE, Status, pack
 from .exchange import script_of
 from .keys import Keys
+from .observing import Observed, observe
 from .stream import Stream
 
 #: Keys that are deleted at a time, in the background; dead letters that are read, and requeued.
@@ -115,6 +116,12 @@ class SharedCrawl:
             workers=workers,
             large_buckets=encodings.count(b"hashtable"),
         )
+
+    def observe(self) -> Observed:
+        """Who works on it, and how hard slots are asked; nothing is changed."""
+        crawl, *_ = self._look_up()
+        with explain_errors(self._client):
+            return observe(self._client, self.keys, crawl)
 
     def restart(self, are_sha1: Callable[[str], bool]) -> None:
         """Have it, if it is finished, start again from nothing, with the next worker that comes.

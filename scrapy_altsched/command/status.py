@@ -1,0 +1,256 @@
+"""Show how a job or a shared crawl stands, also while it runs: state, counts, speed, slots.
+
+The store of a job is not opened, unless ``--slots`` asks for it, and the crawl is not disturbed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
+from typing import TypeAlias
+
+from rich.console import Group
+from rich.filesize import decimal
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from ..crawl.rates import Rates
+from ..inflection import counted, inflect
+from .project import Project, misuse
+from .standing import Answer, look_at_crawl, look_at_job
+from .target import Crawl, Target, add_target, open_target, print_formatted
+
+_Row: TypeAlias = tuple[str, Text | ProgressBar]
+
+#: Seconds between two looks of ``--watch``.
+_EVERY = 2.0
+#: How many slots ``--slots`` lists without a number, and how many workers are listed.
+_SLOTS, _WORKERS = 20, 50
+#: After so many seconds rates of the last commit are not told any more.
+_STALE = 120.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """See :mod:`scrapy_altsched.command`."""
+    add_target(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    what = f"read the store, too, and list the N slots with the most requests (default {_SLOTS})"
+    parser.add_argument("--slots", nargs="?", type=int, const=_SLOTS, metavar="N", help=what)
+    what = "show it again every two seconds, in a terminal, until Ctrl-C"
+    parser.add_argument("--watch", action="store_true", help=what)
+
+
+def run(arguments: argparse.Namespace, project: Project) -> int:
+    """See :mod:`scrapy_altsched.command`."""
+    if arguments.shared is not None and arguments.jobdir is not None:
+        raise misuse("name a JOBDIR, or a crawl with --shared KEY, not both")
+    if arguments.slots is not None and arguments.slots < 1:
+        raise misuse("--slots takes a number of slots, 1 or more")
+    if arguments.slots is not None and arguments.shared is not None:
+        raise misuse("--slots is for a JOBDIR: a server knows download slots by digests only")
+    if arguments.watch and (arguments.json or not sys.stdout.isatty()):
+        raise misuse("--watch needs a terminal, and no --json")
+    target = open_target(arguments, project)
+    if arguments.watch:
+        _watch(_looker(target, arguments.slots))
+        return 0
+    answer = _looker(target, arguments.slots)()
+    if arguments.json:
+        print(json.dumps(answer))
+    else:
+        for table in _tables(answer):
+            print_formatted(table)
+    return 0
+
+
+def _looker(target: Target, slots: int | None) -> Callable[[], Answer]:
+    """What looks at the target, each time that it is called."""
+    if not isinstance(target, Crawl):
+        return lambda: look_at_job(target, slots)
+    rates: list[Rates] = []
+
+    def look() -> Answer:
+        if not rates:
+            rates.append(Rates(target.crawl.look().counts, time.monotonic()))
+        return look_at_crawl(target, rates[0])
+
+    return look
+
+
+def _watch(look: Callable[[], Answer]) -> None:
+    from rich.live import Live
+
+    try:
+        with Live(auto_refresh=False) as live:
+            while True:
+                answer = look()
+                live.update(Group(*_tables(answer, bar=True)), refresh=True)
+                time.sleep(_EVERY)
+    except KeyboardInterrupt:
+        pass
+
+
+def _tables(answer: Answer, *, bar: bool = False) -> Iterator[Table]:
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for row in _rows(answer, bar=bar):
+        table.add_row(*row)
+    yield table
+    if answer.get("slots"):
+        table = Table("slot", box=None, pad_edge=False)
+        is_stored = "stored" in answer["slots"][0]
+        table.add_column("pending or in flight" if is_stored else "pending", justify="right")
+        for slot in answer["slots"]:
+            count = slot["stored" if is_stored else "pending"]
+            table.add_row(Text(_printable(slot["slot"])), f"{count:,}")
+        yield table
+    if answer.get("workers"):
+        table = Table("worker", box=None, pad_edge=False)
+        for name in ("in flight", "last heard of", "leases expire"):
+            table.add_column(name, justify="right")
+        for worker in answer["workers"][:_WORKERS]:
+            heard, expires = worker["heard"], worker["expires"]
+            table.add_row(
+                worker["token"][:8],
+                f"{worker['leases']:,}",
+                "unknown" if heard is None else f"{lasting(heard)} ago",
+                f"in {lasting(expires)}" if expires > 0 else "now",
+            )
+        yield table
+
+
+def _rows(answer: Answer, *, bar: bool) -> Iterator[_Row]:
+    def row(name: str, text: str) -> _Row:
+        return name, Text(text)
+
+    is_shared = answer["kind"] == "shared crawl"
+    yield row("crawl" if is_shared else "job", answer["target"])
+    yield row("spider", answer["spider"])
+    yield row("state", _describe_state(answer))
+    if "held_by" in answer:
+        yield row("in use", f"by process {answer['held_by']}, which has not told how it stands")
+    if "counts" not in answer:
+        return
+    counts = answer["counts"]
+    numbers = [f"{counts['done']:,} done"]
+    names = ("pending", "in_flight", "delayed", "failed", "dead")
+    numbers += [f"{counts[name]:,} {name.replace('_', ' ')}" for name in names if name in counts]
+    yield row("requests", f"{counts['accepted']:,} accepted: {', '.join(numbers)}")
+    if bar and "left" in counts:
+        over = counts["accepted"] - counts["left"]
+        yield "", ProgressBar(total=max(counts["accepted"], 1), completed=over, width=50)
+    if "duplicates" in answer:
+        yield row("duplicates", f"{answer['duplicates']:,} refused in this run")
+    is_open = answer["state"] in ("running", "closing")
+    is_fresh = time.time() - answer.get("committed", time.time()) < _STALE
+    if is_open and is_fresh and answer.get("found_rate") is not None:
+        yield from (row(*it) for it in _describe_pace(answer))
+    if "committed" in answer:
+        ago = max(0.0, time.time() - answer["committed"])
+        yield row("last commit", f"number {answer['commit']:,}, {lasting(ago)} ago")
+    if answer.get("changed_since"):
+        text = "a command has changed the job since: `scrapy altsched check` counts anew"
+        yield row("", text)
+    if answer.get("bytes") is not None:
+        size = decimal(answer["bytes"])
+        yield row("on the server", f"about {size}") if is_shared else row("on disk", size)
+    if "limits" in answer:
+        yield from (row(*it) for it in _describe_limits(answer))
+    for held in answer.get("held", ()):
+        slot = "all slots" if held["slot"] is None else _printable(held["slot"])
+        yield row("held", f"{slot} until {at(held['until'])}")
+
+
+def _describe_state(answer: Answer) -> str:
+    state = answer["state"]
+    if answer["kind"] == "shared crawl":
+        workers = counted(len(answer["workers"]), "worker")
+        state = "not finished" if state == "stopped" else state
+        return f"{state}, {workers}, begun at {at(answer['began'])}"
+    if state == "silent":
+        return (
+            "not known: no run of this version has written it yet. The next one does; `scrapy"
+            " altsched check` reads the job itself"
+        )
+    process = f"process {answer['pid']} on host {answer['host']}, run {answer['run']:,}"
+    when = at(answer["committed"])
+    if state in ("running", "closing"):
+        lasts = lasting(max(0.0, time.time() - answer["began"]))
+        text = f"{state} since {at(answer['began'])}, for {lasts}: {process}"
+        if state == "closing":
+            text = f"closing: {process}, since {at(answer['began'])}"
+        if answer["lives"] is None:
+            text += "; whether it still runs cannot be told from here"
+        return text
+    if state == "died":
+        return (
+            f"died: {process}, ended without saving its end, after {when}. The crawl's command"
+            " resumes it"
+        )
+    if state == "unsaved":
+        return f"ended at {when}, which could not be saved: {process}. Its log says why"
+    if state == "stopped":
+        return f"stopped cleanly at {when}, not finished: {process}"
+    if answer["ended"]:
+        return f"finished at {when}: {process}"
+    if answer["lives"] is False:
+        text = f"finished at {when}, but died before it had ended: {process}"
+        return f"{text}. The next run completes that"
+    return f"finished at {when}, and about to end: {process}"
+
+
+def _describe_pace(answer: Answer) -> Iterator[tuple[str, str]]:
+    found, ended, counts = answer["found_rate"], answer["ended_rate"], answer["counts"]
+    yield "speed", f"{found * 60:,.0f} found and {ended * 60:,.0f} over in a minute"
+    over = counts["accepted"] - counts["left"]
+    if over:
+        yield (
+            "found : over",
+            f"{counts['accepted'] / over:,.1f} : 1 so far"
+            + (f", {found / ended:,.1f} : 1 in the last minute" if ended else ""),
+        )
+    if answer["grows"]:
+        yield "time left", "not known: the crawl finds more than it is done with"
+    elif answer["seconds_left"] is not None:
+        yield "time left", f"about {lasting(answer['seconds_left'])}, at this speed"
+
+
+def _describe_limits(answer: Answer) -> Iterator[tuple[str, str]]:
+    limits, resting = answer["limits"], answer["resting"]
+    cap = f"at most {limits['cap']:,} at once" if limits["cap"] else "any number at once"
+    text = f"{limits['delay']:g} s between two downloads of a slot, {cap}"
+    if own := limits["own"]:
+        text += f"; {counted(own, 'slot')} with limits of {inflect(own, 'its', 'their')} own"
+    yield "pace", text
+    text = counted(resting["slots"], "slot")
+    if resting["next"] is not None:
+        text += f", the next one may be asked in {resting['next']:.1f} s"
+    yield "at rest", text
+
+
+def at(when: float) -> str:
+    """A time as text, in UTC."""
+    return datetime.fromtimestamp(when, timezone.utc).strftime("%Y-%m-%d %H:%M:%S (UTC)")
+
+
+def lasting(seconds: float) -> str:
+    """How long something takes, in one or two units."""
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes = int(seconds // 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min"
+    return counted(hours // 24, "day")
+
+
+def _printable(name: str) -> str:
+    return name.encode("utf-8", "backslashreplace").decode()
