@@ -112,7 +112,7 @@ def _tables(answer: Answer, *, bar: bool = False) -> Iterator[Table]:
         yield table
     if answer.get("workers"):
         table = Table("worker", box=None, pad_edge=False)
-        for name in ("in flight", "last heard of", "leases expire"):
+        for name in ("leased", "last heard of", "leases expire"):
             table.add_column(name, justify="right")
         for worker in answer["workers"][:_WORKERS]:
             heard, expires = worker["heard"], worker["expires"]
@@ -224,7 +224,8 @@ def _describe_pace(answer: Answer) -> Iterator[tuple[str, str]]:
 def _describe_limits(answer: Answer) -> Iterator[tuple[str, str]]:
     limits, resting = answer["limits"], answer["resting"]
     cap = f"at most {limits['cap']:,} at once" if limits["cap"] else "any number at once"
-    text = f"{limits['delay']:g} s between two downloads of a slot, {cap}"
+    delay = f"{limits['delay']:g} s between two downloads" if limits["delay"] else "no delay"
+    text = f"{delay}, {cap}, in a slot"
     if own := limits["own"]:
         text += f"; {counted(own, 'slot')} with limits of {inflect(own, 'its', 'their')} own"
     yield "pace", text

@@ -287,7 +287,7 @@ FORCED = {
 OFTEN_RUN = ("WAL", "feed", "tables")
 SLOW = [pytest.mark.slow]
 #: Those that nothing forces to the disk, as an older state of them is good enough.
-UNFORCED = ["leases", "altsched.commit", "altsched.lock"]
+UNFORCED = ["leases", "altsched.commit", "altsched.lock", "altsched.status"]
 
 
 @pytest.mark.timeout(600)

@@ -7,6 +7,7 @@ moment may find parts of two.  So it is one block of one size, which begins with
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ _HEAD = 18
 _NAME_LENGTH = 200
 #: How often a file that is being written is read.
 _TRIES = 5
+_match_head = re.compile(rb"([0-9a-f]{8}) +([0-9]+)\n").match
 _NUMBERS = tuple(Counts.__dataclass_fields__)
 
 
@@ -82,9 +84,9 @@ class JobStatus:
     @classmethod
     def parse(cls, block: bytes) -> JobStatus:
         """The inverse of :meth:`encode`; ValueError: it is torn, damaged, or of a newer format."""
-        length = int(block[9:_HEAD] or b"0")
-        text = block[_HEAD : _HEAD + length]
-        if block[:9] != b"%08x " % zlib.crc32(text) or len(text) != length:
+        head = _match_head(block)
+        text = block[_HEAD : _HEAD + int(head[2])] if head else b""
+        if head is None or int(head[1], 16) != zlib.crc32(text):
             raise ValueError("it is damaged")
         known: dict[str, Any] = json.loads(text)
         if known["format"] > FORMAT:

@@ -1,0 +1,300 @@
+"""``scrapy altsched status``, of jobs that run, were stopped or killed, and of shared crawls."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scrapy_altsched.command.status import lasting
+from scrapy_altsched.frontier.shared.keys import Keys
+
+from ..crawls import BY_SLOT, PROJECT, PYTHONPATH, Crawl, altsched, listing, run_python
+from ..processes import Process
+from ..servers import RedisServer
+from ..sites import Page, Site
+
+#: Pages of the site.
+COUNT = 30
+TWO = {"CONCURRENT_REQUESTS": 2, **BY_SLOT}
+KEY = "pages"
+
+
+@pytest.fixture
+def held() -> threading.Event:
+    """All pages but the first one wait for it."""
+    return threading.Event()
+
+
+@pytest.fixture
+def crawl(tmp_path: Path, held: threading.Event) -> Iterator[Crawl]:
+    pages = {"/0": Page([f"/{number}" for number in range(1, COUNT)])}
+    pages |= {f"/{number}": Page(["/0"], held=held) for number in range(1, COUNT)}
+    with Site(pages) as site:
+        yield Crawl(tmp_path, "pages", f"{site.url}/0")
+        held.set()
+
+
+def status(*arguments: object) -> str:
+    done = altsched("status", *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def answer(*arguments: object) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(status(*arguments, "--json"))
+    return found
+
+
+def refusal(*arguments: object, code: int = 1) -> str:
+    done = altsched("status", *arguments)
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    return done.stderr
+
+
+def wait_for(
+    crawl: Crawl, process: Process, reached: Callable[[dict[str, Any]], bool]
+) -> dict[str, Any]:
+    """What the command says of a running crawl, as soon as that is what is waited for."""
+    last: dict[str, Any] = {}
+
+    def look() -> bool:
+        if not (crawl.jobdir / "altsched.status").exists():
+            return False
+        last.update(answer(crawl.jobdir))
+        return reached(last)
+
+    crawl.wait_until(process, look)
+    return last
+
+
+def test_a_crawl_that_runs_is_killed_and_is_finished(crawl: Crawl, held: threading.Event) -> None:
+    process = crawl.start(**TWO)
+    running = wait_for(crawl, process, lambda it: it["counts"]["done"] == 1)
+    assert (running["state"], running["pid"], running["run"]) == ("running", process.pid, 1)
+    assert running["counts"] == {
+        "accepted": 30,
+        "done": 1,
+        "pending": 27,
+        "in_flight": 2,
+        "delayed": 0,
+        "failed": 0,
+        "dead": 0,
+        "left": 29,
+    }
+    assert running["bytes"] > 0
+    text = status(crawl.jobdir)
+    assert f"process {process.pid} on host" in text
+    assert "30 accepted: 1 done, 27 pending, 2 in flight, 0 delayed" in text
+    stored = answer(crawl.jobdir, "--slots", "5")
+    # In the store, what is in flight is pending.
+    assert stored["slots"] == [{"slot": "127.0.0.1", "stored": 29}]
+    crawl.kill(process)
+    died = answer(crawl.jobdir)
+    assert (died["state"], died["counts"]["done"]) == ("died", 1)
+    assert "died: process" in status(crawl.jobdir)
+    held.set()
+    assert crawl.run() == 0
+    finished = answer(crawl.jobdir)
+    assert (finished["state"], finished["ended"], finished["run"]) == ("finished", True, 2)
+    assert (finished["counts"]["done"], finished["counts"]["left"]) == (30, 0)
+    assert not finished["changed_since"]
+    assert "finished at" in status(crawl.jobdir)
+    for name in ("pending", "in_flight", "delayed", "failed", "dead", "done"):
+        assert crawl.stat(f"altsched/{name}") == finished["counts"][name]
+
+
+def test_a_crawl_that_is_stopped_says_so_and_nothing_is_changed_by_looking(
+    crawl: Crawl, held: threading.Event
+) -> None:
+    held.set()
+    assert crawl.run(CLOSESPIDER_PAGECOUNT=5, CONCURRENT_REQUESTS=1) == 0
+    before = listing(crawl.jobdir)
+    stopped = answer(crawl.jobdir)
+    assert stopped["state"] == "stopped"
+    assert stopped["counts"]["done"] == crawl.stat("altsched/done")
+    assert "stopped cleanly at" in status(crawl.jobdir)
+    assert listing(crawl.jobdir) == before
+    # No store is opened, unless it is asked for.
+    shutil.rmtree(crawl.jobdir / "frontier")
+    assert answer(crawl.jobdir)["counts"] == stopped["counts"]
+    assert "its store" in refusal(crawl.jobdir, "--slots")
+
+
+def test_what_a_command_has_changed_since_is_told(crawl: Crawl, held: threading.Event) -> None:
+    held.set()
+    assert crawl.run(CLOSESPIDER_PAGECOUNT=5, CONCURRENT_REQUESTS=1) == 0
+    assert not answer(crawl.jobdir)["changed_since"]
+    assert altsched("check", crawl.jobdir, "--accept-loss").returncode == 0
+    assert answer(crawl.jobdir)["changed_since"]
+    assert "a command has changed the job since" in status(crawl.jobdir)
+
+
+def test_a_job_of_which_no_run_has_told_anything(crawl: Crawl, held: threading.Event) -> None:
+    held.set()
+    assert crawl.run() == 0
+    (crawl.jobdir / "altsched.status").unlink()
+    silent = answer(crawl.jobdir)
+    assert silent["state"] == "silent"
+    assert silent["counts"] == {"accepted": 30, "done": 30}
+    assert "not known: no run of this version has written it yet" in status(crawl.jobdir)
+    # One that another store has left, as of a copy that was put in place, is none.
+    (crawl.jobdir / "altsched.status").write_bytes(b"x" * 8_192)
+    assert "altsched.status cannot be read (it is damaged)" in refusal(crawl.jobdir)
+
+
+def test_what_is_no_job_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    assert "it is a file, not a directory" in refusal(file)
+    assert "it does not exist" in refusal(tmp_path / "nothing")
+    assert "it has no file altsched.json" in refusal(tmp_path)
+    (tmp_path / "requests.seen").write_text("")
+    message = refusal(tmp_path)
+    assert "holds a crawl of Scrapy's own scheduler" in message
+    assert "it is imported by the next run" in message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "name a JOBDIR, or a crawl with --shared KEY"),
+        (("job", "--shared", KEY), "not both"),
+        (("job", "--slots", "0"), "--slots takes a number of slots, 1 or more"),
+        (("job", "--slots", "many"), "invalid int value"),
+        (("--shared", KEY, "--slots"), "--slots is for a JOBDIR"),
+        (("job", "--watch"), "--watch needs a terminal"),
+        (("job", "more"), "unrecognized arguments: more"),
+    ],
+)
+def test_arguments_that_make_no_sense(arguments: tuple[str, ...], words: str) -> None:
+    assert words in refusal(*arguments, code=2)
+
+
+def test_it_is_watched_in_a_terminal(crawl: Crawl, held: threading.Event) -> None:
+    held.set()
+    assert crawl.run(CLOSESPIDER_PAGECOUNT=5, CONCURRENT_REQUESTS=1) == 0
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "scrapy", "altsched", "status", str(crawl.jobdir), "--watch"]
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH, "TERM": "xterm", "COLUMNS": "120"}
+    with subprocess.Popen(
+        command, cwd=PROJECT, env=environment, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE
+    ) as process:
+        os.close(theirs)
+        shown = b""
+        while shown.count(b"stopped cleanly at") < 2:
+            shown += os.read(ours, 65_536)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+        assert process.stderr is not None
+        assert b"Traceback" not in process.stderr.read()
+    os.close(ours)
+    assert "\N{BOX DRAWINGS HEAVY HORIZONTAL}" in shown.decode()
+
+
+def test_a_plain_call_of_scrapy_does_not_load_it() -> None:
+    script = "import sys, scrapy_altsched.command as it; print(it.SUBCOMMANDS, *sys.modules)"
+    output = run_python("-c", script).stdout
+    assert "'status'" in output
+    loaded = set(output.split())
+    assert "scrapy_altsched.command" in loaded
+    assert not loaded & {"scrapy_altsched.command.status", "rich.live", "rich.progress_bar"}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.04, "0.0 s"),
+        (9.94, "9.9 s"),
+        (59.4, "59 s"),
+        (60, "1 min"),
+        (3_599, "59 min"),
+        (7_260, "2 h 1 min"),
+        (48 * 3_600, "2 days"),
+    ],
+)
+def test_how_long_something_takes_is_told_in_its_units(seconds: float, text: str) -> None:
+    assert lasting(seconds) == text
+
+
+# Shared crawls
+
+
+def shared_settings(server: RedisServer, **settings: Any) -> dict[str, Any]:
+    return {"ALTSCHED_SHARED": 1, "REDIS_PORT": server.port, **settings}
+
+
+def test_a_shared_crawl(crawl: Crawl, server: RedisServer) -> None:
+    on = ("--shared", KEY, "-s", f"REDIS_PORT={server.port}")
+    assert "There is no shared crawl 'pages'" in refusal(*on)
+    process = crawl.start(**shared_settings(server, **TWO))
+    found: dict[str, Any] = {}
+
+    def look() -> bool:
+        if server.client().hget(Keys(KEY).meta, "done") != b"1":
+            return False
+        found.update(answer(*on))
+        # All that is left is fetched ahead.
+        return found["counts"]["in_flight"] == COUNT - 1
+
+    crawl.wait_until(process, look)
+    assert (found["state"], found["spider"], found["kind"]) == ("running", "pages", "shared crawl")
+    counts = found["counts"]
+    assert (counts["accepted"], counts["done"], counts["left"]) == (30, 1, 29)
+    (worker,) = found["workers"]
+    assert worker["leases"] == counts["in_flight"]
+    assert worker["heard"] >= 0
+    assert 0 < worker["expires"] <= 60
+    assert "limits" not in found
+    assert found["bytes"] > 1_000
+    text = status(*on)
+    assert "running, 1 worker, begun at" in text
+    assert re.search(rf"{worker['token'][:8]} +\d+ +\d", text)
+    message = refusal(crawl.jobdir)
+    assert "belongs to a worker of the shared crawl 'pages'" in message
+    assert "--shared KEY" in message
+    crawl.kill(process)
+    # Its leases wait for it, or for others.
+    assert answer(*on)["workers"][0]["leases"] == worker["leases"]
+
+
+def test_the_pace_of_a_shared_crawl(crawl: Crawl, server: RedisServer) -> None:
+    on = ("--shared", KEY, "-s", f"REDIS_PORT={server.port}")
+    slow = {"DOWNLOAD_DELAY": 60, "CONCURRENT_REQUESTS_PER_DOMAIN": 3, "JOBDIR": None}
+    process = crawl.start(**shared_settings(server, **TWO, **slow))
+    crawl.wait_until(process, lambda: server.client().hget(Keys(KEY).meta, "done") == b"1")
+    found = answer(*on)
+    assert found["limits"] == {"delay": 60.0, "jitter": 0.5, "cap": 3, "own": 0}
+    assert found["resting"]["slots"] == 1
+    assert 0 < found["resting"]["next"] <= 91
+    assert "60 s between two downloads, at most 3 at once, in a slot" in status(*on)
+    crawl.kill(process)
+
+
+def test_a_shared_crawl_without_workers_and_a_server_that_is_gone(
+    crawl: Crawl, server: RedisServer, held: threading.Event
+) -> None:
+    held.set()
+    on = ("--shared", KEY, "-s", f"REDIS_PORT={server.port}")
+    settings = shared_settings(server, JOBDIR=None)
+    crawl.run(**settings, CLOSESPIDER_PAGECOUNT=3)
+    stopped = answer(*on)
+    assert (stopped["state"], stopped["workers"]) == ("stopped", [])
+    assert "not finished, 0 workers" in status(*on)
+    crawl.run(**settings)
+    finished = answer(*on)
+    assert (finished["state"], finished["counts"]["done"]) == ("finished", 30)
+    assert "cannot be reached" in refusal("--shared", KEY, "-s", "REDIS_PORT=1")
