@@ -127,7 +127,7 @@ def _tables(answer: Answer, *, bar: bool = False) -> Iterator[Table]:
 
 def _rows(answer: Answer, *, bar: bool) -> Iterator[_Row]:
     def row(name: str, text: str) -> _Row:
-        return name, Text(text)
+        return name, Text(_printable(text))
 
     is_shared = answer["kind"] == "shared crawl"
     yield row("crawl" if is_shared else "job", answer["target"])
@@ -163,7 +163,7 @@ def _rows(answer: Answer, *, bar: bool) -> Iterator[_Row]:
     if "limits" in answer:
         yield from (row(*it) for it in _describe_limits(answer))
     for held in answer.get("held", ()):
-        slot = "all slots" if held["slot"] is None else _printable(held["slot"])
+        slot = "all slots" if held["slot"] is None else held["slot"]
         yield row("held", f"{slot} until {at(held['until'])}")
 
 
@@ -207,7 +207,7 @@ def _describe_state(answer: Answer) -> str:
 
 def _describe_pace(answer: Answer) -> Iterator[tuple[str, str]]:
     found, ended, counts = answer["found_rate"], answer["ended_rate"], answer["counts"]
-    yield "speed", f"{found * 60:,.0f} found and {ended * 60:,.0f} over in a minute"
+    yield "speed", f"{found * 60:,.0f} found and {ended * 60:,.0f} done per minute"
     over = counts["accepted"] - counts["left"]
     if over:
         yield (

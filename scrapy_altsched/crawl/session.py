@@ -67,12 +67,12 @@ class Session:
                 self._open_archive(setup.archive)
             if self._is_durable:
                 self._start_committing()
+            self._progress_line = ProgressLine(setup, frontier)
         except BaseException:  # nothing else would let go of the job directory
             frontier.abandon()
             if self.feeds is not None:
                 self.feeds.locks.give_back()
             raise
-        self._progress_line = ProgressLine(setup, frontier)
 
     def _begin(self, setup: Setup, frontier: Frontier) -> None:
         job, engine, signals = frontier.job, self._engine, self._crawler.signals

@@ -11,7 +11,10 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,9 @@ import pytest
 
 from scrapy_altsched.command.status import lasting
 from scrapy_altsched.frontier.shared.keys import Keys
+from scrapy_altsched.frontier.store.holder import Holder
+from scrapy_altsched.frontier.store.journal import Journal
+from scrapy_altsched.frontier.store.status import read_status
 
 from ..crawls import BY_SLOT, PROJECT, PYTHONPATH, Crawl, altsched, listing, run_python
 from ..processes import Process
@@ -141,6 +147,48 @@ def test_what_a_command_has_changed_since_is_told(crawl: Crawl, held: threading.
     assert altsched("check", crawl.jobdir, "--accept-loss").returncode == 0
     assert answer(crawl.jobdir)["changed_since"]
     assert "a command has changed the job since" in status(crawl.jobdir)
+
+
+def test_a_process_that_has_the_job_and_tells_nothing_is_named(
+    crawl: Crawl, held: threading.Event
+) -> None:
+    held.set()
+    assert crawl.run() == 0
+    with closing(Journal(crawl.jobdir, "pages")):
+        found = answer(crawl.jobdir)
+        assert (found["state"], found["held_by"]) == ("finished", os.getpid())
+        assert f"by process {os.getpid()}, which has not told how" in status(crawl.jobdir)
+
+
+def test_slots_that_are_held_and_times_and_speed_are_told(crawl: Crawl) -> None:
+    process = crawl.start(**TWO)
+    wait_for(crawl, process, lambda it: it["counts"]["done"] == 1)
+    crawl.kill(process)
+    noted = read_status(crawl.jobdir)
+    assert noted is not None
+    now = time.time()
+    standing = replace(noted.standing, at=now, began=now - 7_300, found_rate=1.0, ended_rate=3.0)
+    standing = replace(standing, held=[(None, now + 100), ("a.example", now + 50), ("b", now - 1)])
+    alive = replace(noted, standing=standing, holder=Holder.current().encode().decode())
+    path = crawl.jobdir / "altsched.status"
+    path.write_bytes(alive.encode())
+    found = answer(crawl.jobdir)
+    assert (found["state"], found["grows"], found["seconds_left"]) == ("running", False, 29 / 2)
+    assert [it["slot"] for it in found["held"]] == [None, "a.example"]
+    text = status(crawl.jobdir)
+    for words in (
+        *("for 2 h 1 min", "60 found and 180 done per minute", "30.0 : 1 so far"),
+        *("0.3 : 1 in the last minute", "about 14 s, at this speed", "all slots until"),
+    ):
+        assert words in text
+    path.write_bytes(replace(alive, standing=replace(standing, found_rate=4.0)).encode())
+    assert answer(crawl.jobdir)["grows"]
+    assert "the crawl finds more than it is done with" in status(crawl.jobdir)
+    elsewhere = Holder(1, "there", "another place")
+    path.write_bytes(replace(alive, holder=elsewhere.encode().decode()).encode())
+    assert answer(crawl.jobdir)["lives"] is None
+    assert "on host there" in status(crawl.jobdir)
+    assert "whether it still runs cannot be told from here" in status(crawl.jobdir)
 
 
 def test_a_job_of_which_no_run_has_told_anything(crawl: Crawl, held: threading.Event) -> None:
