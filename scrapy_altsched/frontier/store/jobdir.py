@@ -342,13 +342,6 @@ def read_identity(jobdir: Path) -> Identity | None:
         ) from error
 
 
-def find_holder(jobdir: Path) -> Holder | None:
-    """The process that holds it, or was the last to; ``None``: there is none that can be read."""
-    with suppress(OSError):
-        return Holder.parse((jobdir / _LOCK).read_text(encoding="utf-8", errors="replace"))
-    return None
-
-
 def find_present(jobdir: Path) -> Path | None:
     """The job's store, or the repaired one, if there is one; StoreError: unknown."""
     places = (jobdir / _STORE, jobdir / REPAIRED)
