@@ -50,7 +50,7 @@ def processor_time(pid: int) -> float:
 
 @pytest.mark.slow
 def test_workers_wait_for_memory_and_lose_nothing(tmp_path: Path) -> None:
-    seconds = float(os.environ.get("FULL_FOR", "75"))
+    seconds = float(os.environ.get("FULL_FOR", "90"))
     graph = random_graph(PAGES, 4, 1)
     pages, waiting = set(), ["/0"]
     while waiting:

@@ -106,7 +106,7 @@ def test_one_queue_for_all_says_that_it_cannot(tmp_path: Path) -> None:
     with Site(Down(20, 14)) as site:
         crawl = Crawl(tmp_path, "pages", f"{site.url}/")
         crawl.run(ALTSCHED_BREAKER=2, SCHEDULER_PRIORITY_QUEUE=queue)
-    assert "cannot do that" in crawl.log
+    assert "cannot be left alone: with SCHEDULER_PRIORITY_QUEUE" in crawl.log
     assert crawl.stat("altsched/deferred") is None
 
 
