@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from . import machine, plot, report
+from .arguments import positive
 from .contenders import CONTENDERS, OURS
 from .runner import FailedError, Task, run
 from .summary import Results, Summary, disagreements
@@ -58,13 +58,13 @@ def parser() -> argparse.ArgumentParser:
     )
     found.add_argument("--only", nargs="+", choices=WORKLOADS, default=WORKLOADS)
     found.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
-    found.add_argument("--rounds", type=_positive(int), default=3, help="default: 3")
+    found.add_argument("--rounds", type=positive(int), default=3, help="default: 3")
     found.add_argument(
-        "--scale", type=_positive(float), default=1.0, help="of all sizes; default: 1"
+        "--scale", type=positive(float), default=1.0, help="of all sizes; default: 1"
     )
     found.add_argument(
         "--grow",
-        type=_positive(int),
+        type=positive(int),
         default=10_000_000,
         metavar="URLS",
         help="seen at the end of the workload grow; default: 10,000,000",
@@ -76,17 +76,6 @@ def parser() -> argparse.ArgumentParser:
         "--output", type=Path, help="a directory for tables and plots; default: none is written"
     )
     return found
-
-
-def _positive(kind: type[int] | type[float]) -> Callable[[str], float]:
-    def number(text: str) -> float:
-        value = kind(text)
-        if not value > 0:
-            raise ValueError
-        return value
-
-    number.__name__ = f"positive {kind.__name__}"
-    return number
 
 
 def _present(names: list[str], console: Console) -> list[str]:

@@ -170,7 +170,8 @@ class Scheduler(BaseScheduler):
 
         :param slot: its name, as in ``request.meta["download_slot"]``: a host, most often;
             ``None``: all of them, in this run, or by this worker.
-        :return: false for one slot with ScrapyPriorityQueue, which has none.
+        :return: false for one slot with ScrapyPriorityQueue, which has none, and in a shared crawl
+            where each worker has a pace of its own (``ALTSCHED_SHARED_PACE``).
         :raises ConfigError: *seconds* is no number, or less than 0.
         """
         return self._session is not None and self._session.deferrals.defer(slot, seconds)

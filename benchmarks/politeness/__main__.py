@@ -6,12 +6,12 @@ import argparse
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from ..arguments import positive
 from .cases import CAPS, DELAYS, HOSTS, KINDS, Case, choose_cases
 from .crawl import CAN_PACE, crawl
 from .figures import Result, find_problems, make_figures, make_tables
@@ -47,15 +47,15 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--only", nargs="+", choices=KINDS, default=KINDS)
     parser.add_argument(
-        "--workers", nargs="+", type=_positive(int), help="default: 1, 3 and 4, or 1 and 4"
+        "--workers", nargs="+", type=positive(int), help="default: 1, 3 and 4, or 1 and 4"
     )
     parser.add_argument(
-        "--delays", nargs="+", type=_positive(float), default=DELAYS, help="default: 0.25 and 1"
+        "--delays", nargs="+", type=positive(float), default=DELAYS, help="default: 0.25 and 1"
     )
     parser.add_argument(
         "--hosts",
         nargs="+",
-        type=_positive(int),
+        type=positive(int),
         default=HOSTS,
         help="of cases about delays; default: 1 and 100",
     )
@@ -66,11 +66,11 @@ def make_parser() -> argparse.ArgumentParser:
         help="whether workers are suspended and killed in cases about delays; default: both",
     )
     parser.add_argument(
-        "--caps", nargs="+", type=_positive(int), default=CAPS, help="default: 1, 4 and 8"
+        "--caps", nargs="+", type=positive(int), default=CAPS, help="default: 1, 4 and 8"
     )
     parser.add_argument(
         "--seconds",
-        type=_positive(float),
+        type=positive(float),
         default=20.0,
         help="that a case takes at most, besides the start of its workers; sites are so large that"
         " it should take three fifths of that; default: 20",
@@ -79,17 +79,6 @@ def make_parser() -> argparse.ArgumentParser:
         "--directory", type=Path, help="for logs, which are kept; default: they are deleted"
     )
     return parser
-
-
-def _positive(kind: type[int] | type[float]) -> Callable[[str], float]:
-    def number(text: str) -> float:
-        value = kind(text)
-        if not value > 0:
-            raise ValueError
-        return value
-
-    number.__name__ = f"positive {kind.__name__}"
-    return number
 
 
 def _measure(

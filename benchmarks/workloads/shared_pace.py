@@ -67,9 +67,10 @@ def run(
         "processor": microseconds(process_time() - own, requests),
     }
     resting = Keys(_KEY).resting
-    if count := server.zcard(resting):
+    count: Any = server.zcard(resting)
+    if count:
         size: Any = server.memory_usage(resting, samples=0)
-        figures["slot"] = size / count  # type: ignore[operator]
+        figures["slot"] = size / count
     return Outcome(figures, {"all": f"{requests} requests"})
 
 

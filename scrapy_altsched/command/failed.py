@@ -21,7 +21,7 @@ from ..maintenance.requeue import FailedRequest
 from ..requests.codec import is_whole
 from .project import Project, misuse
 from .selection import Selection, Stopped
-from .target import Target, add_target, open_target, print_formatted, time_of
+from .target import Target, add_target, open_one_target, print_formatted, time_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,9 +37,7 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     """See :mod:`scrapy_altsched.command`: 0, whatever the answer is."""
     if arguments.limit < 0:
         raise misuse("--limit must be 0 or more")
-    if arguments.shared is not None and arguments.jobdir is not None:
-        raise misuse("name a JOBDIR, or a crawl with --shared KEY, not both")
-    target = open_target(arguments, project)
+    target = open_one_target(arguments, project)
     groups = _group(follow("Reading failed requests", target.failed()), target)
     if arguments.dead:
         groups |= _group(follow("Reading dead letters", target.dead()), target)

@@ -15,7 +15,7 @@ from typing import Any
 from rich.table import Table
 
 from .project import Project, misuse
-from .target import Target, add_target, open_target, print_formatted, time_of
+from .target import Target, add_target, open_one_target, print_formatted, time_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,9 +33,7 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     """See :mod:`scrapy_altsched.command`: 0, whatever the answer is."""
     if arguments.number < 1:
         raise misuse("--number must be 1 or more")
-    if arguments.shared is not None and arguments.jobdir is not None:
-        raise misuse("name a JOBDIR, or a crawl with --shared KEY, not both")
-    target = open_target(arguments, project)
+    target = open_one_target(arguments, project)
     requests = _requests(target, arguments.number, arguments.slot)
     if arguments.json:
         for request in requests:

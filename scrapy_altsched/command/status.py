@@ -23,7 +23,7 @@ from ..crawl.rates import Rates
 from ..inflection import counted, inflect
 from .project import Project, misuse
 from .standing import Answer, look_at_crawl, look_at_job
-from .target import Crawl, Target, add_target, open_target, print_formatted
+from .target import Crawl, Target, add_target, open_one_target, print_formatted
 
 _Row: TypeAlias = tuple[str, Text | ProgressBar]
 
@@ -47,15 +47,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, project: Project) -> int:
     """See :mod:`scrapy_altsched.command`."""
-    if arguments.shared is not None and arguments.jobdir is not None:
-        raise misuse("name a JOBDIR, or a crawl with --shared KEY, not both")
     if arguments.slots is not None and arguments.slots < 1:
         raise misuse("--slots takes a number of slots, 1 or more")
     if arguments.slots is not None and arguments.shared is not None:
         raise misuse("--slots is for a JOBDIR: a server knows download slots by digests only")
     if arguments.watch and (arguments.json or not sys.stdout.isatty()):
         raise misuse("--watch needs a terminal, and no --json")
-    target = open_target(arguments, project)
+    target = open_one_target(arguments, project)
     if arguments.watch:
         _watch(_looker(target, arguments.slots))
         return 0

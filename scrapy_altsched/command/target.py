@@ -102,6 +102,13 @@ def open_target(arguments: argparse.Namespace, project: Project) -> Target:
     return Job(project, Path(arguments.jobdir), getattr(arguments, "spider", None))
 
 
+def open_one_target(arguments: argparse.Namespace, project: Project) -> Target:
+    """The same, where a JOBDIR beside a shared crawl is not something else's name."""
+    if arguments.shared is not None and arguments.jobdir is not None:
+        raise misuse("name a JOBDIR, or a crawl with --shared KEY, not both")
+    return open_target(arguments, project)
+
+
 class Job:
     """The job in a directory.  Each method raises AltschedError if it cannot be used.
 

@@ -28,7 +28,7 @@ class CrawlDelays:
     def __init__(
         self, setup: Setup, note: Callable[[str, float], object] = lambda _, __: None
     ) -> None:
-        self._engine, self._tell = setup.engine, note
+        self._engine, self._note_delay = setup.engine, note
         settings = setup.crawler.settings
         self._agent = settings["ROBOTSTXT_USER_AGENT"]
         self._default_agent = settings["USER_AGENT"]
@@ -41,6 +41,6 @@ class CrawlDelays:
         agent = self._agent or request.headers.get(b"User-Agent", self._default_agent)
         seconds = robotparser.crawl_delay(agent)
         if seconds is not None and 0 < seconds < math.inf:
-            slot, before = self._engine.slot_key(request), self._engine.delay
+            slot = self._engine.slot_key(request)
             self._engine.slow_down(slot, min(float(seconds), _MOST))
-            self._tell(slot, before(slot))
+            self._note_delay(slot, self._engine.delay(slot))

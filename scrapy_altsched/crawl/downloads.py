@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from scrapy.exceptions import IgnoreRequest
 from twisted.internet.defer import Deferred, succeed
 
-from ..frontier import Frontier, Lease
+from ..frontier import Lease
 from ..frontier.pace import Pace, Start
 from .crawl_delay import CrawlDelays
 from .in_progress import InProgress
@@ -26,11 +26,8 @@ class Downloads:
     Requests that no lease is known of, as for robots.txt and of pipelines, are Scrapy's own matter.
     """
 
-    def __init__(
-        self, setup: Setup, frontier: Frontier, pace: Pace, in_progress: InProgress
-    ) -> None:
-        self._engine, self._frontier, self._pace = setup.engine, frontier, pace
-        self._in_progress, self._reports = in_progress, setup.reports
+    def __init__(self, setup: Setup, pace: Pace, in_progress: InProgress) -> None:
+        self._engine, self._pace, self._in_progress = setup.engine, pace, in_progress
         #: Requests that wait until they may start.
         self._waiting: dict[Request, tuple[Lease, Deferred[None]]] = {}
         self._is_closing = False

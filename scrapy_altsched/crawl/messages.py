@@ -59,9 +59,9 @@ EVENTS = {
         " with the new settings."
     ),
     events.VersionOutdated: _error(
-        "%(job)s goes on by rules of a newer version of scrapy_altsched, which another worker has:"
-        " the spider is closed (frontier_lost). Upgrade this worker, and start it again: others"
-        " crawl what it had in work."
+        "Another worker continues %(lower_job)s with a newer version of scrapy_altsched, and this"
+        " one cannot take part any more: the spider is closed (frontier_lost). Upgrade this worker,"
+        " and start it again; the others crawl what it had leased."
     ),
     events.FrontierLost: _error(
         "%(job)s is no longer on the server, or is another one: the spider is closed"

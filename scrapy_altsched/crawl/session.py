@@ -97,7 +97,7 @@ class Session:
             self._recent = Recent(setup)
         self._downloads: Downloads | None = None
         if (pace := frontier.pace) is not None and engine.can_pace:
-            self._downloads = Downloads(setup, frontier, pace, self._in_progress)
+            self._downloads = Downloads(setup, pace, self._in_progress)
         elif self._config.policy == "polite":
             CrawlDelays(setup)
         self._every_run = EveryRun(setup, start)

@@ -228,10 +228,10 @@ class Engine:
         default = Limit(delay, min(jitter, 1.0), downloader.domain_concurrency)
         found = {}
         for name, own in downloader.per_slot_settings.items():
-            varies = own.get("jitter", 0.5 * bool(own.get("randomize_delay", 0.5 * bool(jitter))))
-            varies = varies if {"jitter", "randomize_delay"} & own.keys() else jitter
+            older = 0.5 * bool(own["randomize_delay"]) if "randomize_delay" in own else jitter
+            varies = min(float(own.get("jitter", older)), 1.0)
             own_delay, cap = own.get("delay", delay), own.get("concurrency", default.cap)
-            found[name] = Limit(float(own_delay), min(float(varies), 1.0), int(cap))
+            found[name] = Limit(float(own_delay), varies, int(cap))
         return default, found
 
     def set_delay(self, slot: str, delay: float | None) -> None:

@@ -111,7 +111,7 @@ class SeenInvalidated(Event):
 
 
 class VersionOutdated(Event):
-    """Another worker goes on with the crawl by rules that this version does not know."""
+    """Another worker continues the crawl with a version that this one cannot follow."""
 
 
 class FrontierLost(Event):

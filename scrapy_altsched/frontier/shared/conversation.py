@@ -316,9 +316,11 @@ class Conversation:
             one, many = "change of this worker waits", "changes of this worker wait"
             waiting = counted(stream.unacknowledged, one, many)
             why = f"the server's memory is full, and {waiting} for it"
-        elif self.is_waiting and reply.pending and not self.pace.is_on:
-            requests = counted(reply.pending, "pending request")
-            why = f"of {requests} the server leases none to this worker"
+        elif self.is_waiting and reply.pending:
+            # Slots that rest until a known time are as they should be.
+            if not self.pace.is_on or reply.rests_for < 0:
+                requests = counted(reply.pending, "pending request")
+                why = f"of {requests} the server leases none to this worker"
         elif self.is_waiting and reply.leased:
             left = counted(reply.leased, "request")
             why = f"all that is left ({left}) is leased by other workers"

@@ -223,7 +223,7 @@ class SharedFrontier(FrontierOfRun):
             undecided=self._additions.undecided,
         )
 
-    def busiest_slots(self, *, all_at_once: bool = False) -> Sequence[tuple[str, int]]:  # noqa: ARG002
+    def busiest_slots(self, *, all_at_once: bool = False) -> Sequence[tuple[str, int]]:  # noqa: ARG002  (none are known)
         # The server knows slots by a digest of their names.
         return ()
 

@@ -238,7 +238,7 @@ class _Opening:
                 )
             case Status.PROTOCOL:
                 raise ConfigError(
-                    f"The {name} goes on by rules of a newer version of scrapy_altsched. Upgrade"
+                    f"The {name} is continued with a newer version of scrapy_altsched. Upgrade"
                     " this worker, and start it again."
                 )
             case Status.LOST:

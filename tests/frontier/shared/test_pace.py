@@ -15,6 +15,7 @@ from scrapy_altsched.frontier.events import (
     LeaseLost,
     OtherLimits,
     PaceChanged,
+    Stalled,
     VersionOutdated,
 )
 from scrapy_altsched.frontier.pace import Start
@@ -328,6 +329,32 @@ def test_no_request_gets_a_new_permit_for_as_long(world: World) -> None:
     assert of(worker, PaceChanged) == []
     world.pass_time(2 * VALID)
     assert of(worker, PaceChanged)
+
+
+# What is said of a crawl that goes slowly
+
+
+def test_a_slot_that_rests_until_a_known_time_is_no_stall(world: World) -> None:
+    worker = world.join(Limit(200.0))
+    worker.add(*pages(2))
+    lease = worker.take()
+    assert worker.start(lease) is Start.NOW
+    worker.end_download(lease)
+    worker.finish(lease)
+    worker.frontier.lease()
+    world.pass_time(90.0)
+    assert of(worker, Stalled) == []
+
+
+def test_requests_of_which_a_worker_gets_none_are_told(world: World) -> None:
+    first, second = world.join(Limit(cap=1)), world.join(Limit(cap=1))
+    first.add(*pages(3))
+    assert first.start(first.take()) is Start.NOW
+    second.frontier.lease()
+    world.pass_time(90.0)
+    [stalled] = of(second, Stalled)
+    assert isinstance(stalled, Stalled)
+    assert "of 2 pending requests the server leases none to this worker" in stalled.why
 
 
 # Whose limits hold
