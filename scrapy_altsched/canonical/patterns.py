@@ -208,3 +208,17 @@ class Index:
                 found.append(self._hosts[name])
             name = name.partition(".")[2]
         return found if host else None
+
+
+class UrlPattern:
+    """One pattern, for URLs as they are; ValueError: it is invalid, or never matches."""
+
+    def __init__(self, pattern: str) -> None:
+        self._index = Index([compile_patterns((pattern,), ())])
+
+    def matches(self, url: str | None) -> bool:
+        """Whether a URL does; ``None``, and what is none, does not."""
+        try:
+            return bool(url and self._index.match(canonicalize_url(url, keep_fragments=True)))
+        except ValueError:  # a URL that w3lib cannot parse
+            return False

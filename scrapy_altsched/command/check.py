@@ -12,9 +12,11 @@ from ..crawl.outcome import CODES
 from ..inflection import counted
 from ..maintenance.audit import Remedy
 from ..maintenance.repair import accept_loss, repair
-from ..requests.codec import is_whole
+from ..requests.codec import is_whole, locate
+from .answers import Report, print_rows
+from .job import Job
 from .project import Project, misuse
-from .target import Job, Report, Target, add_target, locate, open_target, print_rows
+from .target import Target, add_target, open_target
 
 #: What to do next about a problem; the first of these that helps against any is printed.
 _NEXT = {

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from ..frontier.store.engines import ENGINES
 from ..maintenance.convert import convert
+from .job import Job
 from .project import Project
-from .target import Job
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -28,6 +28,7 @@ from ..inflection import counted
 from ..maintenance.progress import follow
 from ..requests.fingerprint import apply_rules
 from ..settings import Config
+from .answers import print_formatted
 from .places import (
     add_place,
     add_places,
@@ -37,7 +38,6 @@ from .places import (
     spider_of,
 )
 from .project import Project, identity_for, misuse
-from .target import print_formatted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

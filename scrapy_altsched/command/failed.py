@@ -19,9 +19,10 @@ from ..inflection import counted
 from ..maintenance.progress import follow
 from ..maintenance.requeue import FailedRequest
 from ..requests.codec import is_whole
+from .answers import print_formatted, time_of
 from .project import Project, misuse
 from .selection import Selection, Stopped
-from .target import Target, add_target, open_one_target, print_formatted, time_of
+from .target import Target, add_target, open_one_target
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -25,12 +25,12 @@ from ..frontier.options import SharedOptions
 from ..inflection import counted
 from ..maintenance.importing import Imported
 from ..maintenance.opening import open_frontier
+from ..requests.codec import slot_of
 from ..requests.entries import codec_of
 from ..requests.identity import PageIdentity
 from ..settings import Config, read_redis
 from ..stock.job import QUEUE, SEEN
 from .project import Project, add_spider_arguments, create_spider, identity_of, misuse
-from .target import slot_of
 
 if TYPE_CHECKING:
     from ..stock.redis_job import RedisJob

@@ -14,8 +14,9 @@ from typing import Any
 
 from rich.table import Table
 
+from .answers import print_formatted, time_of
 from .project import Project, misuse
-from .target import Target, add_target, open_one_target, print_formatted, time_of
+from .target import Target, add_target, open_one_target
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -14,8 +14,9 @@ from ..inflection import counted
 from ..maintenance.looking import Place
 from ..requests.codec import is_whole
 from ..requests.identity import PageIdentity, differences
+from .answers import time_of
 from .project import Project, misuse
-from .target import Target, open_target, time_of
+from .target import Target, open_target
 
 
 def add_place(parser: argparse.ArgumentParser) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from ..age import Age
 from ..maintenance.purge import purge
+from .job import Job
 from .project import Project, misuse
-from .target import Job
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

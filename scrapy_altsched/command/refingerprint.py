@@ -11,8 +11,8 @@ from pathlib import Path
 from ..inflection import counted
 from ..maintenance.refingerprint import Refingerprinted, refingerprint
 from ..requests.codec import decode_request
+from .job import Job
 from .project import Project, add_spider_arguments, create_spider, identity_of
-from .target import Job
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -14,9 +14,10 @@ from rich.table import Table
 from ..inflection import counted
 from ..maintenance.requeue import DeadRequest
 from ..requests.codec import is_whole
+from .answers import print_formatted, time_of
 from .project import Project, misuse
 from .selection import Selection, Stopped, add_selection
-from .target import Target, add_target, open_target, print_formatted, time_of
+from .target import Target, add_target, open_target
 
 #: Fewest digits that name a fingerprint.
 _FEWEST_DIGITS = 6

@@ -8,8 +8,8 @@ from __future__ import annotations
 import argparse
 
 from ..requests.identity import are_sha1
+from .crawl import Crawl
 from .project import Project
-from .target import Crawl
 from .target import add_key as add_arguments  # noqa: F401  (a subcommand has one)
 
 

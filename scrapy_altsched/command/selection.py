@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import TypeAlias
 
-from w3lib.url import canonicalize_url
-
-from ..canonical.patterns import Index, compile_patterns
+from ..canonical.patterns import UrlPattern
 from ..frontier.entry import Cause, Reason
 from ..maintenance.requeue import DeadRequest, FailedRequest
 from .project import misuse
@@ -78,16 +76,16 @@ class Selection:
 
     def filter(self, requests: Iterable[Stopped], target: Target) -> Iterator[Stopped]:
         """Those of *requests* that are meant."""
-        index = None
+        pattern = None
         if self.pattern is not None:
             try:
-                index = Index([compile_patterns((self.pattern,), ())])
+                pattern = UrlPattern(self.pattern)
             except ValueError as error:
                 raise misuse(f"--pattern {self.pattern!r} cannot be used: {error}") from None
         for request in requests:
             if not self._is_reason(request):
                 continue
-            if index is not None and not _matches(index, target.url_of(request.payload)):
+            if pattern is not None and not pattern.matches(target.url_of(request.payload)):
                 continue
             if self.slot not in (None, target.slot_of(request.payload)):
                 continue
@@ -116,10 +114,3 @@ def _option(name: str, value: object) -> str:
         return ""
     text = str(value)
     return f" --{name}{'=' if text.startswith('-') else ' '}{quote(text)}"
-
-
-def _matches(index: Index, url: str | None) -> bool:
-    try:
-        return bool(url and index.match(canonicalize_url(url, keep_fragments=True)))
-    except ValueError:  # a URL that w3lib cannot parse
-        return False

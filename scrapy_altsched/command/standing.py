@@ -21,7 +21,8 @@ from ..frontier.store.holder import Holder
 from ..frontier.store.jobdir import LastCommit, find_holder, find_store, has_ended
 from ..frontier.store.status import JobStatus, read_status
 from ..frontier.store.view import View
-from .target import NAME_CRAWL, Crawl, Job
+from .crawl import Crawl
+from .job import NAME_CRAWL, Job
 
 #: Names are those of the JSON object; times are in seconds since the epoch.
 Answer: TypeAlias = dict[str, Any]

@@ -21,9 +21,11 @@ from rich.text import Text
 
 from ..crawl.rates import Rates
 from ..inflection import counted, inflect
+from .answers import print_formatted
+from .crawl import Crawl
 from .project import Project, misuse
 from .standing import Answer, look_at_crawl, look_at_job
-from .target import Crawl, Target, add_target, open_one_target, print_formatted
+from .target import Target, add_target, open_one_target
 
 _Row: TypeAlias = tuple[str, Text | ProgressBar]
 

@@ -12,6 +12,7 @@ import marshal
 import pickle
 import zlib
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from scrapy import Request
 from scrapy.utils.misc import load_object
@@ -215,3 +216,15 @@ def adopt_record(record: bytes) -> bytes:
         except (EOFError, ValueError, TypeError) as error:
             raise CodecError(f"{type(error).__name__}: {error}") from error
     return wrap(record, PICKLED)
+
+
+def locate(payload: bytes) -> tuple[str, bool]:
+    """Download slot of a stored request, and whether it is a start request, or CodecError."""
+    fields = decode_fields(payload)
+    meta = fields.get("meta") or {}
+    return slot_of(fields["url"], meta), bool(meta.get("is_start_request"))
+
+
+def slot_of(url: str, meta: dict[str, object]) -> str:
+    """The download slot of a request, as Scrapy names it where it limits by host."""
+    return str(meta.get("download_slot") or urlsplit(url).hostname or "")

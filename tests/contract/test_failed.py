@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from scrapy import Request, Spider
 
-from scrapy_altsched.command.target import locate
 from scrapy_altsched.errors import StoreError
 from scrapy_altsched.frontier import Entry, Event, Options, Order, Verdict
 from scrapy_altsched.frontier.entry import Delay, PageFailure, Reason
@@ -17,7 +16,7 @@ from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.maintenance import requeue as requeuing
 from scrapy_altsched.maintenance.opening import open_frontier
 from scrapy_altsched.maintenance.requeue import FailedRequest, failed_requests, requeue
-from scrapy_altsched.requests.codec import encode_request
+from scrapy_altsched.requests.codec import encode_request, locate
 
 from ..clocks import ManualClock
 from ..frontiers import (

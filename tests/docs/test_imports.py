@@ -117,7 +117,7 @@ LAYERS = (
     ("scheduler", "dupefilter", "addon", "fingerprint"),
     ("crawl",),
     ("stock", "feeds", "resume", "plugins"),
-    ("requests", "maintenance"),
+    ("requests", "maintenance", "steering"),
     ("settings",),
     ("frontier",),
     ("canonical", "redis_client"),

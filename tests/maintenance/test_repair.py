@@ -20,7 +20,6 @@ from scrapy.settings import Settings
 
 from scrapy_altsched.command import check
 from scrapy_altsched.command.project import Project
-from scrapy_altsched.command.target import locate
 from scrapy_altsched.errors import JobdirError, StoreDamagedError
 from scrapy_altsched.frontier import Entry, Options, Order
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
@@ -35,7 +34,7 @@ from scrapy_altsched.maintenance.audit import audit
 from scrapy_altsched.maintenance.opening import open_frontier
 from scrapy_altsched.maintenance.repair import Repair, accept_loss, repair
 from scrapy_altsched.maintenance.rewriter import CHUNK
-from scrapy_altsched.requests.codec import encode_request, is_whole, url_of
+from scrapy_altsched.requests.codec import encode_request, is_whole, locate, url_of
 
 from ..crawls import altsched
 from ..damage import (

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from scrapy import Request, Spider
 
-from scrapy_altsched.command.target import locate
 from scrapy_altsched.frontier import Entry, Options, Order, Verdict
 from scrapy_altsched.frontier.entry import DeadLetter
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
@@ -18,7 +17,7 @@ from scrapy_altsched.frontier.store.jobdir import FORMAT
 from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.maintenance.opening import open_frontier
 from scrapy_altsched.maintenance.requeue import dead_requests, requeue
-from scrapy_altsched.requests.codec import encode_request
+from scrapy_altsched.requests.codec import encode_request, locate
 
 from ..crawls import KILLED, Crawl, altsched, assert_complete
 from ..frontiers import (

@@ -12,8 +12,8 @@ import pytest
 from scrapy.settings import Settings
 
 from scrapy_altsched.command import refingerprint as refingerprint_command
+from scrapy_altsched.command.job import Job
 from scrapy_altsched.command.project import Project
-from scrapy_altsched.command.target import Job
 from scrapy_altsched.errors import StoreDamagedError
 from scrapy_altsched.frontier import Counts, Entry
 from scrapy_altsched.frontier.entry import DeadLetter

@@ -1,0 +1,64 @@
+"""How subcommands answer: what they say of a job or a crawl, and how it is printed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..crawl.outcome import Outcome
+from ..frontier import Counts
+from ..maintenance.audit import Problem
+
+
+@dataclass(slots=True)
+class Report:
+    """How a job or a crawl stands.
+
+    :ivar rows: name and text of what is told of it; *good*: what is said if it has no problems.
+    :ivar outcome: how it ends as it is; of no use if it has problems.
+    """
+
+    rows: list[tuple[str, str]]
+    good: str
+    problems: list[Problem] = field(default_factory=list)
+    outcome: Outcome = Outcome.UNFINISHED
+
+
+def describe_state(finished: bool, more: str) -> tuple[str, str]:
+    """A row that says whether a crawl is finished, and what *more* there is to say."""
+    return "state", f"{'finished' if finished else 'not finished'}, {more}"
+
+
+def describe_numbers(counts: Counts, **others: int) -> tuple[str, str]:
+    """A row that says how many requests were accepted, and how many are in which state."""
+    numbers = "".join(f", {count:,} {what}" for what, count in others.items())
+    return "requests", f"{counts.accepted:,} accepted: {counts.done:,} done{numbers}"
+
+
+def time_of(seconds: float) -> datetime:
+    """The time, in UTC, so many seconds since the epoch."""
+    return datetime.fromtimestamp(seconds, timezone.utc)
+
+
+def print_formatted(text: Table | Text, *, folds: bool = False) -> None:
+    """Print *text*; but on a terminal, a table's lines are not folded unless it *folds*."""
+    width = None if folds or sys.stdout.isatty() else 100_000
+    Console(width=width, soft_wrap=True, highlight=False, markup=False, emoji=False).print(text)
+
+
+def print_rows(rows: Iterable[tuple[str, str]], sentences: Iterable[str]) -> None:
+    """Print named texts, and sentences below."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    print_formatted(table)
+    for sentence in sentences:
+        print(f"- {sentence}")

@@ -1,0 +1,138 @@
+"""A shared crawl on a server, for subcommands."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
+from shlex import quote
+from typing import Any
+
+from ..crawl.outcome import DeadLetters, judge
+from ..inflection import counted
+from ..maintenance.audit import Problem
+from ..maintenance.looking import (
+    PendingRequest,
+    Place,
+    StoredRequests,
+    group_places,
+    pending_request,
+)
+from ..maintenance.requeue import DeadRequest, FailedRequest, dead_requests, failed_requests
+from ..requests.codec import slot_of
+from ..settings import read_redis
+from ..steering.actions import Action, Effect
+from .answers import Report, describe_numbers, describe_state
+from .project import Project
+
+
+class Crawl:
+    """A shared crawl on the server that the project's settings name, with the methods of a job.
+
+    :ivar crawl: what can be done with it there.
+    :raises ConfigError: the settings cannot be used, or a package is missing.
+    """
+
+    def __init__(self, project: Project, key: str) -> None:
+        values = read_redis(project.settings)
+        # What they need is optional.  Pickles from a server are not loaded.
+        from ..frontier.shared.looking import CrawlView
+        from ..redis_client.connection import connect
+        from ..requests.portable import read_fields, read_url
+
+        self.words = f"--shared {quote(key)}"
+        self.crawl = CrawlView(connect(values), key)
+        self.url_of = read_url
+        self._read = read_fields
+
+    def dead(self) -> list[DeadRequest]:
+        return list(dead_requests(self.crawl.dead()))
+
+    def failed(self) -> Iterator[FailedRequest]:
+        return failed_requests(self.crawl.failed())
+
+    def requeue(self, chosen: Collection[DeadRequest | FailedRequest]) -> int:
+        dead = [request.key for request in chosen if isinstance(request, DeadRequest)]
+        failed = [
+            (request.key, request.why, request.value)
+            for request in chosen
+            if isinstance(request, FailedRequest)
+        ]
+        return self.crawl.requeue(dead) + self.crawl.requeue_failed(failed)
+
+    def apply(self, action: Action, given: Sequence[str] = ()) -> Effect:
+        """Apply an action, as for a job."""
+        raise NotImplementedError
+
+    def slot_of(self, payload: bytes) -> str:
+        fields = self._read(payload)
+        return slot_of(fields["url"], fields.get("meta") or {}) if "url" in fields else ""
+
+    def examine(self) -> Report:
+        state = self.crawl.look()
+        counts, leased = state.counts, {"in flight": state.counts.leased}
+        report = Report(
+            [
+                ("crawl", self.crawl.name),
+                ("spider", state.spider),
+                describe_state(state.finished, counted(state.workers, "worker")),
+                describe_numbers(
+                    counts,
+                    **leased,
+                    pending=counts.pending,
+                    delayed=counts.delayed,
+                    dead=counts.dead,
+                    failed=counts.failed,
+                ),
+            ],
+            "the counters add up",
+        )
+        if counts.unaccounted:
+            sentence = (
+                f"The counters do not add up: {abs(counts.unaccounted):,} of the requests are in no"
+                " state, or in two. Another program may have changed the keys."
+            )
+            report.problems.append(Problem(sentence, None))
+        if state.large_buckets:
+            text = (
+                "seen URLs take about 88 bytes each on the server, instead of 21, as hashes are no"
+                " longer listpacks: look at its hash-max-listpack-entries (512) and"
+                " hash-max-listpack-value (64), or there are more than 30 million URLs"
+            )
+            report.rows.append(("memory", text))
+        unrestorable = DeadLetters(self.dead() if counts.dead else (), self.url_of).unrestorable
+        report.outcome = judge(counts, unrestorable, complete=state.finished)
+        return report
+
+    def peek(self, limit: int, slot: str | None) -> Iterator[PendingRequest]:
+        order = self.crawl.order()
+        rows = self.crawl.next_rows(limit, slot if order.policy == "slots" else None)
+        requests = (pending_request(order, *row) for row in rows)
+        if slot is not None and order.policy == "one":
+            requests = (it for it in requests if self.slot_of(it.payload) == slot)
+        return islice(requests, limit)
+
+    def fields_of(self, payload: bytes) -> dict[str, Any]:
+        return self._read(payload)
+
+    def find(self, wanted: Collection[bytes]) -> dict[bytes, list[Place]]:
+        crawl = self.crawl
+        stored = StoredRequests(
+            crawl.look().counts,
+            crawl.pending(),
+            crawl.delayed(),
+            failed_requests(crawl.failed()),
+            dead_requests(crawl.dead()),
+            leased=crawl.leased(),
+        )
+        found = group_places(stored.find(wanted))
+        return {
+            it: found.get(it) or [Place("done" if crawl.has_seen(it) else "never seen")]
+            for it in wanted
+        }
+
+    def fingerprints(self) -> bytes | None:
+        return self.crawl.about()["fingerprints"].encode()
+
+    @property
+    def owner(self) -> str:
+        return self.crawl.about()["spider"]
