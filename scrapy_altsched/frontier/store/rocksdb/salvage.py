@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from functools import partial
@@ -20,6 +21,7 @@ from rocksdict import Rdict, RdictIter
 from ....errors import StoreDamagedError, StoreError
 from ..database import Row, translated
 from ..records import DAMAGE, Counters
+from ..rows import find_last_commit, find_lost_commits
 from ..salvage import IsWhole, Salvage
 from ..seen import run_of
 from ..states import FAMILIES, STATES
@@ -72,11 +74,32 @@ class RocksSalvage(Salvage):
 
     def _open_as_it_is(self, links: Path) -> list[_Reader]:
         try:
-            return [_Reader(self, links, READ_ONLY, Recovery.STRICT)]
+            reader = _Reader(self, links, READ_ONLY, Recovery.STRICT)
+            if lost := find_lost_commits(reader.database):
+                reader = self._open_before(lost[0], links) or reader
+            return [reader]
         except StoreDamagedError as error:
             reader = _Reader(self, links, READ_ONLY)
             self.losses.append(f"{error.problem} What was committed after that is lost.")
             return [reader]
+
+    def _open_before(self, commit: int, links: Path) -> _Reader | None:
+        """Without the logs that came after the end of one was lost, and the commits in these.
+
+        ``None``: that does not lead to the commit before *commit*, the first one that was lost.
+        """
+        before = links.with_name(f"{links.name}, before the gap")
+        shutil.copytree(links, before, symlinks=True)
+        logs = sorted(path.name for path in links.glob("*.log"))
+        for name in reversed(logs[1:]):
+            (before / name).unlink()
+            with suppress(StoreDamagedError):
+                reader = _Reader(self, before, READ_ONLY, Recovery.STRICT)
+                if find_last_commit(reader.database) == commit - 1:
+                    self.losses.append(f"Commit {commit:,} is lost: all after it was dropped.")
+                    return reader
+                reader.database.close()
+        return None
 
     def _open_somehow(self) -> list[_Reader]:
         links = self._link("with another CURRENT")
