@@ -175,6 +175,39 @@ class JobRun(_Run):
             self.journal.jobdir.release()
 
 
+class Visit(JobRun):
+    """The job between two runs, opened by an operator: what is known of the last run stays."""
+
+    def __init__(self, journal: Journal) -> None:
+        _Run.__init__(self, NullLeaseLog())
+        self.journal, self.note = journal, journal.note
+        self.last = last = journal.counters()
+        self.counters, self.evidence = replace(last), Evidence()
+        self.job = JobInfo(
+            run=last.run,
+            resumed=last.run > 0 and not last.finished,
+            durable=True,
+            path=journal.path,
+            place=journal.jobdir.place,
+        )
+        self._written, self._is_held, self._standing = {}, False, None
+
+    def write(self, batch: Batch, *, wait: bool = True) -> None:
+        before, counters = self.last, batch.counters
+        counters.finished = before.finished and (
+            counters.accepted <= before.accepted
+            and counters.failed >= before.failed
+            and counters.dead >= before.dead
+        )
+        super().write(batch, wait=wait)
+
+    def restart_leases(self, held: Iterable[tuple[bytes, bool, bool]] = ()) -> None:
+        """What was leased when the last run died is still to be judged."""
+
+    def finish(self, **_: object) -> None:
+        self.sync()
+
+
 class MemoryRun(_Run):
     """A run without a job directory, which keeps nothing: see :class:`JobRun`."""
 
