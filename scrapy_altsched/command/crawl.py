@@ -8,6 +8,7 @@ from shlex import quote
 from typing import Any
 
 from ..crawl.outcome import DeadLetters, judge
+from ..engine.engine import slot_of
 from ..inflection import counted
 from ..maintenance.audit import Problem
 from ..maintenance.looking import (
@@ -18,7 +19,6 @@ from ..maintenance.looking import (
     pending_request,
 )
 from ..maintenance.requeue import DeadRequest, FailedRequest, dead_requests, failed_requests
-from ..requests.codec import slot_of
 from ..settings import read_redis
 from ..steering.actions import Action, Effect
 from .answers import Report, describe_numbers, describe_state

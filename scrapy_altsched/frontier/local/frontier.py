@@ -30,7 +30,7 @@ from ..store.states import State, decode_value, encode_value
 from ..suspects import Suspects
 from .delayed import DelayedQueue
 from .persistence import NoPersistence, Persistence
-from .rework import IsMeant, Rework
+from .rework import IsMeant, Locate, Rework
 
 #: How many times its delay a slot is parked for at the most.  The downloader draws the delay anew,
 #: from half of it to one and a half: what comes too early waits there, in the place of others.  Of
@@ -244,17 +244,20 @@ class LocalFrontier(FrontierOfRun):
             self._pending -= pending
             yield pending + delayed
 
-    def requeue(self, state: State, key: bytes, slot: str, *, start: bool = False) -> bool:
-        """Make a request pending again that has failed, or is dead; whether it is still so.
+    def requeue(self, state: State, key: bytes, locate: Locate) -> DeadLetter | PageFailure | None:
+        """Make a request pending again that has failed, or is dead: why it was.
 
-        :param key: what it is stored under; *slot*: its download slot.
-        :raises StoreError: it cannot be read.
+        :param key: what it is stored under.
+        :return: ``None``: it is in that state no more.
+        :raises CodecError: *locate* cannot read it; StoreError: it cannot be read.  Nothing has
+            changed.
         """
         self._check_owner()
-        found = self._rework.requeue(state, key, slot, start=start)
-        if found is not None:
-            self._put(*found)
-        return found is not None
+        if (found := self._rework.requeue(state, key, locate)) is None:
+            return None
+        why: DeadLetter | PageFailure = found[0]
+        self._put(*found[1])
+        return why
 
     def _take_due(self) -> None:
         """Make delayed requests pending whose time has come."""

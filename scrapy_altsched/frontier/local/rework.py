@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator
 from itertools import islice
+from typing import Any
 
 from ..entry import Entry
 from ..queue.order import Order
@@ -25,6 +26,8 @@ from .persistence import NoPersistence, Persistence
 
 #: Download slot, as far as the queue tells, and request -> whether it is meant.
 IsMeant = Callable[[str, Entry], bool]
+#: Payload -> download slot, and whether it goes to the start requests' queue; or CodecError.
+Locate = Callable[[bytes], tuple[str, bool]]
 #: Requests that are looked at in one go: some 5 ms.
 PORTION = 500
 
@@ -126,27 +129,27 @@ class Rework:
         return self._by_prefix.get(prefix)
 
     def requeue(
-        self, state: State, old: bytes, slot_name: str, *, start: bool
-    ) -> tuple[Slot, bytes, Entry] | None:
-        """Have a request of another state accepted as pending once more: its slot, and its key.
+        self, state: State, old: bytes, locate: Locate
+    ) -> tuple[Any, tuple[Slot, bytes, Entry]] | None:
+        """Make a request of another state pending: what its row told of it, and where it is to be.
 
         :param old: its key in that state, if it is still there.
-        :param start: whether it goes to the start requests' queue.
         """
         assert isinstance(self._kept, Persistence)
         row = self._kept.journal.database.get(state.family, old)
         if row is None:
             return None
-        value, pending_key = state.split(row)[1], old
+        (why, value), pending_key = state.split(row), old
         if state is FAILED:
             # All its tries are to come again.
             value, pending_key = mark_again(value), decode_failed_key(old)[1]
         entry, order, live = decode_value(value), self._order, self._live
         priority, _, _ = order.decode(pending_key[8:])
+        slot_name, start = locate(entry.payload or b"")
         slot = self._slots.get(order.slot_of(slot_name))
         key = slot.prefix + order.encode(priority, start, live.next_sequence)
         live.next_sequence += 1
         counter = state.counter or ""
         setattr(live, counter, getattr(live, counter) - 1)
         self._kept.requeue(state, old, key, slot, entry)
-        return slot, key, entry
+        return why, (slot, key, entry)
