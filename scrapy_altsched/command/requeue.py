@@ -17,7 +17,7 @@ from ..requests.codec import is_whole
 from .answers import print_formatted, time_of
 from .project import Project, misuse
 from .selection import Selection, Stopped, add_selection
-from .target import Target, add_target, open_target
+from .target import Target, add_names, add_target, open_named
 
 #: Fewest digits that name a fingerprint.
 _FEWEST_DIGITS = 6
@@ -28,22 +28,17 @@ _SHOWN = 1_000
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See :mod:`scrapy_altsched.command`."""
     add_target(parser)
-    what = "URL, or first digits of the fingerprint"
-    # Without a default, argparse calls it required.
-    parser.add_argument("request", nargs="*", default=[], metavar="REQUEST", help=what)
+    add_names(parser, "REQUEST", "URL, or first digits of the fingerprint")
     parser.add_argument("--all", action="store_true", help="all that can be crawled again")
     add_selection(parser)
 
 
 def run(arguments: argparse.Namespace, project: Project) -> int:
     """See :mod:`scrapy_altsched.command`."""
-    names: list[str] = arguments.request
-    if arguments.shared is not None and arguments.jobdir is not None:
-        names = [arguments.jobdir, *names]
+    selection = Selection.of(arguments)
+    target, names = open_named(arguments, project)
     if names and arguments.all:
         raise misuse("name requests, or --all, not both")
-    selection = Selection.of(arguments)
-    target = open_target(arguments, project)
     stopped: list[Stopped] = [*(target.failed() if selection.failed else target.dead())]
     requests = list(selection.filter(stopped, target))
     if not names and not arguments.all:

@@ -27,6 +27,12 @@ def add_target(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shared", metavar="KEY", help=what)
 
 
+def add_names(parser: argparse.ArgumentParser, metavar: str, what: str) -> None:
+    """Add the arguments that :func:`open_named` gives back: any number of them, also none."""
+    # Without a default, argparse calls it required.
+    parser.add_argument("names", nargs="*", default=[], metavar=metavar, help=what)
+
+
 def open_target(arguments: argparse.Namespace, project: Project) -> Target:
     """The job, or the shared crawl, that the arguments name; UsageError: they name none."""
     if arguments.shared is not None:
@@ -41,3 +47,25 @@ def open_one_target(arguments: argparse.Namespace, project: Project) -> Target:
     if arguments.shared is not None and arguments.jobdir is not None:
         raise misuse("name a JOBDIR, or a crawl with --shared KEY, not both")
     return open_target(arguments, project)
+
+
+def open_named(arguments: argparse.Namespace, project: Project) -> tuple[Target, list[str]]:
+    """The same, and what else is named."""
+    names: list[str] = arguments.names
+    if arguments.shared is not None and arguments.jobdir is not None:
+        names = [arguments.jobdir, *names]
+    return open_target(arguments, project), names
+
+
+def add_slot_name(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that :func:`open_slot` looks at."""
+    add_target(parser)
+    add_names(parser, "SLOT", "name of the download slot, as `scrapy altsched status` has it")
+
+
+def open_slot(arguments: argparse.Namespace, project: Project) -> tuple[Target, str]:
+    """The job, or the crawl, and the download slot of it that is named; UsageError: not one is."""
+    target, names = open_named(arguments, project)
+    if len(names) != 1:
+        raise misuse(f"name one download slot, not {len(names)}")
+    return target, names[0]

@@ -1,0 +1,62 @@
+"""Leave a download slot, which is a host for most projects, alone for a time."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import time
+from datetime import datetime, timezone
+from shlex import quote
+
+from ..age import Age
+from ..crawl.deferrals import LONGEST
+from ..steering.actions import Defer
+from .answers import print_effect, time_of
+from .project import Project, misuse
+from .target import add_slot_name, open_slot
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """See :mod:`scrapy_altsched.command`."""
+    add_slot_name(parser)
+    times = parser.add_mutually_exclusive_group(required=True)
+    times.add_argument("--for", dest="length", metavar="TIME", help="10m, 12h, or seconds")
+    what = "2026-12-01T08:00, in UTC unless an offset such as +01:00 follows"
+    times.add_argument("--until", metavar="TIME", help=what)
+
+
+def run(arguments: argparse.Namespace, project: Project) -> int:
+    """See :mod:`scrapy_altsched.command`."""
+    target, slot = open_slot(arguments, project)
+    until = _read_until(arguments.until) if arguments.until else _read_length(arguments.length)
+    if until > time.time() + LONGEST:
+        raise misuse(f"a slot can be left alone for {LONGEST / 86_400:.0f} days at the most")
+    effect = target.apply(Defer(slot, until))
+    sentence = (
+        f"The slot {slot!r} is left alone until {time_of(until):%Y-%m-%d %H:%M:%S} (UTC). It is"
+        f" asked again before that with: scrapy altsched undefer {target.words} {quote(slot)}"
+    )
+    return print_effect(effect, sentence)
+
+
+def _read_length(text: str) -> float:
+    """When a time from now is over, in seconds since the epoch; UsageError: it is none."""
+    try:
+        return time.time() + Age.parse_length(text)
+    except ValueError:
+        raise misuse(f"--for {text!r} cannot be used: it must be a time, such as 10m") from None
+
+
+def _read_until(text: str) -> float:
+    """A moment to come, in seconds since the epoch; UsageError: it is none."""
+    try:
+        # Before Python 3.11 it has to be written as an offset.
+        when = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", text))
+        until = (when if when.tzinfo else when.replace(tzinfo=timezone.utc)).timestamp()
+    except (ValueError, OverflowError):
+        raise misuse(
+            f"--until {text!r} cannot be used: it must be a time, such as 2026-12-01T08:00"
+        ) from None
+    if until <= time.time():
+        raise misuse(f"--until {text!r} is over: it was {time_of(until):%Y-%m-%d %H:%M:%S} (UTC)")
+    return until
