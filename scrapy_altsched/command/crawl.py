@@ -20,7 +20,7 @@ from ..maintenance.looking import (
 )
 from ..maintenance.requeue import DeadRequest, FailedRequest, dead_requests, failed_requests
 from ..settings import read_redis
-from ..steering.actions import Action, Effect
+from ..steering.actions import Action, Discard, Effect
 from .answers import Report, describe_numbers, describe_state
 from .project import Project
 
@@ -62,6 +62,13 @@ class Crawl:
     def apply(self, action: Action, given: Sequence[str] = ()) -> Effect:
         """Apply an action, as for a job."""
         raise NotImplementedError
+
+    def count(self, discard: Discard) -> int:
+        raise NotImplementedError
+
+    def waiting(self) -> int:
+        counts = self.crawl.look().counts
+        return counts.pending + counts.delayed
 
     def slot_of(self, payload: bytes) -> str:
         fields = self._read(payload)

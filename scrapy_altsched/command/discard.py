@@ -6,6 +6,7 @@ Those go that meet each of the conditions that are named.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from itertools import islice
 
 from ..inflection import counted
@@ -62,10 +63,9 @@ def _read(arguments: argparse.Namespace) -> Discard:
     return discard
 
 
-def _find_examples(target: Target, discard: Discard) -> list[str]:
+def _find_examples(target: Target, discard: Discard) -> Iterator[str]:
     """URLs of some that go, if they are among the next ones."""
     requests = target.peek(_LOOKED_AT, discard.slot)
     fields = ((target.slot_of(it.payload), target.fields_of(it.payload)) for it in requests)
-    return list(
-        islice((more["url"] for slot, more in fields if discard.matches(slot, more)), _EXAMPLES)
-    )
+    urls = (str(more["url"]) for slot, more in fields if discard.matches(slot, more))
+    return islice(urls, _EXAMPLES)

@@ -254,6 +254,12 @@ class Job:
                     found += action.matches(slot, fields)
             return found
 
+    def waiting(self) -> int:
+        """How many requests are pending or delayed, and not in flight; a crawl may be running."""
+        with self._view() as view:
+            counts = view.counts()
+            return counts.pending + counts.delayed - len(self._in_flight(view))
+
     def examine(self) -> Report:
         """Look at all of it; nothing is changed, and a crawl may be running."""
         report = Report([("job", str(self.jobdir)), ("spider", self.owner)], "good")

@@ -79,7 +79,8 @@ def _create_reader(arguments: argparse.Namespace, project: Project, owner: str) 
         spider = project.spider_class(owner)
     except UsageError:  # the crawl may be another project's: it will see
         spider = None
-    handlers = project.crawler(spider and owner).settings.getwithbase("DOWNLOAD_HANDLERS")
+    crawler = project.crawler(None if spider is None else owner)
+    handlers = crawler.settings.getwithbase("DOWNLOAD_HANDLERS")
     schemes = {scheme for scheme, handler in handlers.items() if handler is not None}
     names = ("priority", "dont_filter", "callback")
     common = {name: value for name in names if (value := getattr(arguments, name))}

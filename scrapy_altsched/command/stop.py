@@ -17,7 +17,5 @@ from .target import open_one_target
 def run(arguments: argparse.Namespace, project: Project) -> int:
     """See :mod:`scrapy_altsched.command`."""
     effect = open_one_target(arguments, project).apply(Stop())
-    return print_effect(
-        effect,
-        "It stops once what is being downloaded is finished. The next run goes on from there.",
-    )
+    when = "once what is being downloaded is finished"
+    return print_effect(effect, f"It stops {when}. The next run goes on from there.")

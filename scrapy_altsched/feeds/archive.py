@@ -14,8 +14,9 @@ import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timezone
+from io import BufferedReader
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from ..background import Background
@@ -183,7 +184,7 @@ def read_urls(first: Path) -> Iterator[str]:
             ) from error
 
 
-def _open_part(part: Path) -> IO[bytes]:
+def _open_part(part: Path) -> BufferedReader | gzip.GzipFile:
     try:
         return part.open("rb")
     except FileNotFoundError:  # it is compressed, perhaps only now

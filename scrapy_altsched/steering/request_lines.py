@@ -7,16 +7,22 @@ https://docs.scrapy.org/en/latest/topics/request-response.html#scrapy.utils.requ
 from __future__ import annotations
 
 import json
+import reprlib
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import IO, Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from scrapy import Request, Spider
 
 from ..frontier.shared.additions import MOST_BYTES
 from .actions import RequestFields
+
+
+#: For messages: a value can be as long as a line.
+_in_short = reprlib.Repr()
+_in_short.maxstring = 200
 
 
 def read_lines(file: IO[bytes]) -> Iterator[bytes]:
@@ -64,7 +70,9 @@ class RequestReader:
         for name, value in fields.items():
             is_right, must_be = _FIELDS[name]
             if not is_right(value):
-                raise ValueError(f"its field {name!r} must be {must_be}, not {json.dumps(value)}")
+                raise ValueError(
+                    f"its field {name!r} must be {must_be}, not {_in_short.repr(value)}"
+                )
         for name in ("callback", "errback"):
             method = fields.get(name)
             if method and self.spider and not callable(getattr(self.spider, method, None)):
@@ -73,18 +81,20 @@ class RequestReader:
     def _check_url(self, fields: RequestFields) -> None:
         """Also what else Scrapy alone knows of."""
         methods = {"callback": None, "errback": None}
-        try:
-            url = Request(**{**fields, **methods}).url
-            parts = urlsplit(url)
-            is_host_missing = parts.scheme in _NEED_HOST and not parts.hostname
-            _ = parts.port  # a property that reads it
-        except LookupError as error:
-            raise ValueError(str(error)) from None
-        if parts.scheme not in self.schemes:
+        url = _in_short.repr(fields["url"])
+        scheme = urlsplit(fields["url"]).scheme
+        if not scheme:
+            raise ValueError(f"{url} is no URL: it does not begin with a scheme, as https:// is")
+        if scheme not in self.schemes:
             known = ", ".join(sorted(self.schemes))
-            raise ValueError(f"nothing downloads {parts.scheme}: URLs in this project, but {known}")
-        if is_host_missing:
-            raise ValueError(f"the URL {url} has no host")
+            raise ValueError(f"nothing downloads {scheme}: URLs in this project, but {known}")
+        try:
+            parts = urlsplit(Request(**{**fields, **methods}).url)
+            host, _ = parts.hostname, parts.port  # which are read only now
+        except (LookupError, UnicodeError) as error:
+            raise ValueError(str(error)) from None
+        if scheme in _NEED_HOST and (not host or " " in unquote(host)):
+            raise ValueError(f"{url} is no URL: it has no host")
 
 
 def _parse(text: str) -> dict[str, Any]:
