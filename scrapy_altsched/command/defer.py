@@ -13,7 +13,7 @@ from ..crawl.deferrals import LONGEST
 from ..steering.actions import Defer
 from .answers import print_effect, time_of
 from .project import Project, misuse
-from .target import add_slot_name, open_slot
+from .target import add_slot_name, open_target, slot_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,10 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, project: Project) -> int:
     """See :mod:`scrapy_altsched.command`."""
-    target, slot = open_slot(arguments, project)
+    slot = slot_of(arguments)
     until = _read_until(arguments.until) if arguments.until else _read_length(arguments.length)
     if until > time.time() + LONGEST:
         raise misuse(f"a slot can be left alone for {LONGEST / 86_400:.0f} days at the most")
+    target = open_target(arguments, project)
     effect = target.apply(Defer(slot, until))
     sentence = (
         f"The slot {slot!r} is left alone until {time_of(until):%Y-%m-%d %H:%M:%S} (UTC). It is"
@@ -52,11 +53,13 @@ def _read_until(text: str) -> float:
     try:
         # Before Python 3.11 it has to be written as an offset.
         when = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", text))
-        until = (when if when.tzinfo else when.replace(tzinfo=timezone.utc)).timestamp()
+        if when.tzinfo is None:
+            when = when.replace(tzinfo=timezone.utc)
+        when = when.astimezone(timezone.utc)
     except (ValueError, OverflowError):
         raise misuse(
             f"--until {text!r} cannot be used: it must be a time, such as 2026-12-01T08:00"
         ) from None
-    if until <= time.time():
-        raise misuse(f"--until {text!r} is over: it was {time_of(until):%Y-%m-%d %H:%M:%S} (UTC)")
-    return until
+    if when.timestamp() <= time.time():
+        raise misuse(f"--until {text!r} is over: it was {when:%Y-%m-%d %H:%M:%S} (UTC)")
+    return when.timestamp()

@@ -28,7 +28,7 @@ from .project import (
     read_spider_arguments,
 )
 from .selection import add_pattern, read_pattern
-from .target import Target, add_names, add_target, open_named
+from .target import Target, add_names, add_target, names_of, open_target
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, project: Project) -> int:
     """See :mod:`scrapy_altsched.command`: 1 if the question was answered with no."""
-    target, urls = open_named(arguments, project)
+    urls = names_of(arguments)
     if bool(urls) == (arguments.pattern is not None):
         raise misuse("name URLs to forget, or a --pattern")
     read_spider_arguments(arguments.arguments)
@@ -52,8 +52,9 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
             Request(url)
         except ValueError as error:
             raise misuse(f"{url!r} cannot be forgotten: {error}") from None
-    if arguments.pattern is not None:
-        pattern = read_pattern(arguments.pattern)
+    pattern = None if arguments.pattern is None else read_pattern(arguments.pattern)
+    target = open_target(arguments, project)
+    if pattern is not None:
         archive = _find_archive(target, project, arguments.arguments)
         count = total = 0
         for url in follow("Reading the archive", read_urls(archive)):

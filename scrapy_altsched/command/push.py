@@ -23,7 +23,7 @@ from ..steering.actions import Effect, Push
 from ..steering.request_lines import RequestReader, read_lines
 from .answers import print_effect
 from .project import Project, add_spider_arguments, misuse, read_spider_arguments
-from .target import Target, add_names, add_target, open_named
+from .target import Target, add_names, add_target, names_of, open_target
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,12 +43,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, project: Project) -> int:
     """See :mod:`scrapy_altsched.command`."""
-    target, urls = open_named(arguments, project)
+    urls = names_of(arguments)
     if not urls:
         raise misuse("name URLs to push, or - for those on standard input")
     if "-" in urls and urls != ["-"]:
         raise misuse("- stands alone: push what is on standard input, or URLs that are named")
     read_spider_arguments(arguments.arguments)
+    target = open_target(arguments, project)
     reader = _create_reader(arguments, project, target.owner)
     is_input = urls == ["-"]
     lines = _read_input() if is_input else ((repr(url), os.fsencode(url)) for url in urls)

@@ -17,7 +17,7 @@ from ..requests.codec import is_whole
 from .answers import print_formatted, time_of
 from .project import Project, misuse
 from .selection import Selection, Stopped, add_selection
-from .target import Target, add_names, add_target, open_named
+from .target import Target, add_names, add_target, names_of, open_target
 
 #: Fewest digits that name a fingerprint.
 _FEWEST_DIGITS = 6
@@ -35,10 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, project: Project) -> int:
     """See :mod:`scrapy_altsched.command`."""
-    selection = Selection.of(arguments)
-    target, names = open_named(arguments, project)
+    names = names_of(arguments)
     if names and arguments.all:
         raise misuse("name requests, or --all, not both")
+    selection = Selection.of(arguments)
+    target = open_target(arguments, project)
     stopped: list[Stopped] = [*(target.failed() if selection.failed else target.dead())]
     requests = list(selection.filter(stopped, target))
     if not names and not arguments.all:

@@ -28,7 +28,7 @@ def add_target(parser: argparse.ArgumentParser) -> None:
 
 
 def add_names(parser: argparse.ArgumentParser, metavar: str, what: str) -> None:
-    """Add the arguments that :func:`open_named` gives back: any number of them, also none."""
+    """Add the arguments that :func:`names_of` gives back: any number of them, also none."""
     # Without a default, argparse calls it required.
     parser.add_argument("names", nargs="*", default=[], metavar=metavar, help=what)
 
@@ -49,23 +49,23 @@ def open_one_target(arguments: argparse.Namespace, project: Project) -> Target:
     return open_target(arguments, project)
 
 
-def open_named(arguments: argparse.Namespace, project: Project) -> tuple[Target, list[str]]:
-    """The same, and what else is named."""
+def names_of(arguments: argparse.Namespace) -> list[str]:
+    """What is named beside the job, or the crawl."""
     names: list[str] = arguments.names
     if arguments.shared is not None and arguments.jobdir is not None:
-        names = [arguments.jobdir, *names]
-    return open_target(arguments, project), names
+        return [arguments.jobdir, *names]
+    return names
 
 
 def add_slot_name(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that :func:`open_slot` looks at."""
+    """Add the arguments that :func:`slot_of` and :func:`open_target` look at."""
     add_target(parser)
     add_names(parser, "SLOT", "name of the download slot, as `scrapy altsched status` has it")
 
 
-def open_slot(arguments: argparse.Namespace, project: Project) -> tuple[Target, str]:
-    """The job, or the crawl, and the download slot of it that is named; UsageError: not one is."""
-    target, names = open_named(arguments, project)
+def slot_of(arguments: argparse.Namespace) -> str:
+    """The download slot that is named; UsageError: none is, or several are."""
+    names = names_of(arguments)
     if len(names) != 1:
         raise misuse(f"name one download slot, not {len(names)}")
-    return target, names[0]
+    return names[0]

@@ -8,10 +8,11 @@ from ..steering.actions import Undefer
 from .answers import print_effect
 from .project import Project
 from .target import add_slot_name as add_arguments  # noqa: F401  (a subcommand has one)
-from .target import open_slot
+from .target import open_target, slot_of
 
 
 def run(arguments: argparse.Namespace, project: Project) -> int:
     """See :mod:`scrapy_altsched.command`."""
-    target, slot = open_slot(arguments, project)
-    return print_effect(target.apply(Undefer(slot)), f"The slot {slot!r} is asked again.")
+    slot = slot_of(arguments)
+    effect = open_target(arguments, project).apply(Undefer(slot))
+    return print_effect(effect, f"The slot {slot!r} is asked again.")

@@ -16,10 +16,10 @@ from urllib.parse import unquote, urlsplit
 
 from scrapy import Request, Spider
 
-from ..frontier.shared.additions import MOST_BYTES
 from .actions import RequestFields
 
-
+#: Of a line: more than a server takes of a request.
+MOST_BYTES = 16 * 1024 * 1024
 #: For messages: a value can be as long as a line.
 _in_short = reprlib.Repr()
 _in_short.maxstring = 200
