@@ -1,6 +1,6 @@
 """List the requests that are dead letters, or have failed, or make them pending again.
 
-To make those of a job directory pending, no crawl may be running: it holds the directory.
+A crawl may be running: it takes them in.
 """
 
 from __future__ import annotations

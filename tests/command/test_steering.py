@@ -30,6 +30,9 @@ SITE = {
 }
 
 
+THREE = {"/0": Page(["/a/1", "/a/2"]), "/a/1": Page(), "/a/2": Page()}
+
+
 @pytest.fixture(scope="module")
 def jobdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A job that is finished, for what changes nothing."""
@@ -144,17 +147,22 @@ def test_arguments_that_make_no_sense(
 
 @BY_ENGINE
 def test_a_job_that_does_not_run_is_paused_and_resumed(tmp_path: Path, engine: Choice) -> None:
-    with Site(SITE) as site:
+    with Site(THREE) as site:
         crawl = stop_before(site, tmp_path, engine)
-    resume = f"scrapy altsched resume {crawl.jobdir}"
-    assert operate("pause", crawl.jobdir).startswith(
-        f"It is paused, also in later runs: no more requests are handed out. Go on with: {resume}\n"
-    )
-    assert json.loads(operate("status", crawl.jobdir, "--json"))["paused"] is True
-    assert operate("resume", crawl.jobdir).startswith(
-        "It is not paused: requests are handed out.\n"
-    )
-    assert json.loads(operate("status", crawl.jobdir, "--json"))["paused"] is False
+        resume = f"scrapy altsched resume {crawl.jobdir}"
+        assert operate("pause", crawl.jobdir).startswith(
+            "It is paused, also in later runs: no more requests are handed out. Go on with:"
+            f" {resume}\n"
+        )
+        process = crawl.start()
+        crawl.wait_until(process, lambda: "paused" in crawl.log.lower())
+        assert operate("resume", crawl.jobdir).startswith(
+            "It is not paused: requests are handed out.\n"
+        )
+        assert site.order == ["/0"]
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+        assert sorted(site.order) == sorted(THREE)
 
 
 def test_there_is_nothing_to_stop(jobdir: Path) -> None:
@@ -169,23 +177,30 @@ def test_there_is_nothing_to_stop(jobdir: Path) -> None:
 
 @BY_ENGINE
 def test_a_slot_is_left_alone_by_the_next_run(tmp_path: Path, engine: Choice) -> None:
-    with Site(SITE) as site:
+    def answer(path: str, _: int) -> Page:
+        return Page(["/a", f"{site.url.replace('127.0.0.1', 'localhost')}/b"] * (path == "/0"))
+
+    with Site(answer) as site:
         crawl = stop_before(site, tmp_path, engine)
-    before = time.time()
-    answer = operate("defer", crawl.jobdir, "trap.example", "--for", "2h")
-    until = answer.removeprefix("The slot 'trap.example' is left alone until ")[:19]
-    seconds = datetime.fromisoformat(until).replace(tzinfo=timezone.utc).timestamp()
-    assert int(before) + 7_200 <= seconds <= time.time() + 7_200
-    undo = f"scrapy altsched undefer {crawl.jobdir} trap.example"
-    assert answer[answer.index(" (UTC)") :].startswith(
-        f" (UTC). It is asked again before that with: {undo}\n"
-    )
-    left_alone = json.loads(operate("status", crawl.jobdir, "--json"))["deferred"]
-    assert [it["slot"] for it in left_alone] == ["trap.example"]
-    assert operate("undefer", crawl.jobdir, "trap.example").startswith(
-        "The slot 'trap.example' is asked again.\n"
-    )
-    assert json.loads(operate("status", crawl.jobdir, "--json"))["deferred"] == []
+        before = time.time()
+        said = operate("defer", crawl.jobdir, "localhost", "--for", "2h")
+        until = said.removeprefix("The slot 'localhost' is left alone until ")[:19]
+        seconds = datetime.fromisoformat(until).replace(tzinfo=timezone.utc).timestamp()
+        assert int(before) + 7_200 <= seconds <= time.time() + 7_200
+        undo = f"scrapy altsched undefer {crawl.jobdir} localhost"
+        assert said[said.index(" (UTC)") :].startswith(
+            f" (UTC). It is asked again before that with: {undo}\n"
+        )
+        process = crawl.start(**BY_SLOT)
+        crawl.wait_until(process, lambda: "/a" in crawl.item_paths())
+        held = json.loads(operate("status", crawl.jobdir, "--json"))["held"]
+        assert [it["slot"] for it in held] == ["localhost"]
+        assert site.order == ["/0", "/a"]
+        answered = operate("undefer", crawl.jobdir, "localhost")
+        assert answered.startswith("The slot 'localhost' is asked again.\n")
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+        assert site.order == ["/0", "/a", "/b"]
 
 
 @pytest.mark.parametrize("text", ["{}T08:00", "{}T08:00Z", "{}T09:00+01:00"])
@@ -210,9 +225,6 @@ def archived(directory: Path, site: Site) -> Crawl:
 
 def host(site: Site) -> str:
     return site.url.removeprefix("http://")
-
-
-THREE = {"/0": Page(["/a/1", "/a/2"]), "/a/1": Page(), "/a/2": Page()}
 
 
 def test_pages_that_are_forgotten_are_crawled_again(tmp_path: Path) -> None:
