@@ -10,6 +10,7 @@ from shlex import quote
 
 from ..age import Age
 from ..crawl.deferrals import LONGEST
+from ..errors import ConfigError
 from ..steering.actions import Defer
 from .answers import print_effect, time_of
 from .project import Project, misuse
@@ -33,10 +34,14 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
         raise misuse(f"a slot can be left alone for {LONGEST / 86_400:.0f} days at the most")
     target = open_target(arguments, project)
     effect = target.apply(Defer(slot, until))
-    sentence = (
-        f"The slot {slot!r} is left alone until {time_of(until):%Y-%m-%d %H:%M:%S} (UTC). It is"
-        f" asked again before that with: scrapy altsched undefer {target.words} {quote(slot)}"
-    )
+    if effect.is_applied and not effect.changed:
+        raise ConfigError(
+            "This crawl has one queue for all requests (SCHEDULER_PRIORITY_QUEUE), and cannot leave"
+            f" a slot alone. All of it waits with: scrapy altsched pause {target.words}"
+        )
+    when = time_of(until).strftime("%Y-%m-%d %H:%M:%S")
+    undo = f"scrapy altsched undefer {target.words} {quote(slot)}"
+    sentence = f"The slot {slot!r} is left alone at least until {when} (UTC). Earlier with: {undo}"
     return print_effect(effect, sentence)
 
 

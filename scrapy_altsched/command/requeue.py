@@ -14,7 +14,8 @@ from rich.table import Table
 from ..inflection import counted
 from ..maintenance.requeue import DeadRequest
 from ..requests.codec import is_whole
-from .answers import print_formatted, time_of
+from ..steering.actions import Effect
+from .answers import print_effect, print_formatted, time_of
 from .project import Project, misuse
 from .selection import Selection, Stopped, add_selection
 from .target import Target, add_names, add_target, names_of, open_target
@@ -45,11 +46,12 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     if not names and not arguments.all:
         _show(requests, selection, target)
         return 0
-    count = target.requeue(_choose(requests, names, selection, target))
-    are = counted(count, "request is", "requests are")
+    chosen = _choose(requests, names, selection, target)
+    effect = target.requeue(chosen) if chosen else Effect()
+    are = counted(effect.changed, "request is", "requests are")
     what = "failed" if selection.failed else "dead"
-    print(f"{are} pending again; {what}: {len(stopped) - count:,}.")
-    return 0
+    left = len(stopped) - effect.changed
+    return print_effect(effect, f"{are} pending again; {what}: {left:,}.")
 
 
 def _choose(

@@ -17,5 +17,7 @@ from .target import open_one_target
 def run(arguments: argparse.Namespace, project: Project) -> int:
     """See :mod:`scrapy_altsched.command`."""
     effect = open_one_target(arguments, project).apply(Stop())
+    if not effect.changed:
+        return print_effect(effect, "There is nothing to stop.")
     when = "once what is being downloaded is finished"
     return print_effect(effect, f"It stops {when}. The next run goes on from there.")

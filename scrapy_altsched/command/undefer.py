@@ -15,4 +15,5 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     """See :mod:`scrapy_altsched.command`."""
     slot = slot_of(arguments)
     effect = open_target(arguments, project).apply(Undefer(slot))
-    return print_effect(effect, f"The slot {slot!r} is asked again.")
+    what = "is asked again" if effect.changed else "was not left alone"
+    return print_effect(effect, f"The slot {slot!r} {what}.")
