@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from datetime import datetime, timezone
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from scrapy_altsched.feeds import archive
 from scrapy_altsched.frontier.store.engines import Choice
 
-from ..crawls import BY_SLOT, Crawl, altsched
+from ..crawls import BY_SLOT, ONE_BY_ONE, Crawl, altsched
 from ..sites import Page, Site
 from ..stores import BY_ENGINE
 from ..terminals import Terminal
@@ -319,3 +320,37 @@ def test_a_spider_trap_is_discarded(tmp_path: Path, engine: Choice) -> None:
     answer = operate("discard", crawl.jobdir, "--depth-over", "0", "--yes")
     assert answer.startswith("These are all 2 pending and delayed requests.\n")
     assert pending(crawl) == set()
+
+
+@BY_ENGINE
+def test_requests_of_a_running_crawl(tmp_path: Path, engine: Choice) -> None:
+    """Those of a trap are discarded, and one that has failed is made again."""
+    go = threading.Event()
+    links = [*(f"/trap/{number}" for number in range(5)), "/held", "/down"]
+
+    def answer(path: str, before: int) -> Page:
+        if path == "/down" and not before:
+            return Page(status=503)
+        return Page(links if path == "/0" else [], held=go if path == "/held" else None)
+
+    with Site(answer) as site:
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0", engine=engine)
+        process = crawl.start(**ONE_BY_ONE)
+
+        def has_failed() -> bool:
+            answer = json.loads(operate("status", crawl.jobdir, "--json"))
+            return bool(answer.get("counts", {}).get("failed"))
+
+        site.wait_for(lambda it: it.order == ["/0", "/down", "/held"])
+        crawl.wait_until(process, has_failed)
+        assert operate("discard", crawl.jobdir, "--pattern", f"{host(site)}/trap/", "--yes") == (
+            "These are all 5 pending and delayed requests.\n"
+            + "".join(f"  for example {site.url}/trap/{number}\n" for number in (4, 3, 2))
+            + "5 requests are discarded.\n"
+        )
+        again = ["requeue", crawl.jobdir, "--failed", f"{site.url}/down"]
+        assert operate(*again) == "1 request is pending again; failed: 0.\n"
+        go.set()
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+        assert site.order == ["/0", "/down", "/held", "/down"]
