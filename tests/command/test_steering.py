@@ -40,7 +40,7 @@ def jobdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("job")
     with Site({"/0": Page()}) as site:
         crawl = Crawl(directory, "pages", f"{site.url}/0")
-        assert crawl.run() == 0
+        assert crawl.run(**BY_SLOT) == 0
     return crawl.jobdir
 
 
@@ -197,6 +197,20 @@ def test_a_slot_is_left_alone_by_the_next_run(tmp_path: Path, engine: Choice) ->
         process.communicate(timeout=60)
         assert process.returncode == 0
         assert site.order == ["/0", "/a", "/b"]
+
+
+def test_a_crawl_that_has_no_slots(tmp_path: Path) -> None:
+    with Site(SITE) as site:
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        one_queue = {"SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.ScrapyPriorityQueue"}
+        assert crawl.run(CLOSESPIDER_PAGECOUNT=1, DOWNLOAD_DELAY=1_000, **one_queue) == 0
+    done = altsched("defer", crawl.jobdir, "trap.example", "--for", "2h")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1] == (
+        "scrapy altsched defer: This crawl has one queue for all requests"
+        " (SCHEDULER_PRIORITY_QUEUE), and cannot leave a slot alone. All of it waits with: scrapy"
+        f" altsched pause {crawl.jobdir}"
+    )
 
 
 @pytest.mark.parametrize("text", ["{}T08:00", "{}T08:00Z", "{}T09:00+01:00"])
