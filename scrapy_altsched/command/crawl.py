@@ -20,7 +20,7 @@ from ..maintenance.looking import (
 )
 from ..maintenance.requeue import DeadRequest, FailedRequest, dead_requests, failed_requests
 from ..settings import read_redis
-from ..steering.actions import Action, Effect
+from ..steering.actions import Action, Discard, Effect
 from .answers import Report, describe_numbers, describe_state
 from .project import Project
 
@@ -50,18 +50,26 @@ class Crawl:
     def failed(self) -> Iterator[FailedRequest]:
         return failed_requests(self.crawl.failed())
 
-    def requeue(self, chosen: Collection[DeadRequest | FailedRequest]) -> int:
+    def requeue(self, chosen: Collection[DeadRequest | FailedRequest]) -> Effect:
         dead = [request.key for request in chosen if isinstance(request, DeadRequest)]
         failed = [
             (request.key, request.why, request.value)
             for request in chosen
             if isinstance(request, FailedRequest)
         ]
-        return self.crawl.requeue(dead) + self.crawl.requeue_failed(failed)
+        count = self.crawl.requeue(dead) + self.crawl.requeue_failed(failed)
+        return Effect(count, len(chosen) - count)
 
     def apply(self, action: Action, given: Sequence[str] = ()) -> Effect:
         """Apply an action, as for a job."""
         raise NotImplementedError
+
+    def count(self, discard: Discard) -> int:
+        raise NotImplementedError
+
+    def waiting(self) -> int:
+        counts = self.crawl.look().counts
+        return counts.pending + counts.delayed
 
     def slot_of(self, payload: bytes) -> str:
         fields = self._read(payload)

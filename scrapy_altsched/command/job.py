@@ -67,12 +67,11 @@ from ..maintenance.requeue import (
     FailedRequest,
     dead_requests,
     failed_requests,
-    requeue,
 )
 from ..requests.codec import decode_fields, decode_request, locate, url_of
 from ..requests.identity import NOTE
 from ..scheduler import Scheduler
-from ..steering.actions import Action, Discard, Effect, Forget, Push, Stop
+from ..steering.actions import Action, Discard, Effect, Forget, Push, Requeue, Stop
 from ..steering.spool import Sent, Spool
 from ..stock.job import QUEUE, SEEN
 from .answers import Report, describe_numbers, describe_state
@@ -157,17 +156,9 @@ class Job:
         except CodecError:
             return ""
 
-    def requeue(self, chosen: Collection[DeadRequest | FailedRequest]) -> int:
-        """Make requests pending again; how many of them were dead, or had failed, still."""
-        keys = {request.key for request in chosen}
-        with self.open() as journal:
-            # There may be a hundred thousand of one kind, and none of the other is wanted.
-            kinds = {type(request) for request in chosen}
-            stored: Iterator[DeadRequest | FailedRequest] = chain(
-                dead_requests(journal.dead()) if DeadRequest in kinds else (),
-                failed_requests(journal.failed()) if FailedRequest in kinds else (),
-            )
-            return requeue(journal, (it for it in stored if it.key in keys), locate)
+    def requeue(self, chosen: Sequence[DeadRequest | FailedRequest]) -> Effect:
+        """Make requests pending again that are all dead, or have all failed."""
+        return self.apply(Requeue(chosen[0].state.family, [it.key.hex() for it in chosen]))
 
     def apply(self, action: Action, given: Sequence[str] = ()) -> Effect:
         """Have an action applied, and wait for that: by the crawl that runs, or else here.
@@ -253,6 +244,12 @@ class Job:
                     slot = slot_of(fields["url"], fields.get("meta") or {})
                     found += action.matches(slot, fields)
             return found
+
+    def waiting(self) -> int:
+        """How many requests are pending or delayed, and not in flight; a crawl may be running."""
+        with self._view() as view:
+            counts = view.counts()
+            return counts.pending + counts.delayed - len(self._in_flight(view))
 
     def examine(self) -> Report:
         """Look at all of it; nothing is changed, and a crawl may be running."""

@@ -286,12 +286,9 @@ def test_what_cannot_be_requeued_is_refused_in_one_sentence(
     assert "Traceback" not in run.stderr
 
 
-def test_a_job_of_a_running_crawl_is_listed_and_not_requeued(disk: DiskKind, job: Path) -> None:
+def test_a_job_of_a_running_crawl_is_listed(disk: DiskKind, job: Path) -> None:
     frontier = disk.open(FIFO)
     assert "a-fingerprint" in altsched("requeue", job).stdout
-    run = altsched("requeue", job, "--all")
-    assert run.returncode == 1
-    assert "in use by a running crawl" in run.stderr
     frontier.close()
 
 
