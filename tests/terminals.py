@@ -17,10 +17,7 @@ _PATIENCE = 60.0
 
 
 class Terminal:
-    """A subcommand that runs at a pseudo-terminal of its own, which it is closed with.
-
-    :ivar shown: all that it has shown, with what was typed, since :meth:`wait_for`.
-    """
+    """A subcommand that runs at a pseudo-terminal of its own, which it is closed with."""
 
     def __init__(self, *arguments: object) -> None:
         self._master, slave = pty.openpty()
@@ -34,7 +31,7 @@ class Terminal:
             start_new_session=True,
         )
         os.close(slave)
-        self.shown = ""
+        self._data = b""
 
     def __enter__(self) -> Terminal:
         return self
@@ -50,10 +47,14 @@ class Terminal:
             data = os.read(self._master, 65_536)
         except OSError:  # the process, which alone had the other side, has ended
             return False
-        # Without colours and the like.
-        text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", data.decode())
-        self.shown += text.replace("\r\n", "\n")
+        self._data += data
         return bool(data)
+
+    @property
+    def shown(self) -> str:
+        """All that it has shown, with what was typed, but for colours and the like."""
+        text = self._data.decode(errors="replace")  # a character may be there in part
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).replace("\r\n", "\n")
 
     def wait_for(self, text: str) -> None:
         """Wait until it shows *text*."""
