@@ -15,7 +15,7 @@ from typing import Any
 from rich.table import Table
 
 from .project import Project, misuse
-from .target import Target, add_target, open_one_target, print_formatted, time_of
+from .target import Target, add_target, open_one_target, parent_of, print_formatted, time_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,6 +60,7 @@ def _requests(target: Target, number: int, slot: str | None) -> Iterator[dict[st
             "priority": request.priority,
             "slot": target.slot_of(request.payload),
             "depth": depth if isinstance(depth, int) else None,  # it can be the project's own
+            "found_on": parent_of(fields),
             "fingerprint": request.fingerprint.hex(),
             "rests": rest is not None,
             "rests_until": None if rest in (None, math.inf) else time_of(rest).isoformat(),

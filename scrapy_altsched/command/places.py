@@ -15,7 +15,7 @@ from ..maintenance.looking import Place
 from ..requests.codec import is_whole
 from ..requests.identity import PageIdentity, differences
 from .project import Project, misuse
-from .target import Target, open_target, time_of
+from .target import Target, open_target, parent_of, time_of
 
 
 def add_place(parser: argparse.ArgumentParser) -> None:
@@ -60,6 +60,7 @@ def add_places(urls: list[dict[str, Any]], target: Target, identity: PageIdentit
             {
                 "state": place.state,
                 "slot": target.slot_of(place.payload) if place.payload else None,
+                "found_on": parent_of(target.fields_of(place.payload)),
                 "ahead": place.ahead,
                 "at": None if place.at is None else time_of(place.at).isoformat(),
                 "why": place.why or None,

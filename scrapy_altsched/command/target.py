@@ -56,6 +56,7 @@ from ..maintenance.requeue import (
     failed_requests,
     requeue,
 )
+from ..requests import FOUND_ON
 from ..requests.codec import decode_fields, decode_request, url_of
 from ..requests.identity import NOTE
 from ..settings import read_redis
@@ -462,6 +463,12 @@ def locate(payload: bytes) -> tuple[str, bool]:
 def slot_of(url: str, meta: dict[str, object]) -> str:
     """The download slot of a request, as Scrapy names it where it limits by host."""
     return str(meta.get("download_slot") or urlsplit(url).hostname or "")
+
+
+def parent_of(fields: dict[str, Any]) -> str | None:
+    """The URL of the page that a request with these fields was found on, if it has kept that."""
+    found_on = (fields.get("meta") or {}).get(FOUND_ON)
+    return found_on if isinstance(found_on, str) else None
 
 
 def time_of(seconds: float) -> datetime:
