@@ -28,6 +28,8 @@ Answer: TypeAlias = dict[str, Any]
 
 #: States of a run that has not ended.
 _OPEN = ("running", "closing")
+#: After so many seconds rates of the last commit are not told any more.
+_STALE = 120.0
 
 
 def look_at_job(job: Job, slots: int | None = None) -> Answer:
@@ -117,6 +119,7 @@ def look_at_crawl(crawl: Crawl, rates: Rates | None = None) -> Answer:
     found, ended = (None, None) if rates is None else (rates.found, rates.ended)
     answer: Answer = {
         "target": crawl.crawl.name,
+        "key": crawl.key,
         "kind": "shared crawl",
         "spider": known.spider,
         "state": "finished" if known.finished else state,
@@ -163,6 +166,17 @@ def pace_of(counts: Counts, found: float | None, ended: float | None) -> Answer:
         if ended > found:
             answer["seconds_left"] = counts.left / (ended - found)
     return answer
+
+
+def has_pace(answer: Answer) -> bool:
+    """Whether its rates are those of now."""
+    is_fresh = time.time() - answer.get("committed", time.time()) < _STALE
+    return answer["state"] in _OPEN and is_fresh and answer["found_rate"] is not None
+
+
+def printable(name: str) -> str:
+    """A name, or a path, as text that can be encoded."""
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def _size_of(directory: Path) -> int:

@@ -340,7 +340,7 @@ class Crawl:
         from ..redis_client.connection import connect
         from ..requests.portable import read_fields, read_url
 
-        self.words = f"--shared {quote(key)}"
+        self.key, self.words = key, f"--shared {quote(key)}"
         self.crawl = CrawlView(connect(values), key)
         self.url_of = read_url
         self._read = read_fields
