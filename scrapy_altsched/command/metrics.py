@@ -58,12 +58,12 @@ def openmetrics(answer: Answer) -> str:
             " pip install scrapy-altsched[metrics]"
         ) from None
 
-    class Look(Collector):
+    class OneLook(Collector):
         def collect(self) -> Iterable[Metric]:
             return _metrics(answer)
 
     registry = CollectorRegistry()
-    registry.register(Look())
+    registry.register(OneLook())
     # It has no types.
     text: bytes = generate_latest(registry)  # type: ignore[no-untyped-call]
     return text.decode()

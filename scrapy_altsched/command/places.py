@@ -10,8 +10,8 @@ from typing import Any
 from scrapy import Request
 from scrapy.exceptions import UsageError
 
+from ..frontier.entry import Place
 from ..inflection import counted
-from ..maintenance.looking import Place
 from ..requests.codec import is_whole
 from ..requests.identity import PageIdentity, differences
 from .project import Project, misuse

@@ -26,7 +26,7 @@ from scrapy.exceptions import UsageError
 from ..crawl.outcome import DeadLetters, Outcome, judge
 from ..errors import AltschedError, CodecError, JobdirError, StoreDamagedError
 from ..frontier import Counts
-from ..frontier.entry import Cause, DeadLetter, Reason
+from ..frontier.entry import Cause, DeadLetter, Place, Reason
 from ..frontier.shared.record import crawl_of, refuse_worker
 from ..frontier.store import jobdir as jobdirs
 from ..frontier.store.database import remedy
@@ -39,7 +39,6 @@ from ..inflection import counted
 from ..maintenance.audit import Problem, Remedy, audit
 from ..maintenance.looking import (
     PendingRequest,
-    Place,
     StoredRequests,
     delayed_rows,
     find_seen,

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from random import uniform
 
 from ...errors import StoreError
 from ..clock import Alarm
 from ..contract import PacedGate, Verdict, Waiting
-from ..entry import Counts, DeadLetter, Entry, Lease, PageFailure
+from ..entry import Counts, DeadLetter, Entry, Lease, PageFailure, Place
 from ..events import (
     Committed,
     FailuresDropped,
@@ -22,13 +23,14 @@ from ..events import (
 )
 from ..options import Options
 from ..queue.parked import EVERY_SLOT
-from ..queue.slots import Slot, Slots
+from ..queue.slots import Slot, Slots, take_turns
 from ..queue.window import Window
 from ..store.job_run import FrontierOfRun, JobRun, MemoryRun
 from ..store.journal import Journal
 from ..store.states import decode_value, encode_value
 from ..suspects import Suspects
 from .delayed import DelayedQueue
+from .looking import find_seen, find_waiting
 from .persistence import NoPersistence, Persistence
 
 #: How many times its delay a slot is parked for at the most.  The downloader draws the delay anew,
@@ -59,7 +61,7 @@ class LocalFrontier(FrontierOfRun):
         self._on_event = on_event
         self._suspects = suspects = Suspects(kept.suspicions, options, run.leases, on_event)
         self.job = suspects.count_in(kept.begin())
-        self.pressure, self.dead = kept.pressure, kept.dead
+        self.pressure, self.dead, self.failed = kept.pressure, kept.dead, kept.failed
         self._live = kept.live
         self._leases: dict[bytes, Lease] = {}
         self._held: dict[bytes, Lease] = {}
@@ -312,6 +314,22 @@ class LocalFrontier(FrontierOfRun):
         if self._order.policy == "one":
             return ()
         return self._slots.busiest.find(all_at_once=all_at_once)
+
+    def peek(self, slot: str | None = None) -> Iterator[Entry]:
+        self._check_owner()
+        queues = take_turns(self._window.walk(it) for it in self._slots.in_order(slot))
+        return (entry for _, entry in queues)
+
+    def locate(self, fingerprint: bytes, slot: str) -> Place:
+        self._check_owner()
+        for lease in chain(self._leases.values(), self._held.values()):
+            if lease.entry.fingerprint == fingerprint:
+                return Place("in flight", lease.entry.payload or b"")
+        own = self._order.slot_of(slot)
+        slots = sorted(self._slots.in_order(), key=lambda it: it.name != own)
+        withheld = self._suspects.withheld.values()
+        found = find_waiting(fingerprint, slots, self._window, withheld, self._delayed)
+        return found or find_seen(fingerprint, self._kept)
 
     @property
     def is_over(self) -> bool:

@@ -51,7 +51,8 @@ class Persistence(Uncommitted):
         self._claimed: dict[bytes, int] = {}
         self.read_pending = partial(journal.database.read, PENDING.family)
         self.read_delayed = partial(journal.database.read, DELAYED.family)
-        self.dead, self.seen_key_of = journal.dead, journal.seen_key
+        self.dead, self.failed = journal.dead, journal.failed
+        self.seen_key_of = journal.seen_key
         self.memory_requests = options.memory_requests
         self.ages: Ages | None = None
         limit = options.slot_budget
@@ -248,4 +249,4 @@ class NoPersistence:
     def _none(self, *_: object) -> Any:
         return iter(())
 
-    slots = dead = read_pending = read_delayed = _none
+    slots = dead = failed = read_pending = read_delayed = _none

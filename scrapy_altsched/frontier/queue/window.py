@@ -14,8 +14,8 @@ longer new: a garbage collection does not look into a dict that has never held a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container
-from heapq import heapify, heappop, heappush
+from collections.abc import Callable, Container, Iterator
+from heapq import heapify, heappop, heappush, merge
 from random import Random
 
 from ..entry import Entry
@@ -153,6 +153,28 @@ class Window:
             if self._is_past(self._shrink_at, self._shrink_at_bytes):
                 self._shrink(slot)
         return slot.first
+
+    def walk(self, slot: Slot) -> Iterator[tuple[bytes, Entry]]:
+        """Key and request of each that is pending in *slot*, in order; none of them is taken.
+
+        What is read for that is not kept.  Nothing may change before the caller has done with it.
+        """
+        # Some of those in memory are past the bound.
+        in_memory = ((key, None) for key in sorted(slot.keys))
+        for key, value in merge(in_memory, self._walk_stored(slot)):
+            entry = self._entries.get(key)
+            yield key, entry or self._decode(self._values[key] if value is None else value)
+
+    def _walk_stored(self, slot: Slot) -> Iterator[tuple[bytes, bytes]]:
+        """Key and stored form of all that is only in the store."""
+        start = slot.bound
+        while start is not None:
+            rows = self._read(slot.prefix, start or slot.prefix, _READ, _MOST_BYTES)
+            for key, value in rows:
+                is_out = any(key in container for container in self._out)
+                if not is_out and key not in self._entries and key not in self._values:
+                    yield key, value
+            start = rows[-1][0] + b"\0" if rows else None
 
     def _refill(self, slot: Slot) -> None:
         entries, values = self._entries, self._values
