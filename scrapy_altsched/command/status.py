@@ -23,7 +23,7 @@ from ..crawl.rates import Rates
 from ..inflection import counted, inflect
 from .metrics import openmetrics
 from .project import Project, misuse
-from .standing import Answer, has_pace, look_at_crawl, look_at_job, printable
+from .standing import MOST_WALKED, Answer, has_pace, look_at_crawl, look_at_job, printable
 from .target import Crawl, Target, add_target, open_one_target, print_formatted
 
 _Row: TypeAlias = tuple[str, Text | ProgressBar]
@@ -156,6 +156,8 @@ def _rows(answer: Answer, *, bar: bool) -> Iterator[_Row]:
     if "committed" in answer:
         ago = max(0.0, time.time() - answer["committed"])
         yield row("last commit", f"number {answer['commit']:,}, {lasting(ago)} ago")
+    if "oldest_pending" in answer:
+        yield row("oldest pending", _describe_oldest(answer["oldest_pending"]))
     if answer.get("changed_since"):
         text = "a command has changed the job since: `scrapy altsched check` counts anew"
         yield row("", text)
@@ -221,6 +223,14 @@ def _describe_pace(answer: Answer) -> Iterator[tuple[str, str]]:
         yield "time left", "not known: the crawl finds more than it is done with"
     elif answer["seconds_left"] is not None:
         yield "time left", f"about {lasting(answer['seconds_left'])}, at this speed"
+
+
+def _describe_oldest(oldest: Answer | None) -> str:
+    if oldest is None:
+        return f"none, or not looked for among more than {MOST_WALKED:,}"
+    words = ("after", "before")
+    times = [f"{word} {at(oldest[word])}" for word in words if oldest[word] is not None]
+    return f"was accepted {' and '.join(times) or 'at a time that no version has noted'}"
 
 
 def _describe_limits(answer: Answer) -> Iterator[tuple[str, str]]:

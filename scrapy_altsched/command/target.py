@@ -41,6 +41,7 @@ from ..maintenance.looking import (
     PendingRequest,
     StoredRequests,
     delayed_rows,
+    find_oldest,
     find_seen,
     group_places,
     in_flight,
@@ -274,6 +275,10 @@ class Job:
             )
             found = group_places(stored.find(wanted))
             return {it: found.get(it) or [find_seen(view, it)] for it in wanted}
+
+    def find_oldest(self, view: View) -> int | None:
+        """The sequence number of the pending request that was accepted first."""
+        return find_oldest(view, self._in_flight(view))
 
     def fingerprints(self) -> bytes | None:
         """The note about what made the fingerprints, if there is one."""

@@ -165,6 +165,20 @@ def next_requests(
             yield request
 
 
+def find_oldest(rows: Rows, leased: Container[bytes] = ()) -> int | None:
+    """The sequence number of the pending request that was accepted first; all are read.
+
+    :param leased: as for :func:`next_requests`.
+    """
+    oldest, sequence_of = None, (order_of(rows) or DEFAULT_ORDER).sequence_of
+    for key, value in rows.pending():
+        sequence = sequence_of(key)
+        is_older = oldest is None or sequence < oldest
+        if is_older and value[2 : 2 + value[1]] not in leased:
+            oldest = sequence
+    return oldest
+
+
 def _queue(rows: Rows, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Keys and stored forms of a slot; nothing of the store is open in between."""
     start, limit = prefix, 1  # most slots are asked for one

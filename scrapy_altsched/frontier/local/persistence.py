@@ -22,6 +22,7 @@ from ..store.job_run import JobRun
 from ..store.records import DAMAGE, Batch, Counters, Suspicion, encode_claim
 from ..store.runs import Run, begin
 from ..store.seen import PASS, SINCE, UNFINISHED
+from ..store.sequence_times import NOTE, SequenceTimes
 from ..store.states import DELAYED, FAILED, PENDING
 from ..suspects import judge
 from .ages import Ages
@@ -61,6 +62,7 @@ class Persistence(Uncommitted):
         self._oldest_failed = b""
         self._components = Run(run.counters.run, options.components)
         self.suspicions = judge(dict(journal.suspects()), run.evidence)
+        self._times = SequenceTimes(journal.note(NOTE))
         #: What a write failed to store, or did store in spite of its error: it goes first.
         self._unsaved: Draft | None = None
 
@@ -72,6 +74,7 @@ class Persistence(Uncommitted):
         batch.suspects += self.suspicions.items()
         batch.notes["order"] = str(self._options.order).encode()
         self._begin_ages(batch)
+        self._note_time(batch)
         run.write(batch)
         run.restart_leases()
         self.live = replace(run.counters)
@@ -87,6 +90,11 @@ class Persistence(Uncommitted):
             now = max(self._options.clock.wall(), batch.counters.time)
             batch.notes[PASS] = began = json.dumps(now).encode()
         self.ages = Ages(json.loads(since), json.loads(began), self._now)
+
+    def _note_time(self, batch: Batch) -> None:
+        """Note when sequence numbers are given, if it is time to."""
+        if self._times.note(batch.counters.next_sequence, max(self._now(), batch.counters.time)):
+            batch.notes[NOTE] = self._times.encode()
 
     def _now(self) -> float:
         return max(self._options.clock.wall(), self.live.time)
@@ -171,6 +179,7 @@ class Persistence(Uncommitted):
             draft.batch.seen_value = self._components.seen_value
             if self.ages is not None:
                 draft.batch.seen_value = UNFINISHED
+            self._note_time(draft.batch)
             if draft.deferred is None:
                 draft.batch.notes.update(self._run.changed(notes))
                 if self.budget is not None:
