@@ -208,8 +208,8 @@ class Scheduler(BaseScheduler):
         was seen without being any of these.  Where there are several with its fingerprint, the
         first of these states counts.  Without JOBDIR, what has failed is done.
 
-        It commits, and may read all pending requests, and nothing else goes on meanwhile: a
-        second or more where there are a million.
+        It commits, and may read all pending requests, and nothing else goes on meanwhile: for a
+        second or so where there are a million.
 
         :return: ``None``: the spider is not open, or this worker of a shared crawl has no such
             request: ``scrapy altsched explain --shared`` asks the server.

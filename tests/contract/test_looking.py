@@ -110,6 +110,9 @@ def test_where_each_request_is_before_a_commit_and_after_it(kind: MemoryKind) ->
     for _ in range(2):
         assert states(frontier, *expected) == expected
         second = frontier.locate(b"second", "b")
+        # How many come before it is known of the slot that was asked for.
+        assert second == Place("pending", b"payload of second")
+        second = frontier.locate(b"second", "a")
         assert second == Place("pending", b"payload of second", ahead=1)
         assert frontier.locate(b"later", "a").at == pytest.approx(clock.wall() + 100, abs=0.01)
         commit(frontier)

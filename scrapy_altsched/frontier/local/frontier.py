@@ -325,11 +325,10 @@ class LocalFrontier(FrontierOfRun):
         for lease in chain(self._leases.values(), self._held.values()):
             if lease.entry.fingerprint == fingerprint:
                 return Place("in flight", lease.entry.payload or b"")
-        own = self._order.slot_of(slot)
-        slots = sorted(self._slots.in_order(), key=lambda it: it.name != own)
+        own, kept = self._slots.in_order(self._order.slot_of(slot)), self._kept
         withheld = self._suspects.withheld.values()
-        found = find_waiting(fingerprint, slots, self._window, withheld, self._delayed)
-        return found or find_seen(fingerprint, self._kept)
+        places = self._window, kept.read_all_pending(), withheld, self._delayed
+        return find_waiting(fingerprint, own, *places) or find_seen(fingerprint, kept)
 
     @property
     def is_over(self) -> bool:

@@ -14,20 +14,26 @@ from .persistence import NoPersistence, Persistence
 
 def find_waiting(
     fingerprint: bytes,
-    slots: Iterable[Slot],
+    own: Iterable[Slot],
     window: Window,
+    stored: Iterable[tuple[bytes, bytes]],
     withheld: Iterable[Lease],
     delayed: DelayedQueue,
 ) -> Place | None:
-    """Where a request is that is pending or delayed; everything is read that comes before it.
+    """Where a request is that is pending or delayed.
 
-    :param slots: those to look into, in this order.
+    :param own: the slot that it should be in, if there is one: there it is told how many come
+        before it.
+    :param stored: key and stored form of all pending requests, which are read in one go if it is in
+        another one: slot by slot that takes eight times as long with a hundred thousand of them.
     :raises StoreError: what is stored cannot be read.
     """
-    for slot in slots:
+    for slot in own:
         for ahead, (_, entry) in enumerate(window.walk(slot)):
             if entry.fingerprint == fingerprint:
                 return Place("pending", entry.payload or b"", ahead=ahead)
+    if (found := window.find(fingerprint, stored)) is not None:
+        return Place("pending", found.payload or b"")
     for lease in withheld:
         if lease.entry.fingerprint == fingerprint:
             return Place("pending", lease.entry.payload or b"")

@@ -51,6 +51,7 @@ class Persistence(Uncommitted):
         #: most start requests differ, and a million of them should not be held in memory.
         self._claimed: dict[bytes, int] = {}
         self.read_pending = partial(journal.database.read, PENDING.family)
+        self.read_all_pending = journal.pending
         self.read_delayed = partial(journal.database.read, DELAYED.family)
         self.dead, self.failed = journal.dead, journal.failed
         self.seen_key_of = journal.seen_key
@@ -258,4 +259,4 @@ class NoPersistence:
     def _none(self, *_: object) -> Any:
         return iter(())
 
-    slots = dead = failed = read_pending = read_delayed = _none
+    slots = dead = failed = read_pending = read_all_pending = read_delayed = _none

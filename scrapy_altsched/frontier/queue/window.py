@@ -14,8 +14,9 @@ longer new: a garbage collection does not look into a dict that has never held a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from heapq import heapify, heappop, heappush, merge
+from itertools import chain
 from random import Random
 
 from ..entry import Entry
@@ -165,14 +166,32 @@ class Window:
             entry = self._entries.get(key)
             yield key, entry or self._decode(self._values[key] if value is None else value)
 
+    def find(self, fingerprint: bytes, stored: Iterable[tuple[bytes, bytes]]) -> Entry | None:
+        """A request of any slot with this fingerprint.
+
+        :param stored: key and stored form of all that is in the store.
+        """
+        for entry in chain(self._entries.values(), map(self._decode, self._values.values())):
+            if entry.fingerprint == fingerprint:
+                return entry
+        for key, value in stored:
+            if fingerprint in value and not self._is_out(key):
+                entry = self._decode(value)
+                if entry.fingerprint == fingerprint:
+                    return entry
+        return None
+
+    def _is_out(self, key: bytes) -> bool:
+        return any(key in container for container in self._out)
+
     def _walk_stored(self, slot: Slot) -> Iterator[tuple[bytes, bytes]]:
         """Key and stored form of all that is only in the store."""
         start = slot.bound
         while start is not None:
             rows = self._read(slot.prefix, start or slot.prefix, _READ, _MOST_BYTES)
             for key, value in rows:
-                is_out = any(key in container for container in self._out)
-                if not is_out and key not in self._entries and key not in self._values:
+                is_in_memory = key in self._entries or key in self._values
+                if not is_in_memory and not self._is_out(key):
                     yield key, value
             start = rows[-1][0] + b"\0" if rows else None
 
