@@ -150,3 +150,16 @@ def test_a_worker_of_a_shared_crawl_knows_what_it_has_fetched(client: redis.Redi
     assert list(frontier.failed()) == []
     frontier.release(lease)
     frontier.close()
+
+
+def test_what_is_in_flight_is_left_out_though_it_is_behind_what_is_in_memory(
+    kind: MemoryKind,
+) -> None:
+    frontier = kind.open(Options(order=Order("slots", "lifo", None)))
+    frontier.add(page("flying", "a"))
+    commit(frontier)
+    assert name_of(take(frontier)) == "flying"
+    for number in range(30):
+        frontier.add(page(f"{number}", "a"))
+        commit(frontier)
+    assert peek(frontier) == [f"{number}" for number in reversed(range(30))]
