@@ -9,11 +9,11 @@ from typing import Any
 
 from ..crawl.outcome import DeadLetters, judge
 from ..engine.engine import slot_of
+from ..frontier.entry import Place
 from ..inflection import counted
 from ..maintenance.audit import Problem
 from ..maintenance.looking import (
     PendingRequest,
-    Place,
     StoredRequests,
     group_places,
     pending_request,
@@ -39,7 +39,7 @@ class Crawl:
         from ..redis_client.connection import connect
         from ..requests.portable import read_fields, read_url
 
-        self.words = f"--shared {quote(key)}"
+        self.key, self.words = key, f"--shared {quote(key)}"
         self.crawl = CrawlView(connect(values), key)
         self.url_of = read_url
         self._read = read_fields

@@ -19,7 +19,7 @@ from ..inflection import counted
 from ..maintenance.progress import follow
 from ..maintenance.requeue import FailedRequest
 from ..requests.codec import is_whole
-from .answers import print_formatted, time_of
+from .answers import parent_of, print_formatted, time_of
 from .project import Project, misuse
 from .selection import Selection, Stopped
 from .target import Target, add_target, open_one_target
@@ -77,13 +77,15 @@ class _Group:
 
     :ivar text: what has happened to the last of them; *last*: when, in seconds since the epoch;
         ``None``: that is not known, as of dead letters.
-    :ivar example: the URL of the first that has one.
+    :ivar example: the URL of the first that has one; *found_on*: that of the page that it was found
+        on, if it has kept that.
     :ivar is_whole: whether any of them can be crawled again.
     """
 
     count: int = 0
     text: str = ""
     example: str | None = None
+    found_on: str | None = None
     last: float | None = None
     is_whole: bool = False
 
@@ -91,6 +93,7 @@ class _Group:
         self.count += 1
         if self.example is None:
             self.example = target.url_of(request.payload)
+            self.found_on = parent_of(target.fields_of(request.payload))
         self.is_whole = self.is_whole or is_whole(request.payload)
         if not isinstance(request, FailedRequest):
             self.text = str(request.why)
@@ -129,6 +132,7 @@ def _as_dict(selection: Selection, group: _Group, target: Target) -> dict[str, A
         "text": group.text,
         "last": group.last_at.isoformat() if group.last_at else None,
         "example": group.example,
+        "found_on": group.found_on,
         "command": _command(selection, group, target),
     }
 
@@ -140,7 +144,8 @@ def _show(selection: Selection, group: _Group, target: Target) -> None:
     if group.last_at:
         print(f"  last at {group.last_at:%Y-%m-%d %H:%M:%S} UTC")
     if group.example:
-        print(f"  for example {group.example}")
+        found_on = f", found on {group.found_on}" if group.found_on else ""
+        print(f"  for example {group.example}{found_on}")
     command = _command(selection, group, target)
     print(f"  {command or 'Nothing whole is stored of them: they cannot be crawled again.'}")
 

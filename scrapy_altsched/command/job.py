@@ -32,7 +32,7 @@ from ..errors import (
     SpoolError,
     StoreDamagedError,
 )
-from ..frontier.entry import Cause, DeadLetter, Reason
+from ..frontier.entry import Cause, DeadLetter, Place, Reason
 from ..frontier.shared.record import crawl_of, refuse_worker
 from ..frontier.store import jobdir as jobdirs
 from ..frontier.store.database import remedy
@@ -52,9 +52,9 @@ from ..inflection import counted
 from ..maintenance.audit import Problem, Remedy, audit
 from ..maintenance.looking import (
     PendingRequest,
-    Place,
     StoredRequests,
     delayed_rows,
+    find_oldest,
     find_seen,
     group_places,
     in_flight,
@@ -333,6 +333,10 @@ class Job:
             )
             found = group_places(stored.find(wanted))
             return {it: found.get(it) or [find_seen(view, it)] for it in wanted}
+
+    def find_oldest(self, view: View) -> int | None:
+        """The sequence number of the pending request that was accepted first."""
+        return find_oldest(view, self._in_flight(view))
 
     def fingerprints(self) -> bytes | None:
         """The note about what made the fingerprints, if there is one."""
