@@ -55,9 +55,9 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
         raise misuse("--watch needs a terminal, and no --json")
     target = open_one_target(arguments, project)
     if arguments.watch:
-        _watch(_looker(target, arguments.slots))
+        _watch(looker(target, arguments.slots))
         return 0
-    answer = _looker(target, arguments.slots)()
+    answer = looker(target, arguments.slots)()
     if arguments.json:
         print(json.dumps(answer))
     else:
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     return 0
 
 
-def _looker(target: Target, slots: int | None) -> Callable[[], Answer]:
+def looker(target: Target, slots: int | None) -> Callable[[], Answer]:
     """What looks at the target, each time that it is called."""
     if not isinstance(target, Crawl):
         return lambda: look_at_job(target, slots)
@@ -130,7 +130,7 @@ def _rows(answer: Answer, *, bar: bool) -> Iterator[_Row]:
     is_shared = answer["kind"] == "shared crawl"
     yield row("crawl" if is_shared else "job", answer["target"])
     yield row("spider", answer["spider"])
-    yield row("state", _describe_state(answer))
+    yield row("state", describe_state(answer))
     if "held_by" in answer:
         yield row("in use", f"by process {answer['held_by']}, which has not told how it stands")
     if "counts" not in answer:
@@ -165,7 +165,8 @@ def _rows(answer: Answer, *, bar: bool) -> Iterator[_Row]:
         yield row("held", f"{slot} until {at(held['until'])}")
 
 
-def _describe_state(answer: Answer) -> str:
+def describe_state(answer: Answer) -> str:
+    """In which state it is, since when, and by which process."""
     state = answer["state"]
     if answer["kind"] == "shared crawl":
         workers = counted(len(answer["workers"]), "worker")
