@@ -120,20 +120,21 @@ class _Reporter:
     def look(self, refresh: int | None = None) -> Page:
         """How it stands now, for a page that is loaded again after *refresh* seconds."""
         target, answer = self._target, self._look()
+        is_shared, sentence = isinstance(target, Crawl), describe_state(answer)
         samples = self._note(answer) if isinstance(target, Crawl) else _history_of(target)
         runs = runs_of(samples, lives=answer["state"] in _OPEN)
         slots = [(slot["slot"], slot["pending"]) for slot in answer.get("slots", ())]
         stops_note = self._read_groups(answer)
         charts_note = ""
-        if isinstance(target, Crawl):
+        if is_shared:
             charts_note = _NO_HISTORY
         elif not samples:
             charts_note = "No run has kept samples of how the job stood yet: the next one does."
         return Page(
             spider=answer["spider"],
-            target=answer["target"],
+            target=f"{'Shared crawl' if is_shared else 'Job directory'} {answer['target']}",
             state=answer["state"],
-            sentence=describe_state(answer),
+            sentence=f"{sentence[:1].upper()}{sentence[1:]}.",
             written=at(time.time()),
             refresh=refresh if answer["state"] in _OPEN else None,
             figures=list(_figures(answer)),

@@ -63,22 +63,22 @@ def charts_of(
             Chart(
                 "requests",
                 "Requests",
-                "All that were accepted, which are those that count as seen; what is done of them,"
-                " and what is left: pending, in flight or delayed.",
-                _over_time(_requests(samples), marks),
+                "All that were accepted, and are seen since then; what is done of them, and what is"
+                " left: pending, in flight or delayed. Duplicates were refused, in all runs.",
+                _over_time(samples, _requests(samples), marks),
             ),
             Chart(
                 "speed",
                 "Requests a minute",
-                "How many were accepted in a minute, and how many were done, failed or dead.",
-                _over_time(_speed(samples), marks),
+                "How many were accepted in a minute, and of how many that was the end: they are"
+                " done, failed or dead.",
+                _over_time(samples, _speed(samples), marks),
             ),
             Chart(
                 "failures",
-                "Duplicates, failed and dead",
-                "Requests that were refused as seen, in all runs; and those that are failed or dead"
-                " now.",
-                _over_time(_failures(samples), marks),
+                "Failed and dead",
+                "Requests that the crawl went on without.",
+                _over_time(samples, _failures(samples), marks),
             ),
         ]
     if slots:
@@ -91,12 +91,22 @@ def _requests(samples: Sequence[Sample]) -> Iterator[Figure]:
     yield _line("accepted", _BLUE, samples, [it.counts.accepted for it in samples])
     yield _line("done", _GREEN, samples, [it.counts.done for it in samples])
     yield _line("left", _ORANGE, samples, [it.counts.left for it in samples])
+    yield _line("duplicates", _VIOLET, samples, list(_duplicates(samples)))
+
+
+def _duplicates(samples: Sequence[Sample]) -> Iterator[int]:
+    """How many there were so far: each run counts its own."""
+    earlier = 0
+    for _, group in groupby(samples, attrgetter("run")):
+        own = [earlier + it.duplicates for it in group]
+        earlier = own[-1]
+        yield from own
 
 
 def _speed(samples: Sequence[Sample]) -> Iterator[Figure]:
     yield _line("accepted", _BLUE, samples, _rates(samples, [it.counts.accepted for it in samples]))
     over = [it.counts.done + it.counts.failed + it.counts.dead for it in samples]
-    yield _line("over", _GREEN, samples, _rates(samples, over))
+    yield _line("done or failed", _GREEN, samples, _rates(samples, over))
 
 
 def _rates(samples: Sequence[Sample], numbers: Sequence[int]) -> list[float | None]:
@@ -112,14 +122,8 @@ def _rates(samples: Sequence[Sample], numbers: Sequence[int]) -> list[float | No
 
 
 def _failures(samples: Sequence[Sample]) -> Iterator[Figure]:
-    duplicates, earlier = [], 0
-    for _, group in groupby(samples, attrgetter("run")):
-        own = [earlier + it.duplicates for it in group]
-        earlier = own[-1]
-        duplicates += own
-    yield _line("duplicates", _VIOLET, samples, duplicates)
     yield _line("failed", _ORANGE, samples, [it.counts.failed for it in samples])
-    yield _line("dead", _RED, samples, [it.counts.dead for it in samples])
+    yield _line("dead", _VIOLET, samples, [it.counts.dead for it in samples])
 
 
 def _line(
@@ -173,14 +177,20 @@ def _marks(runs: Sequence[Run]) -> Iterator[Figure]:
         }
 
 
-def _over_time(lines: Iterator[Figure], marks: Sequence[Figure]) -> Figure:
+def _over_time(
+    samples: Sequence[Sample], lines: Iterator[Figure], marks: Sequence[Figure]
+) -> Figure:
+    began, ended = samples[0].at, samples[-1].at
+    # A mark at an end would be cut in half.
+    margin = max(1.0, (ended - began) / 50)
     layout = _layout() | {
         "height": 320,
         "hovermode": "x",
         "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
         "yaxis2": {"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True},
     }
-    layout["xaxis"] |= {"type": "date", "nticks": 6}
+    shown = [_time(began - margin), _time(ended + margin)]
+    layout["xaxis"] |= {"type": "date", "nticks": 6, "range": shown}
     layout["yaxis"] |= {"rangemode": "tozero", "separatethousands": True, "nticks": 6}
     return {"data": [*lines, *marks], "layout": layout}
 

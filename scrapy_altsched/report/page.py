@@ -1,7 +1,7 @@
 """The page: one file of HTML that holds all that it needs, also the library that draws its charts.
 
-URLs and the texts of exceptions are hostile: the template escapes all values, and the page's own policy
-(https://www.w3.org/TR/CSP3/) has a browser run this page's scripts only, and ask no other host.
+URLs and the texts of exceptions are hostile: the template escapes all values, and the policy of the
+page (https://www.w3.org/TR/CSP3/) has a browser run its own scripts only, and ask no other host.
 """
 
 from __future__ import annotations
