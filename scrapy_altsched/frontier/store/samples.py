@@ -139,21 +139,24 @@ def read_samples(jobdir: Path, store_id: str) -> list[Sample]:
         ) from error
 
 
-def thin(items: Sequence[_T], run_of: Callable[[_T], object]) -> list[_T]:
+def thin(items: Sequence[_T], run_of: Callable[[_T], int]) -> list[_T]:
     """Every second one of *items*, which are in order, and the first and the last of each run.
 
-    If that is most of them, as of many short runs, all of every second run, the last one included.
+    If that is most of them, as of many short runs, only those of every second run, or fourth, and
+    so on, by their numbers; and of the first and the last run.
     """
-    runs = [list(group) for _, group in groupby(items, run_of)]
-    kept = [
-        item
-        for group in runs
-        for at, item in enumerate(group)
-        if at % 2 == 0 or at == len(group) - 1
-    ]
-    if len(kept) <= len(items) * 3 // 4:
-        return kept
-    return [item for group in runs[::-1][::2][::-1] for item in group]
+    runs = []
+    for number, group in groupby(items, run_of):
+        own = list(group)
+        runs.append((number, [*own[:-1:2], own[-1]]))
+    ends, step = (runs[0][0], runs[-1][0]), 1
+    while True:
+        kept = [
+            item for number, own in runs if number % step == 0 or number in ends for item in own
+        ]
+        if len(kept) <= len(items) * 3 // 4 or step > max(ends):
+            return kept
+        step *= 2
 
 
 def _blocks_in(path: Path, store_id: str) -> Iterator[bytes]:
@@ -169,8 +172,8 @@ def _blocks_in(path: Path, store_id: str) -> Iterator[bytes]:
             yield block
 
 
-def _run_of(block: bytes) -> bytes:
-    return block[_RUN]
+def _run_of(block: bytes) -> int:
+    return int.from_bytes(block[_RUN], "little")
 
 
 def _sum_of(body: bytes, store_id: str) -> int:
