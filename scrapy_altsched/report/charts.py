@@ -24,6 +24,8 @@ _POINTS = 400
 _FEW = 60
 #: Longer names of slots are cut in the middle.
 _NAME_LENGTH = 32
+#: Half of the height of a bar; 1 is from one to the next.
+_HALF_BAR = 0.2
 #: They can be told apart on white, on black, and by those who see red and green alike.
 _BLUE, _GREEN, _ORANGE = "#3b82f6", "#12a594", "#e08a1e"
 _RED, _VIOLET, _GRAY = "#e5484d", "#a15cd6", "#8b8d98"
@@ -190,40 +192,46 @@ def _over_time(
         "yaxis2": {"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True},
     }
     shown = [_time(began - margin), _time(ended + margin)]
-    layout["xaxis"] |= {"type": "date", "nticks": 6, "range": shown}
+    layout["xaxis"] |= {"type": "date", "nticks": 5, "tickangle": 0, "range": shown}
     layout["yaxis"] |= {"rangemode": "tozero", "separatethousands": True, "nticks": 6}
     return {"data": [*lines, *marks], "layout": layout}
 
 
 def _bars(slots: Sequence[tuple[str, int]]) -> Figure:
-    # From the bottom to the top; and two names may be cut to the same one.
-    ordered = slots[::-1]
-    layout = _layout() | {"height": 60 + 24 * len(slots), "bargap": 0.35, "showlegend": False}
+    """A bar for each slot, with its name above: beside it, a long one would leave no room."""
+    places = list(range(len(slots)))
+    layout = _layout() | {"height": 50 + 40 * len(slots), "showlegend": False}
+    layout["margin"] |= {"l": 8, "b": 24}
     layout["xaxis"] |= {"rangemode": "tozero", "separatethousands": True, "nticks": 5}
-    layout["yaxis"] |= {
-        "tickmode": "array",
-        "tickvals": list(range(len(ordered))),
-        "ticktext": [escape(_cut(name)) for name, _ in ordered],
-        "showgrid": False,
-    }
+    layout["yaxis"] |= {"range": [len(slots) - 0.5, -0.9], "visible": False, "fixedrange": True}
     bars = {
         "type": "bar",
         "orientation": "h",
-        "x": [count for _, count in ordered],
-        "y": list(range(len(ordered))),
-        "customdata": [escape(name) for name, _ in ordered],
+        "x": [count for _, count in slots],
+        "y": places,
+        "width": 2 * _HALF_BAR,
+        "customdata": [escape(name, quote=False) for name, _ in slots],
         "marker": {"color": _BLUE},
         "hovertemplate": "%{customdata}: %{x:,}<extra></extra>",
     }
-    return {"data": [bars], "layout": layout}
+    names = {
+        "type": "scatter",
+        "mode": "text",
+        "x": [0] * len(slots),
+        "y": [place - _HALF_BAR for place in places],
+        "text": [f"{escape(_cut(name), quote=False)}: {count:,}" for name, count in slots],
+        "textposition": "top right",
+        "hoverinfo": "skip",
+    }
+    return {"data": [bars, names], "layout": layout}
 
 
 def _layout() -> Figure:
     """What all charts have in common: the page's colors show through, and it sets those of text."""
-    axis = {"gridcolor": _GRID, "linecolor": _GRID, "zerolinecolor": _GRID, "automargin": True}
+    axis = {"gridcolor": _GRID, "linecolor": _GRID, "zerolinecolor": _GRID}
     return {
         "autosize": True,
-        "margin": {"l": 8, "r": 12, "t": 8, "b": 8},
+        "margin": {"l": 44, "r": 12, "t": 8, "b": 40},
         "paper_bgcolor": "rgba(0, 0, 0, 0)",
         "plot_bgcolor": "rgba(0, 0, 0, 0)",
         "font": {"family": "system-ui, sans-serif", "size": 12},

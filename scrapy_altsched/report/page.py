@@ -80,8 +80,9 @@ def render(page: Page) -> str:
         from jinja2 import Environment, PackageLoader, StrictUndefined
         from plotly.offline import get_plotlyjs
     except ImportError as error:
+        package = (error.name or "").partition(".")[0]
         raise ConfigError(
-            f"A report needs the package {error.name}, which is not installed: run"
+            f"A report needs the package {package}, which is not installed: run"
             f" `{sys.executable} -m pip install scrapy-altsched[report]`"
         ) from error
     environment = Environment(
