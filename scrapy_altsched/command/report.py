@@ -19,8 +19,8 @@ from ..frontier import Counts
 from ..frontier.store.samples import MOST, Sample, read_samples, thin
 from ..frontier.store.status import read_status
 from ..report.charts import charts_of
-from ..report.page import Figure, Page, Stop, Table, is_page, render
-from ..report.runs import Run, runs_of
+from ..report.page import KeyFigure, Page, Stop, Table, is_page, render
+from ..report.runs import SampledRun, runs_of
 from .groups import Group, groups_of
 from .project import Project, misuse
 from .standing import Answer
@@ -190,33 +190,33 @@ def _history_of(job: Job) -> list[Sample]:
     return samples
 
 
-def _figures(answer: Answer) -> Iterator[Figure]:
+def _figures(answer: Answer) -> Iterator[KeyFigure]:
     counts = answer.get("counts", {})
     for name, number in counts.items():
         if name == "left":
             continue
         note = f"{number / counts['accepted']:.1%} of all" if name == "done" and number else ""
         alarms = name in ("failed", "dead") and number > 0
-        yield Figure(name.replace("_", " "), f"{number:,}", note, alarms)
+        yield KeyFigure(name.replace("_", " "), f"{number:,}", note, alarms)
     if "duplicates" in answer:
-        yield Figure("duplicates", f"{answer['duplicates']:,}", "refused in this run")
+        yield KeyFigure("duplicates", f"{answer['duplicates']:,}", "refused in this run")
     if answer["state"] in _OPEN and answer["found_rate"] is not None:
-        yield Figure("accepted a minute", f"{answer['found_rate'] * 60:,.0f}")
-        yield Figure("done a minute", f"{answer['ended_rate'] * 60:,.0f}")
+        yield KeyFigure("accepted a minute", f"{answer['found_rate'] * 60:,.0f}")
+        yield KeyFigure("done a minute", f"{answer['ended_rate'] * 60:,.0f}")
         if answer["grows"]:
-            yield Figure("time left", "not known", "it finds more than it is done with")
+            yield KeyFigure("time left", "not known", "it finds more than it is done with")
         elif answer["seconds_left"] is not None:
-            yield Figure("time left", lasting(answer["seconds_left"]), "at this speed")
+            yield KeyFigure("time left", lasting(answer["seconds_left"]), "at this speed")
     if "committed" in answer:
         ago = lasting(max(0.0, time.time() - answer["committed"]))
-        yield Figure("last commit", f"{ago} ago", f"number {answer['commit']:,}")
+        yield KeyFigure("last commit", f"{ago} ago", f"number {answer['commit']:,}")
     if answer.get("bytes") is not None:
         is_shared = answer["kind"] == "shared crawl"
-        yield Figure("on the server" if is_shared else "on disk", decimal(answer["bytes"]))
+        yield KeyFigure("on the server" if is_shared else "on disk", decimal(answer["bytes"]))
     if "workers" in answer:
-        yield Figure("workers", f"{len(answer['workers']):,}")
+        yield KeyFigure("workers", f"{len(answer['workers']):,}")
     if "resting" in answer:
-        yield Figure("slots at rest", f"{answer['resting']['slots']:,}", "for their delay")
+        yield KeyFigure("slots at rest", f"{answer['resting']['slots']:,}", "for their delay")
 
 
 def _stop(group: Group) -> Stop:
@@ -224,7 +224,7 @@ def _stop(group: Group) -> Stop:
     return Stop(group.title, group.text, group.example, last, group.advice)
 
 
-def _tables(answer: Answer, runs: list[Run]) -> Iterator[Table]:
+def _tables(answer: Answer, runs: list[SampledRun]) -> Iterator[Table]:
     if "workers" in answer:
         yield _workers(answer)
     if "held" in answer:

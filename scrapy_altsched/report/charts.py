@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Any, TypeAlias
 
 from ..frontier.store.samples import Sample, thin
-from .runs import Run
+from .runs import SampledRun
 
 Figure: TypeAlias = dict[str, Any]
 
@@ -50,7 +50,7 @@ class Chart:
 
 
 def charts_of(
-    samples: Sequence[Sample], runs: Sequence[Run], slots: Sequence[tuple[str, int]]
+    samples: Sequence[Sample], runs: Sequence[SampledRun], slots: Sequence[tuple[str, int]]
 ) -> list[Chart]:
     """All that there is something to show in.
 
@@ -152,7 +152,7 @@ def _line(
     }
 
 
-def _marks(runs: Sequence[Run]) -> Iterator[Figure]:
+def _marks(runs: Sequence[SampledRun]) -> Iterator[Figure]:
     """Vertical lines where runs have begun and ended, one trace for each kind."""
     found: dict[str, list[tuple[float, str]]] = {kind: [] for kind in _MARKS}
     for run in runs:

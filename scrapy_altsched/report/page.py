@@ -21,7 +21,7 @@ _HEAD = 512  # bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class KeyFigure:
     """One number, as text; *note*: what else is to be said of it; *alarms*: it is bad news."""
 
     name: str
@@ -66,7 +66,7 @@ class Page:
     sentence: str
     written: str
     refresh: int | None
-    figures: Sequence[Figure]
+    figures: Sequence[KeyFigure]
     charts: Sequence[Chart]
     charts_note: str
     stops: Sequence[Stop]

@@ -11,7 +11,7 @@ from ..frontier.store.samples import ENDED, Sample
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SampledRun:
     """One run.
 
     :ivar began: when its first sample was taken; *last*: its last one; in seconds since the epoch.
@@ -25,12 +25,12 @@ class Run:
     end: str | None
 
 
-def runs_of(samples: Sequence[Sample], *, lives: bool) -> list[Run]:
+def runs_of(samples: Sequence[Sample], *, lives: bool) -> list[SampledRun]:
     """All runs of which there are samples; *lives*: whether the last one may go on."""
     runs = []
     for number, group in groupby(samples, attrgetter("run")):
         own = list(group)
         end = own[-1].state if own[-1].state in ENDED else "died"
         is_open = lives and end == "died" and own[-1] is samples[-1]
-        runs.append(Run(number, own[0].at, own[-1].at, None if is_open else end))
+        runs.append(SampledRun(number, own[0].at, own[-1].at, None if is_open else end))
     return runs

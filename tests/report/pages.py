@@ -7,7 +7,7 @@ from dataclasses import replace
 from scrapy_altsched.frontier.entry import Counts
 from scrapy_altsched.frontier.store.samples import Sample
 from scrapy_altsched.report.charts import charts_of
-from scrapy_altsched.report.page import Figure, Page, Stop, Table
+from scrapy_altsched.report.page import KeyFigure, Page, Stop, Table
 from scrapy_altsched.report.runs import runs_of
 
 #: In seconds since the epoch.
@@ -54,9 +54,9 @@ def hostile_page(refresh: int | None = None) -> Page:
         written="2027-01-15 08:05:00 (UTC)",
         refresh=refresh,
         figures=[
-            Figure("accepted", "12,000,000"),
-            Figure("done", "3,000", "25.0% of all"),
-            Figure("failed", "33", alarms=True),
+            KeyFigure("accepted", "12,000,000"),
+            KeyFigure("done", "3,000", "25.0% of all"),
+            KeyFigure("failed", "33", alarms=True),
         ],
         charts=charts_of(found, runs_of(found, lives=True), SLOTS),
         charts_note="A note.",

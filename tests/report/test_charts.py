@@ -11,7 +11,7 @@ import pytest
 
 from scrapy_altsched.frontier.store.samples import Sample
 from scrapy_altsched.report.charts import Chart, charts_of
-from scrapy_altsched.report.runs import Run, runs_of
+from scrapy_altsched.report.runs import SampledRun, runs_of
 
 from .pages import BEGAN, LONG, SLOTS, sample, samples
 
@@ -36,9 +36,9 @@ def test_all_of_each_figure_is_known_to_the_library() -> None:
 def test_runs_end_as_their_last_samples_say() -> None:
     found = samples()
     assert runs_of(found, lives=True) == [
-        Run(1, BEGAN, BEGAN + 99, "died"),
-        Run(2, BEGAN + 150, BEGAN + 199, "stopped"),
-        Run(3, BEGAN + 250, BEGAN + 299, None),
+        SampledRun(1, BEGAN, BEGAN + 99, "died"),
+        SampledRun(2, BEGAN + 150, BEGAN + 199, "stopped"),
+        SampledRun(3, BEGAN + 250, BEGAN + 299, None),
     ]
     assert runs_of(found, lives=False)[-1].end == "died"
     found[-1] = replace(found[-1], state="finished")
