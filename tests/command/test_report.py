@@ -189,7 +189,7 @@ def test_what_is_known_is_told_without_the_store_and_what_is_not_known_is_told_t
     crawl: Crawl, held: threading.Event, path: Path
 ) -> None:
     held.set()
-    assert crawl.run(CLOSESPIDER_PAGECOUNT=3, **ONE_BY_ONE) == 0
+    assert crawl.run(CLOSESPIDER_PAGECOUNT=3, **ONE_BY_ONE, **BY_SLOT) == 0
     # Nothing has failed: its store is not opened.
     (crawl.jobdir / "frontier").rename(crawl.jobdir / "away")
     assert "There are none." in report(path, crawl.jobdir)
