@@ -36,6 +36,7 @@ _NO_HISTORY = (
     "A server keeps no history of a shared crawl: the charts show what this command has seen since"
     " it was started, with --follow. It knows download slots by digests only."
 )
+_NO_SAMPLES = "No run has kept samples of how the job stood yet: the next one does."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +65,8 @@ def _follow(reporter: _Reporter, path: Path) -> None:
     wait = _EVERY
     try:
         page = reporter.look(wait)
-        print(f"{path} is written again and again, until the crawl ends or Ctrl-C.", flush=True)
+        if page.state in _OPEN:
+            print(f"{path} is written again and again, until the crawl ends or Ctrl-C.", flush=True)
         while page.state in _OPEN:
             _write(path, page)
             time.sleep(wait)
@@ -120,23 +122,23 @@ class _Reporter:
     def look(self, refresh: int | None = None) -> Page:
         """How it stands now, for a page that is loaded again after *refresh* seconds."""
         target, answer = self._target, self._look()
-        is_shared, sentence = isinstance(target, Crawl), describe_state(answer)
-        samples = self._note(answer) if isinstance(target, Crawl) else _history_of(target)
-        runs = runs_of(samples, lives=answer["state"] in _OPEN)
+        sentence, is_open = describe_state(answer), answer["state"] in _OPEN
+        runs: list[SampledRun] = []
+        if isinstance(target, Crawl):
+            kind, samples, charts_note = "Shared crawl", self._note(answer), _NO_HISTORY
+        else:
+            kind, samples = "Job directory", _history_of(target)
+            charts_note = "" if samples else _NO_SAMPLES
+            runs = runs_of(samples, lives=is_open)
         slots = [(slot["slot"], slot["pending"]) for slot in answer.get("slots", ())]
         stops_note = self._read_groups(answer)
-        charts_note = ""
-        if is_shared:
-            charts_note = _NO_HISTORY
-        elif not samples:
-            charts_note = "No run has kept samples of how the job stood yet: the next one does."
         return Page(
             spider=answer["spider"],
-            target=f"{'Shared crawl' if is_shared else 'Job directory'} {answer['target']}",
+            target=f"{kind} {answer['target']}",
             state=answer["state"],
             sentence=f"{sentence[:1].upper()}{sentence[1:]}.",
             written=at(time.time()),
-            refresh=refresh if answer["state"] in _OPEN else None,
+            refresh=refresh if is_open else None,
             figures=list(_figures(answer)),
             charts=charts_of(samples, runs, slots),
             charts_note=charts_note,

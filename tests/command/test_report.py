@@ -286,7 +286,10 @@ def test_a_shared_crawl(
     assert "<title>pages: finished</title>" in finished
     assert "1 failed: status 503, 127.0.0.1" in finished
     assert f"scrapy altsched requeue --shared {KEY} --failed" in finished
-    assert chart(path, "requests")["accepted"]["y"] == [30]
+    lines = chart(path, "requests")
+    assert lines["accepted"]["y"] == [30]
+    # It is not known when its workers began, or died.
+    assert list(lines) == ["accepted", "done", "left", "duplicates"]
 
 
 def test_the_history_of_a_shared_crawl_is_what_was_seen_of_it(

@@ -47,7 +47,7 @@ def test_what_is_written_is_read_and_later_runs_go_on(tmp_path: Path) -> None:
     assert found == [
         (10.5, 1, "running"),
         (20, 2, "running"),
-        (21, 2, "closing"),
+        (21, 2, "running"),
         (21.5, 2, "finished"),
     ]
 
@@ -139,6 +139,27 @@ def test_a_crawl_that_dies_at_once_again_and_again_has_a_small_file_too(
 def test_a_worker_of_a_shared_crawl_keeps_none(tmp_path: Path) -> None:
     write(tmp_path, [at(1, shared="key")])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_thinned_out_is_so_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(samples, "MOST", 10)
+    file = SampleFile(tmp_path / NAME)
+    for second in range(10):
+        file.note(at(second))
+    partial = tmp_path / f"{NAME}.partial"
+    partial.mkdir()
+    for second in range(10, 60):
+        with pytest.raises(OSError, match="Is a directory"):
+            file.note(at(second))
+    assert times(tmp_path) == list(range(10))
+    partial.rmdir()
+    file.note(at(60))
+    file.note(at(61))
+    file.note(at(62))
+    file.close()
+    assert times(tmp_path) == [0, 2, 4, 6, 8, 9, 60, 62]
 
 
 def test_each_run_has_a_file_of_its_own(tmp_path: Path) -> None:

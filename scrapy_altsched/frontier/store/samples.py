@@ -8,6 +8,7 @@ which begins with the store's id: one that is torn, or of another store, is left
 
 from __future__ import annotations
 
+import math
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -31,9 +32,9 @@ _BODY, _CHECKSUM = struct.Struct("<dIII8q"), struct.Struct("<I")
 #: Bytes of a sample.
 SIZE = _BODY.size + _CHECKSUM.size
 _COUNTS = ("accepted", "pending", "leased", "done", "dead", "delayed", "failed")
-_STATES = ("running", "closing", "stopped", "finished", "unsaved")
-#: Those of a run that has noted its end.
-ENDED = frozenset(("stopped", "finished", "unsaved"))
+#: The state of a run that goes on, whatever it does; and of those that have noted their end.
+_STATES = ("running", "stopped", "finished", "unsaved")
+ENDED = frozenset(_STATES[1:])
 #: The bytes of the run's number.
 _RUN = slice(8, 12)
 
@@ -44,7 +45,8 @@ _T = TypeVar("_T")
 class Sample:
     """How a crawl stood once.
 
-    :ivar at: when, in seconds since the epoch; *state*: as in :class:`.status.JobStatus`.
+    :ivar at: when, in seconds since the epoch.
+    :ivar state: one of :data:`ENDED` if the run had noted its end, else "running".
     :ivar duplicates: requests that the run had refused as seen.
     """
 
@@ -57,7 +59,8 @@ class Sample:
     @classmethod
     def of(cls, status: JobStatus) -> Sample:
         standing = status.standing
-        return cls(standing.at, status.run, status.state, standing.counts, standing.duplicates)
+        state = status.state if status.state in ENDED else _STATES[0]
+        return cls(standing.at, status.run, state, standing.counts, standing.duplicates)
 
     @classmethod
     def parse(cls, block: bytes) -> Sample:
@@ -83,47 +86,50 @@ class SampleFile:
 
     def __init__(self, path: Path) -> None:
         self._path, self._file = path, Overwritten(path)
-        self._size = 0
+        #: Of what is in it; ``None``: this run has none yet.
+        self._size: int | None = None
         self._grain = _GRAIN
-        self._last: float | None = None
+        self._last = -math.inf
 
     def note(self, status: JobStatus) -> None:
         """Note how the job stands, unless that was done just now; OSError: it was not."""
         standing = status.standing
         if standing.shared is not None:
             return
-        if self._last is None:
-            self._begin(status.store_id)
         # The clock may have been set back.
-        elif abs(standing.at - self._last) < self._grain and status.state not in ENDED:
+        if abs(standing.at - self._last) < self._grain and status.state not in ENDED:
             return
-        if self._size >= MOST * SIZE:
-            self._thin_out(status.store_id)
         self._last = standing.at
+        size = self._begin(status.store_id) if self._size is None else self._size
+        if size >= MOST * SIZE:
+            size = self._thin_out(status.store_id)
         block = Sample.of(status).encode(status.store_id, self._grain)
-        self._file.write(block, self._size)
-        self._size += SIZE
+        self._file.write(block, size)
+        self._size = size + SIZE
 
-    def _begin(self, store_id: str) -> None:
-        """Go on after the samples of earlier runs, in a file of this run's own."""
+    def _begin(self, store_id: str) -> int:
+        """Go on after the samples of earlier runs, in a file of this run's own; its size."""
         blocks = list(_blocks_in(self._path, store_id))
         if blocks:
             _, _, self._grain, *_ = _BODY.unpack_from(blocks[-1])
-        self._replace(blocks)
+        return self._replace(blocks)
 
-    def _thin_out(self, store_id: str) -> None:
+    def _thin_out(self, store_id: str) -> int:
+        """Leave out every second one of them; its size."""
+        size = self._replace(thin(list(_blocks_in(self._path, store_id)), _run_of))
         self._grain *= 2
-        self._replace(thin(list(_blocks_in(self._path, store_id)), _run_of))
+        return size
 
-    def _replace(self, blocks: Sequence[bytes]) -> None:
-        """Write it anew: a death leaves the old file, or the new one."""
+    def _replace(self, blocks: Sequence[bytes]) -> int:
+        """Write it anew; its size.  A death, or an OSError, leaves the old file or the new one."""
         self._file.close()
+        self._size = None
         content = b"".join(blocks)
         self._file.write(content)
-        self._size = len(content)
+        return len(content)
 
     def close(self) -> None:
-        self._last = None
+        self._size, self._last = None, -math.inf
         self._file.close()
 
 
