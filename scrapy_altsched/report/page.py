@@ -10,10 +10,15 @@ import secrets
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
 from .charts import Chart
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 #: What a page of ours has near its beginning.
 MARK = '<meta name="generator" content="scrapy_altsched report">'
@@ -76,6 +81,13 @@ class Page:
 
 def render(page: Page) -> str:
     """The whole file; ConfigError: a package that this needs is not installed."""
+    template, library = _load()
+    return template.render(page=page, mark=MARK, nonce=secrets.token_urlsafe(16), library=library)
+
+
+@cache
+def _load() -> tuple[Template, str]:
+    """The page's template, and the library that draws its charts: each page has both."""
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
         from plotly.offline import get_plotlyjs
@@ -92,9 +104,7 @@ def render(page: Page) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("page.html").render(
-        page=page, mark=MARK, nonce=secrets.token_urlsafe(16), library=get_plotlyjs()
-    )
+    return environment.get_template("page.html"), get_plotlyjs()
 
 
 def is_page(path: Path) -> bool:

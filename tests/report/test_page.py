@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Error, expect, sync_playwright
 from playwright.sync_api import Page as Tab
 
 from scrapy_altsched.errors import ConfigError
-from scrapy_altsched.report.page import Page, is_page, render
+from scrapy_altsched.report.page import Page, _load, is_page, render
 
 from .pages import IMAGE, SCRIPT, hostile_page
 
@@ -186,5 +186,6 @@ def test_a_package_that_is_missing_is_named_with_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
+    _load.cache_clear()
     with pytest.raises(ConfigError, match=rf"package {package.partition('.')[0]},.+\[report\]"):
         render(hostile_page())
