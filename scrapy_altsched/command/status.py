@@ -61,9 +61,9 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
         raise misuse("--openmetrics goes with neither --json nor --slots")
     target = open_one_target(arguments, project)
     if arguments.watch:
-        _watch(_looker(target, arguments.slots))
+        _watch(looker(target, arguments.slots))
         return 0
-    answer = _looker(target, arguments.slots)()
+    answer = looker(target, arguments.slots)()
     if arguments.json:
         print(json.dumps(answer))
     elif arguments.openmetrics:
@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     return 0
 
 
-def _looker(target: Target, slots: int | None) -> Callable[[], Answer]:
+def looker(target: Target, slots: int | None) -> Callable[[], Answer]:
     """What looks at the target, each time that it is called."""
     if not isinstance(target, Crawl):
         return lambda: look_at_job(target, slots)
@@ -138,7 +138,7 @@ def _rows(answer: Answer, *, bar: bool) -> Iterator[_Row]:
     is_shared = answer["kind"] == "shared crawl"
     yield row("crawl" if is_shared else "job", answer["target"])
     yield row("spider", answer["spider"])
-    yield row("state", _describe_state(answer))
+    yield row("state", describe_state(answer))
     if answer.get("paused") is not None:
         yield row("paused", f"since {at(answer['paused'])}, until `scrapy altsched resume`")
     if "held_by" in answer:
@@ -175,7 +175,8 @@ def _rows(answer: Answer, *, bar: bool) -> Iterator[_Row]:
         yield row("held", f"{slot} until {at(held['until'])}")
 
 
-def _describe_state(answer: Answer) -> str:
+def describe_state(answer: Answer) -> str:
+    """In which state it is, since when, and by which process."""
     state = answer["state"]
     if answer["kind"] == "shared crawl":
         workers = counted(len(answer["workers"]), "worker")

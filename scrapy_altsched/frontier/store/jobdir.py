@@ -28,6 +28,8 @@ from ..forks import close_in_child
 from .database import advise
 from .directory import Directory, find, not_reached
 from .holder import Holder
+from .samples import NAME as SAMPLES
+from .samples import SampleFile
 from .status import NAME as STATUS
 from .status import JobStatus
 
@@ -139,6 +141,7 @@ class Jobdir:
         self.partial = self.place / _PARTIAL
         self._last_commit = Overwritten(self.place / _LAST_COMMIT)
         self._status = Overwritten(self.place / STATUS)
+        self._samples = SampleFile(self.place / SAMPLES)
         close_in_child(self.release)
         try:
             self._lock = self._take_lock()
@@ -238,6 +241,8 @@ class Jobdir:
         """Note how the job stands; an error here is none, either."""
         with suppress(OSError):
             self._status.write(status.encode())
+        with suppress(OSError):
+            self._samples.note(status)
 
     def note_end(self, run: int) -> None:
         """Note that the process of *run*, which finished the job, has ended as it should."""
@@ -274,6 +279,7 @@ class Jobdir:
     def release(self) -> None:
         self._last_commit.close()
         self._status.close()
+        self._samples.close()
         descriptor, self._lock = self._lock, None
         if descriptor is not None:
             os.close(descriptor)
