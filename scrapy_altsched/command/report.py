@@ -19,7 +19,7 @@ from ..frontier import Counts
 from ..frontier.store.samples import MOST, Sample, read_samples, thin
 from ..frontier.store.status import read_status
 from ..report.charts import charts_of
-from ..report.page import KeyFigure, Page, Stop, Table, is_page, render
+from ..report.page import KeyFigure, Page, StopReason, Table, is_page, render
 from ..report.runs import SampledRun, runs_of
 from .crawl import Crawl
 from .groups import Group, groups_of
@@ -223,9 +223,9 @@ def _figures(answer: Answer) -> Iterator[KeyFigure]:
         yield KeyFigure("slots at rest", f"{answer['resting']['slots']:,}", "for their delay")
 
 
-def _stop(group: Group) -> Stop:
+def _stop(group: Group) -> StopReason:
     last = None if group.last is None else at(group.last)
-    return Stop(group.title, group.text, group.example, last, group.advice)
+    return StopReason(group.title, group.text, group.example, last, group.advice)
 
 
 def _tables(answer: Answer, runs: list[SampledRun]) -> Iterator[Table]:

@@ -36,7 +36,7 @@ class KeyFigure:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopReason:
     """Requests that have stopped for one reason; *advice*: a command, or why there is none."""
 
     title: str
@@ -74,7 +74,7 @@ class Page:
     figures: Sequence[KeyFigure]
     charts: Sequence[Chart]
     charts_note: str
-    stops: Sequence[Stop]
+    stops: Sequence[StopReason]
     stops_note: str
     tables: Sequence[Table] = field(default=())
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from scrapy_altsched.frontier.entry import Counts
 from scrapy_altsched.frontier.store.samples import Sample
 from scrapy_altsched.report.charts import charts_of
-from scrapy_altsched.report.page import KeyFigure, Page, Stop, Table
+from scrapy_altsched.report.page import KeyFigure, Page, StopReason, Table
 from scrapy_altsched.report.runs import runs_of
 
 #: In seconds since the epoch.
@@ -61,8 +61,10 @@ def hostile_page(refresh: int | None = None) -> Page:
         charts=charts_of(found, runs_of(found, lives=True), SLOTS),
         charts_note="A note.",
         stops=[
-            Stop(f"33 failed: callback ValueError, {SCRIPT}", IMAGE, IMAGE, "today", command),
-            Stop(f"1 dead: unrestorable, {LONG}", LONG, f"http://{LONG}/", None, "It is gone."),
+            StopReason(f"33 failed: callback ValueError, {SCRIPT}", IMAGE, IMAGE, "today", command),
+            StopReason(
+                f"1 dead: unrestorable, {LONG}", LONG, f"http://{LONG}/", None, "It is gone."
+            ),
         ],
         stops_note="Grouped by reason.",
         tables=[
