@@ -28,7 +28,7 @@ from ..errors import AltschedError
 from .project import Project
 
 #: Modules of this folder that are no subcommands.
-_PARTS = ("places", "project", "selection", "standing", "target")
+_PARTS = ("places", "project", "selection", "sources", "standing", "target")
 SUBCOMMANDS = tuple(name for _, name, _ in iter_modules(__path__) if name not in _PARTS)
 
 

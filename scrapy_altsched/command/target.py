@@ -15,7 +15,6 @@ from itertools import chain, islice
 from pathlib import Path
 from shlex import quote
 from typing import Any, TypeAlias, cast
-from urllib.parse import urlsplit
 
 from rich.console import Console
 from rich.table import Table
@@ -23,20 +22,29 @@ from rich.text import Text
 from scrapy import Spider
 from scrapy.exceptions import UsageError
 
+from ..crawl.deferrals import NOTE as DEFERRED
 from ..crawl.outcome import DeadLetters, Outcome, judge
 from ..errors import AltschedError, CodecError, JobdirError, StoreDamagedError
 from ..frontier import Counts
+from ..frontier.content import Content
 from ..frontier.entry import Cause, DeadLetter, Reason
 from ..frontier.shared.record import crawl_of, refuse_worker
 from ..frontier.store import jobdir as jobdirs
 from ..frontier.store.database import remedy
 from ..frontier.store.engines import ENGINES
-from ..frontier.store.jobdir import Identity, LastCommit, find_store, read_identity
+from ..frontier.store.jobdir import (
+    Identity,
+    LastCommit,
+    find_holder,
+    find_store,
+    read_identity,
+)
 from ..frontier.store.journal import Journal
 from ..frontier.store.states import UNQUEUED
 from ..frontier.store.view import View
 from ..inflection import counted
 from ..maintenance.audit import Problem, Remedy, audit
+from ..maintenance.exporting import read_job
 from ..maintenance.looking import (
     PendingRequest,
     Place,
@@ -56,8 +64,10 @@ from ..maintenance.requeue import (
     failed_requests,
     requeue,
 )
+from ..requests.carrying import slot_of as slot_of
 from ..requests.codec import decode_fields, decode_request, url_of
 from ..requests.identity import NOTE
+from ..resume.spider_state import STATE
 from ..settings import read_redis
 from ..stock.job import QUEUE, SEEN
 from .project import Project, misuse
@@ -280,6 +290,18 @@ class Job:
         with self._view() as view:
             return view.note(NOTE)
 
+    @contextmanager
+    def content(self) -> Iterator[Content]:
+        """All of it, as of the last commit; a crawl may be running."""
+        with self._view() as view:
+            content = read_job(view, self.owner, NOTE, STATE, DEFERRED)
+            holder = find_holder(self.jobdir)
+            if holder is not None and holder.lives():
+                content.head.remarks.append(
+                    f"A crawl is running in {self.jobdir}: this is how it was at its last commit."
+                )
+            yield content
+
     def _in_flight(self, view: View) -> set[bytes]:
         return in_flight(self.jobdir, self._identity.store_id, view.counters().run)
 
@@ -335,12 +357,12 @@ class Crawl:
     def __init__(self, project: Project, key: str) -> None:
         values = read_redis(project.settings)
         # What they need is optional.  Pickles from a server are not loaded.
-        from ..frontier.shared.looking import CrawlView
+        from ..frontier.shared.content import CrawlReader
         from ..redis_client.connection import connect
         from ..requests.portable import read_fields, read_url
 
         self.words = f"--shared {quote(key)}"
-        self.crawl = CrawlView(connect(values), key)
+        self.crawl = CrawlReader(connect(values), key)
         self.url_of = read_url
         self._read = read_fields
 
@@ -426,6 +448,10 @@ class Crawl:
             for it in wanted
         }
 
+    @contextmanager
+    def content(self) -> Iterator[Content]:
+        yield self.crawl.content(NOTE)
+
     def fingerprints(self) -> bytes | None:
         return self.crawl.about()["fingerprints"].encode()
 
@@ -457,11 +483,6 @@ def locate(payload: bytes) -> tuple[str, bool]:
     fields = decode_fields(payload)
     meta = fields.get("meta") or {}
     return slot_of(fields["url"], meta), bool(meta.get("is_start_request"))
-
-
-def slot_of(url: str, meta: dict[str, object]) -> str:
-    """The download slot of a request, as Scrapy names it where it limits by host."""
-    return str(meta.get("download_slot") or urlsplit(url).hostname or "")
 
 
 def time_of(seconds: float) -> datetime:
