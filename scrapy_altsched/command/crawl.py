@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from shlex import quote
 from typing import Any
 
 from ..crawl.outcome import DeadLetters, judge
 from ..engine.engine import slot_of
+from ..frontier.content import Content
 from ..frontier.entry import Place
 from ..inflection import counted
 from ..maintenance.audit import Problem
@@ -19,6 +21,7 @@ from ..maintenance.looking import (
     pending_request,
 )
 from ..maintenance.requeue import DeadRequest, FailedRequest, dead_requests, failed_requests
+from ..requests.identity import NOTE
 from ..settings import read_redis
 from ..steering.actions import Action, Discard, Effect
 from .answers import Report, describe_numbers, describe_state
@@ -35,12 +38,12 @@ class Crawl:
     def __init__(self, project: Project, key: str) -> None:
         values = read_redis(project.settings)
         # What they need is optional.  Pickles from a server are not loaded.
-        from ..frontier.shared.looking import CrawlView
+        from ..frontier.shared.content import CrawlReader
         from ..redis_client.connection import connect
         from ..requests.portable import read_fields, read_url
 
         self.key, self.words = key, f"--shared {quote(key)}"
-        self.crawl = CrawlView(connect(values), key)
+        self.crawl = CrawlReader(connect(values), key)
         self.url_of = read_url
         self._read = read_fields
 
@@ -74,6 +77,10 @@ class Crawl:
     def slot_of(self, payload: bytes) -> str:
         fields = self._read(payload)
         return slot_of(fields["url"], fields.get("meta") or {}) if "url" in fields else ""
+
+    @contextmanager
+    def content(self) -> Iterator[Content]:
+        yield self.crawl.content(NOTE)
 
     def examine(self) -> Report:
         state = self.crawl.look()

@@ -22,9 +22,9 @@ import pytest
 from scrapy.settings import Settings
 
 from scrapy_altsched.command import standing as looks
+from scrapy_altsched.command.job import Job
 from scrapy_altsched.command.project import Project
 from scrapy_altsched.command.status import lasting
-from scrapy_altsched.command.target import Job
 from scrapy_altsched.frontier.shared.keys import Keys
 from scrapy_altsched.frontier.store.holder import Holder
 from scrapy_altsched.frontier.store.journal import Journal

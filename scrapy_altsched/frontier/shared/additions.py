@@ -13,9 +13,11 @@ from ..contract import Verdict
 from ..entry import Entry, Lease
 from ..events import OnEvent, Refused
 from ..options import Options
+from ..store.records import encode_claim
+from ..store.seen import digest_of_claim
 from ..store.states import encode_value
 from .batches import Addition
-from .keys import claim_key_of, slot_id_of
+from .keys import slot_id_of
 from .stream import Stream
 
 #: Bytes of a request above which it stays on its worker: the server serves no other client while it
@@ -156,7 +158,10 @@ class Additions:
         if self._skips_started and entry.from_start and not entry.unique:
             occurrence = self._claimed.get(entry.fingerprint, 0)
             self._claimed[entry.fingerprint] = occurrence + 1
-            kind, seen_key = Kind.ADDED_UNIQUE, claim_key_of(entry.fingerprint, occurrence)
+            kind, seen_key = (
+                Kind.ADDED_UNIQUE,
+                digest_of_claim(encode_claim(entry.fingerprint, occurrence)),
+            )
         if entry.payload is None:
             if kind is Kind.ADDED:
                 self.here.add(level, inverted, entry)

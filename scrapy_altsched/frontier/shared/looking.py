@@ -9,7 +9,8 @@ from typing import Any
 
 from ...redis_client.connection import explain_errors
 from ..queue.order import Order, size_of_int
-from .keys import field_of, seen_key_of, seen_key_of_sha1, slot_id_of
+from ..store.seen import beginning_of, digest_of
+from .keys import field_of, slot_id_of
 from .operating import HASHED, SharedCrawl
 
 #: Requests of a slot that are read at once, and of all slots.
@@ -89,7 +90,7 @@ class CrawlView(SharedCrawl):
         """Whether a page with this fingerprint was found."""
         crawl, about = self._look_up("about")
         is_hashed = json.loads(about)["fingerprints"].endswith(HASHED)
-        seen_key = (seen_key_of if is_hashed else seen_key_of_sha1)(fingerprint)
+        seen_key = (digest_of if is_hashed else beginning_of)(fingerprint)
         with explain_errors(self._client):
             found: Any = self._client.hexists(self.keys.bucket(crawl, seen_key), field_of(seen_key))
         return bool(found)
