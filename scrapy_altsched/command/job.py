@@ -39,10 +39,10 @@ from ..frontier.shared.record import crawl_of, refuse_worker
 from ..frontier.store import jobdir as jobdirs
 from ..frontier.store.database import remedy
 from ..frontier.store.engines import ENGINES
+from ..frontier.store.holder import find_holder, is_locked
 from ..frontier.store.jobdir import (
     Identity,
     LastCommit,
-    find_holder,
     find_store,
     read_identity,
 )
@@ -185,7 +185,8 @@ class Job:
         heard = tried = time.monotonic()
         while (effect := spool.take_answer(sent)) is None:
             # Seldom while a crawl seems to run: one that begins must find the job unlocked.
-            if not self._is_running() or time.monotonic() - tried > _SELDOM:
+            is_due = not self._is_running() or time.monotonic() - tried > _SELDOM
+            if is_due and not is_locked(self.jobdir):
                 tried = time.monotonic()
                 with suppress(JobdirLockedError):
                     needs_spider = isinstance(action, Push | Forget) or len(spool.waiting()) > 1
@@ -225,12 +226,12 @@ class Job:
         else:
             spider = Spider(self.owner)
             spider.crawler = project.crawler()
-        scheduler = Scheduler(
-            load_object(spider.crawler.settings["DUPEFILTER_CLASS"]).from_crawler(spider.crawler),
-            str(self.jobdir),
-            stats=spider.crawler.stats,
-            crawler=spider.crawler,
-        )
+        crawler = spider.crawler
+        # Without the spider, no fingerprint is asked for.
+        name = crawler.settings["DUPEFILTER_CLASS"] if given is not None else DupeFilter
+        dupefilter = load_object(name).from_crawler(crawler)
+        jobdir = str(self.jobdir)
+        scheduler = Scheduler(dupefilter, jobdir, stats=crawler.stats, crawler=crawler)
         scheduler.spider = spider
         own_filter = scheduler.df if isinstance(scheduler.df, DupeFilter) else None
         return Setup(scheduler, own_filter)

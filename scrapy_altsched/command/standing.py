@@ -17,8 +17,8 @@ from ..crawl.rates import Rates
 from ..errors import JobdirMismatchError
 from ..frontier import Counts
 from ..frontier.shared.record import refuse_worker
-from ..frontier.store.holder import Holder
-from ..frontier.store.jobdir import LastCommit, find_holder, find_store, has_ended
+from ..frontier.store.holder import Holder, find_holder
+from ..frontier.store.jobdir import LastCommit, find_store, has_ended
 from ..frontier.store.sequence_times import NOTE as TIMES
 from ..frontier.store.sequence_times import SequenceTimes
 from ..frontier.store.status import JobStatus, read_status

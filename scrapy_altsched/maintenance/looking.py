@@ -12,7 +12,7 @@ from typing import TypeVar
 from ..frontier.entry import Counts, Place
 from ..frontier.queue.order import DEFAULT_ORDER, Order
 from ..frontier.queue.slots import take_turns
-from ..frontier.store.jobdir import find_holder
+from ..frontier.store.holder import find_holder
 from ..frontier.store.lease_log import LeaseLog
 from ..frontier.store.rows import Rows
 from ..frontier.store.seen import SINCE, UNFINISHED, end_time_of

@@ -8,6 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...disk import lock
+
+LOCK = "altsched.lock"
 _PROC = Path("/proc")
 #: For what the operating system does not tell.
 _UNKNOWN = "-"
@@ -78,3 +81,22 @@ def _born(pid: int) -> str:
         if fields[0] not in "ZX":  # a zombie
             return fields[19]
     return _UNKNOWN
+
+
+def find_holder(jobdir: Path) -> Holder | None:
+    """The process that has locked *jobdir* last, and may not run any more; the lock is let be."""
+    with suppress(OSError):
+        return Holder.parse((jobdir / LOCK).read_text(errors="replace"))
+    return None
+
+
+def is_locked(jobdir: Path) -> bool:
+    """Whether a process has *jobdir* now, as far as that can be told; it is locked for a moment."""
+    try:
+        descriptor = os.open(jobdir / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return not lock(descriptor)
+    finally:
+        os.close(descriptor)

@@ -27,7 +27,7 @@ from ...errors import (
 from ..forks import close_in_child
 from .database import advise
 from .directory import Directory, find, not_reached
-from .holder import Holder
+from .holder import LOCK, Holder
 from .samples import NAME as SAMPLES
 from .samples import SampleFile
 from .status import NAME as STATUS
@@ -39,7 +39,6 @@ FORMAT = 7
 OLDEST = 1
 
 _IDENTITY = "altsched.json"
-_LOCK = "altsched.lock"
 _LAST_COMMIT = "altsched.commit"
 _ENDED = "altsched.ended"
 _PROBE = "altsched.probe"
@@ -131,7 +130,7 @@ class Jobdir:
         self.store = self.path / _STORE
         ensure_directory(self.path)
         self._lock: int | None = None
-        self._lock_path = self.path / _LOCK
+        self._lock_path = self.path / LOCK
         #: What the lock file says of this process.
         self.holder = Holder.current().encode()
         self._read_identity()
@@ -162,7 +161,7 @@ class Jobdir:
         with using(self._lock_path):
             # Not truncated: until the lock is ours, the file is another process's.
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-            descriptor = os.open(self.place / _LOCK, flags, 0o644)
+            descriptor = os.open(self.place / LOCK, flags, 0o644)
             try:
                 if not lock(descriptor):
                     holder = Holder.parse(os.read(descriptor, 1024).decode(errors="replace"))
@@ -291,13 +290,6 @@ def has_ended(jobdir: Path, store_id: str, run: int) -> bool:
     with suppress(OSError, ValueError):
         return (jobdir / _ENDED).read_text(encoding="ascii") == f"{store_id} {run}\n"
     return False
-
-
-def find_holder(jobdir: Path) -> Holder | None:
-    """The process that has locked *jobdir* last, and may not run any more; the lock is let be."""
-    with suppress(OSError):
-        return Holder.parse((jobdir / _LOCK).read_text(errors="replace"))
-    return None
 
 
 def _describe_lock(path: Path, holder: Holder | None) -> str:
