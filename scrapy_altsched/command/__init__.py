@@ -28,7 +28,10 @@ from ..errors import AltschedError
 from .project import Project
 
 #: Modules of this folder that are no subcommands.
-_PARTS = ("answers", "crawl", "job", "places", "project", "selection", "standing", "target")
+_PARTS = (
+    *("answers", "crawl", "job", "places", "project", "selection", "standing", "steered"),
+    "target",
+)
 SUBCOMMANDS = tuple(name for _, name, _ in iter_modules(__path__) if name not in _PARTS)
 
 

@@ -20,9 +20,10 @@ from ..maintenance.looking import (
 from ..maintenance.requeue import DeadRequest, FailedRequest, dead_requests, failed_requests
 from ..requests.codec import slot_of
 from ..settings import read_redis
-from ..steering.actions import Action, Effect
+from ..steering.actions import Action, Discard, Effect
 from .answers import Report, describe_numbers, describe_state
 from .project import Project
+from .steered import Steering
 
 
 class Crawl:
@@ -35,12 +36,13 @@ class Crawl:
     def __init__(self, project: Project, key: str) -> None:
         values = read_redis(project.settings)
         # What they need is optional.  Pickles from a server are not loaded.
-        from ..frontier.shared.looking import CrawlView
+        from ..frontier.shared.steering import SteeredCrawl
         from ..redis_client.connection import connect
         from ..requests.portable import read_fields, read_url
 
         self.words = f"--shared {quote(key)}"
-        self.crawl = CrawlView(connect(values), key)
+        self.key, self._project = key, project
+        self.crawl = SteeredCrawl(connect(values), key)
         self.url_of = read_url
         self._read = read_fields
 
@@ -61,7 +63,11 @@ class Crawl:
 
     def apply(self, action: Action, given: Sequence[str] = ()) -> Effect:
         """Apply an action, as for a job."""
-        raise NotImplementedError
+        return Steering(self, self._project, given).apply(action)
+
+    def count(self, action: Discard) -> int:
+        """How many requests an action would drop, as for a job."""
+        return sum(1 for _ in Steering(self, self._project).matching(action))
 
     def slot_of(self, payload: bytes) -> str:
         fields = self._read(payload)
@@ -115,8 +121,16 @@ class Crawl:
         return self._read(payload)
 
     def find(self, wanted: Collection[bytes]) -> dict[bytes, list[Place]]:
+        found = group_places(self.stored().find(wanted))
+        return {
+            it: found.get(it) or [Place("done" if self.crawl.has_seen(it) else "never seen")]
+            for it in wanted
+        }
+
+    def stored(self) -> StoredRequests:
+        """All that is stored of requests."""
         crawl = self.crawl
-        stored = StoredRequests(
+        return StoredRequests(
             crawl.look().counts,
             crawl.pending(),
             crawl.delayed(),
@@ -124,11 +138,6 @@ class Crawl:
             dead_requests(crawl.dead()),
             leased=crawl.leased(),
         )
-        found = group_places(stored.find(wanted))
-        return {
-            it: found.get(it) or [Place("done" if crawl.has_seen(it) else "never seen")]
-            for it in wanted
-        }
 
     def fingerprints(self) -> bytes | None:
         return self.crawl.about()["fingerprints"].encode()

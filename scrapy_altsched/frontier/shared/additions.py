@@ -156,7 +156,10 @@ class Additions:
         if self._skips_started and entry.from_start and not entry.unique:
             occurrence = self._claimed.get(entry.fingerprint, 0)
             self._claimed[entry.fingerprint] = occurrence + 1
-            kind, seen_key = Kind.ADDED_UNIQUE, claim_key_of(entry.fingerprint, occurrence)
+            kind, seen_key = (
+                Kind.ADDED_UNIQUE,
+                claim_key_of(entry.fingerprint, occurrence, self.stream.keys.restarts),
+            )
         if entry.payload is None:
             if kind is Kind.ADDED:
                 self.here.add(level, inverted, entry)

@@ -47,10 +47,17 @@ def seen_key_of_sha1(fingerprint: bytes) -> bytes:
     return seen_key_of(fingerprint)
 
 
-def claim_key_of(fingerprint: bytes, occurrence: int) -> bytes:
-    """What is kept of the n-th of equal start requests, from 0 on."""
+def claim_key_of(fingerprint: bytes, occurrence: int, restarts: int = 0) -> bytes:
+    """What is kept of the n-th of equal start requests, from 0 on.
+
+    :param restarts: how often the crawl was restarted with what it had seen: start requests are
+        crawled once after each.
+    """
     return blake2b(
-        fingerprint + occurrence.to_bytes(4, "big"), digest_size=SEEN_KEY_BYTES, person=b"start"
+        fingerprint + occurrence.to_bytes(4, "big"),
+        digest_size=SEEN_KEY_BYTES,
+        person=b"start",
+        salt=restarts.to_bytes(16, "big"),
     ).digest()
 
 
@@ -72,9 +79,16 @@ class Keys:
         self.fixed = [prefix + name for name in FIXED]
         self.meta, self.pending, self.ready, _, self.workers, self.deadlines = self.fixed[:6]
         self.dead, self.heard, self.delayed, self.failed = self.fixed[7], *self.fixed[9:12]
-        self.resting, self.slots = self.fixed[12:14]
+        self.resting, self.slots, self.budgets = *self.fixed[12:14], self.fixed[16]
         #: What all workers of the crawl keep of a fingerprint.
         self.seen_key_of: Callable[[bytes], bytes] = seen_key_of
+        #: How often the crawl was restarted with what it had seen.
+        self.restarts = 0
+
+    @staticmethod
+    def mark_of(crawl: bytes) -> bytes:
+        """What of a crawl's id is in the names of its buckets: one with the same has the same."""
+        return crawl[:3]
 
     def leases(self, token: bytes) -> bytes:
         return self._prefix + b"leases:" + token
@@ -84,7 +98,7 @@ class Keys:
 
         65,536 buckets serve 20 million URLs.
         """
-        names = crawl[:3].hex().encode(), seen_key[:2].hex().encode()
+        names = self.mark_of(crawl).hex().encode(), seen_key[:2].hex().encode()
         return b"%sseen:%s:%s" % (self._prefix, *names)
 
     def buckets(self, crawl: bytes) -> Iterator[bytes]:

@@ -63,10 +63,17 @@ for i = 1, #told, 2 do
     if before[1] == 0 and delay > 0 then rest_at_least(told[i], now + 2 * delay) end
 end
 for i = 1, #deferrals, 2 do
-    local slot, limit = deferrals[i], limit_of(deferrals[i])
-    local until_ = math.max(now + deferrals[i + 1], limit[4] or 0)
-    set_limit(slot, { limit[1], limit[2], limit[3], until_, true })
-    rest_at_least(slot, until_)
+    local slot, limit, wait = deferrals[i], limit_of(deferrals[i]), deferrals[i + 1]
+    if wait >= 0 then
+        local until_ = math.max(now + wait, limit[4] or 0)
+        set_limit(slot, { limit[1], limit[2], limit[3], until_, true })
+        rest_at_least(slot, until_)
+    else
+        -- It may have been asked just now.
+        set_limit(slot, { limit[1], limit[2], limit[3], 0, false })
+        local rest = rest_of(slot)
+        if rest and rest ~= NEVER then rests[slot] = math.min(rest, now + limit[1]) end
+    end
 end
 for i = 1, #started, 3 do
     local slot, tick = started[i]:sub(1, 8), started[i + 1]
