@@ -8,6 +8,7 @@ from shlex import quote
 from typing import Any
 
 from ..crawl.outcome import DeadLetters, judge
+from ..frontier import Counts
 from ..inflection import counted
 from ..maintenance.audit import Problem
 from ..maintenance.looking import (
@@ -108,6 +109,9 @@ class Crawl:
         unrestorable = DeadLetters(self.dead() if counts.dead else (), self.url_of).unrestorable
         report.outcome = judge(counts, unrestorable, complete=state.finished)
         return report
+
+    def counts(self) -> Counts:
+        return self.crawl.look().counts
 
     def peek(self, limit: int, slot: str | None) -> Iterator[PendingRequest]:
         order = self.crawl.order()

@@ -160,7 +160,7 @@ def _into_shared(
         if frontier.is_over:
             raise SharedError(
                 f"The shared crawl {shared.key!r} is finished. To import into it, restart it from"
-                f" nothing: scrapy altsched restart {quote(shared.key)}"
+                f" nothing: scrapy altsched restart --shared {quote(shared.key)}"
             )
         for number, (entry, why) in enumerate(job.requests(), 1):
             if why is not None:

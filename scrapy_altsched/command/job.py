@@ -17,7 +17,7 @@ from scrapy.exceptions import UsageError
 
 from ..crawl.outcome import DeadLetters, Outcome, judge
 from ..errors import AltschedError, CodecError, JobdirError, StoreDamagedError
-from ..frontier.entry import Cause, DeadLetter, Reason
+from ..frontier.entry import Cause, Counts, DeadLetter, Reason
 from ..frontier.shared.record import crawl_of, refuse_worker
 from ..frontier.store import jobdir as jobdirs
 from ..frontier.store.database import remedy
@@ -195,6 +195,11 @@ class Job:
                 " after.",
                 Remedy.RESUME,
             )
+
+    def counts(self) -> Counts:
+        """How many requests are in which state, as of the last commit."""
+        with self._view() as view:
+            return view.counts()
 
     def peek(self, limit: int, slot: str | None) -> Iterator[PendingRequest]:
         """At most so many pending requests, the next one first; a crawl may be running.

@@ -90,7 +90,7 @@ EVENTS = {
     ),
     events.AlreadyFinished: _info(
         "%(job)s had finished before this worker came to it. To crawl everything again, run:"
-        " scrapy altsched restart %(quoted_key)s"
+        " scrapy altsched restart --shared %(quoted_key)s"
     ),
 }
 #: After ``Stalled``, when it goes on.

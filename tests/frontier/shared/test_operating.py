@@ -79,11 +79,48 @@ def test_a_crawl_that_runs_is_not_restarted(
 ) -> None:
     join(server).add(page("a"))
     before = dump(client)
-    with pytest.raises(
-        SharedError, match=r"is not finished, and goes on when .* altsched drop cra"
-    ):
+    with pytest.raises(SharedError, match=r"has workers, .* altsched stop --shared crawl"):
         crawl.restart(lambda _: True)
     assert dump(client) == before
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_stopped_crawl_starts_again_from_nothing(
+    crawl: SharedCrawl, server: RedisServer, client: redis.Redis, is_clean: bool
+) -> None:
+    worker = join(server)
+    worker.add(page("a"), page("b"))
+    worker.take()
+    if is_clean:
+        worker.close()
+    else:
+        # It has died with what it had leased, a while ago.
+        client.zadd(crawl.keys.deadlines, {worker.frontier._stream.token: 1})
+        worker.frontier.abandon()
+    crawl.restart(lambda _: True)
+    assert (crawl.look().counts, crawl.look().workers) == (Counts(), 0)
+    assert [key for key in client.scan_iter() if b":seen:" in key or b":leases:" in key] == []
+    crawl_whole(server, "a", "c")
+
+
+def test_a_crawl_starts_again_with_what_it_has_seen(
+    crawl: SharedCrawl, server: RedisServer
+) -> None:
+    start = page("start", unique=False, from_start=True)
+    for names in (["start", "a"], ["start", "b"]):
+        worker = join(server)
+        worker.add(start, start, page("a"), page(names[1]))
+        # Each time that it is yielded, and once more only after a restart.
+        assert sorted(worker.work_off()) == sorted(["start", *names])
+        worker.close(finished=True)
+        crawl.restart(lambda _: True, keeps_seen=True)
+        assert crawl.look().counts == Counts()
+    worker = join(server)
+    worker.add(start, page("a"), page("b"), page("c"))
+    other = join(server)
+    other.add(start)
+    other.close()
+    assert sorted(worker.work_off()) == ["c", "start"]
 
 
 def test_a_late_worker_of_the_crawl_before_ends(
