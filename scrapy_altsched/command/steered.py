@@ -77,7 +77,8 @@ class Steering:
                 seconds = action.until - time.time()
                 return self._tell_pace(self._server.defer(action.slot, seconds))
             case Undefer():
-                return self._tell_pace(self._server.undefer(action.slot))
+                reply = self._server.undefer(action.slot)
+                return Effect(int(bool(reply.limits)))
             case Forget():
                 return self._forget(action)
             case Discard():
@@ -143,9 +144,9 @@ class Steering:
             return Effect(note="The crawl is finished: nothing is asked for.", is_applied=False)
         if not reply.limits:
             note = (
-                "The crawl has no common pace, so that the server cannot hold back a download slot:"
-                " its workers have ALTSCHED_SHARED_PACE = False, or no limits. Set one, such as"
-                " DOWNLOAD_DELAY, stop all workers, and start them again."
+                "The server holds back no download slot of this crawl: its workers have"
+                " ALTSCHED_SHARED_PACE = False, or a SCHEDULER_PRIORITY_QUEUE without slots. Stop"
+                " them, and start them with other settings."
             )
             return Effect(note=note, is_applied=False)
         return Effect(1)
@@ -169,8 +170,9 @@ class Steering:
             changed += self._server.forget(fingerprints - left)
         note = ""
         if refused:
-            are = counted(refused, "page is", "pages are")
-            note = f"{are} still to be crawled, and left as they are."
+            one = "page is still to be crawled, and left as it is."
+            many = "pages are still to be crawled, and left as they are."
+            note = counted(refused, one, many)
         return Effect(changed, refused, note)
 
     def matching(self, action: Discard) -> Iterator[Waiting]:

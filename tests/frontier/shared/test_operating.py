@@ -6,7 +6,7 @@ import pytest
 import redis
 
 from scrapy_altsched.errors import SharedError
-from scrapy_altsched.frontier import Options, Waiting
+from scrapy_altsched.frontier import Entry, Options, Waiting
 from scrapy_altsched.frontier.entry import Counts, DeadLetter, PageFailure, Reason
 from scrapy_altsched.frontier.events import AlreadyFinished, FailuresDropped, FrontierLost
 from scrapy_altsched.frontier.shared.keys import Keys, slot_id_of
@@ -103,22 +103,28 @@ def test_a_stopped_crawl_starts_again_from_nothing(
     crawl_whole(server, "a", "c")
 
 
+@pytest.mark.parametrize("is_filtered", [False, True])
 def test_a_crawl_starts_again_with_what_it_has_seen(
-    crawl: SharedCrawl, server: RedisServer
+    crawl: SharedCrawl, server: RedisServer, is_filtered: bool
 ) -> None:
-    start = page("start", unique=False, from_start=True)
-    for names in (["start", "a"], ["start", "b"]):
+    def starts(count: int) -> list[Entry]:
+        return [page("start", unique=is_filtered, from_start=True) for _ in range(count)]
+
+    for name in "ab":
         worker = join(server)
-        worker.add(start, start, page("a"), page(names[1]))
-        # Each time that it is yielded, and once more only after a restart.
-        assert sorted(worker.work_off()) == sorted(["start", *names])
+        worker.add(*starts(2), page("a"), page(name), page("start"))
+        # Once, or each time that it is yielded; and again after a restart.
+        count = 1 if is_filtered else 2
+        found = worker.work_off()
+        assert found.count("start") == count + (not is_filtered and name == "a")
+        assert {*found} == {"start", name}
         worker.close(finished=True)
         crawl.restart(lambda _: True, keeps_seen=True)
         assert crawl.look().counts == Counts()
     worker = join(server)
-    worker.add(start, page("a"), page("b"), page("c"))
+    worker.add(*starts(1), page("a"), page("b"), page("c"))
     other = join(server)
-    other.add(start)
+    other.add(*starts(1))
     other.close()
     assert sorted(worker.work_off()) == ["c", "start"]
 

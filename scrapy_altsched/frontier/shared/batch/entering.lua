@@ -5,7 +5,8 @@
 --
 --   meta       hash    what is known of the crawl, its counters, and the version of all of this;
 --                      "held:" + token -> how many requests that worker has leased; "paused", if
---                      it is: since when, in ms; "stops": how often its workers were stopped
+--                      it is: since when, in ms; "stops": how often its workers were stopped;
+--                      "brought": the limits that its last worker has brought
 --   pending    zset    score 0; member: slot (8 bytes) + order key + row, taken by ZRANGEBYLEX
 --   ready      zset    slot -> load, of slots that have pending requests
 --   busy       hash    slot -> load, of slots that have leased requests

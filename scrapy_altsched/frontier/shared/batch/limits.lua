@@ -48,6 +48,15 @@ elseif number == 1 and is_paced then
         if is_other(limit_of(own_slots[i]), own_slots[i + 1]) then differing = differing + 1 end
     end
 end
+-- An operator who defers a slot begins the pace that any worker would have begun.
+if number == 1 and type(own) == 'table' then
+    redis.call('HSET', META, 'brought', cmsgpack.pack({ own[1], own[2], own[3] }))
+elseif number == 1 and own == 'off' then
+    redis.call('HDEL', META, 'brought')
+elseif number == 1 and not is_paced and #deferrals > 0 and deferrals[2] >= 0 then
+    local brought = redis.call('HGET', META, 'brought')
+    own = brought and cmsgpack.unpack(brought)
+end
 -- A worker that has no limits to begin with knew of a pace that the server has lost.
 if not is_paced and type(own) ~= 'table' then told, deferrals = {}, {} end
 if #told > 0 or #deferrals > 0 then begin_pace() end

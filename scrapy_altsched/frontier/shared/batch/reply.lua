@@ -7,6 +7,8 @@ local is_idle = pending == 0 and waiting == 0 and n.leased == 0 and feeders == 0
 if observed == n.version and is_idle and paused == 0 and state == 'open' then
     state = 'finished'
 end
+-- A worker that is told so may ask no more.
+if state == 'finished' then redis.call('ZREM', DEADLINES, token) end
 local late = redis.call('ZRANGEBYSCORE', DEADLINES, '-inf', '(' .. digits(now), 'LIMIT', 0, 1)[1]
 
 local first = waiting > 0 and redis.call('ZRANGE', DELAYED, 0, 0, 'WITHSCORES')[2]
