@@ -42,7 +42,7 @@ from .project import Project, create_spider, identity_for, identity_of
 
 if TYPE_CHECKING:
     from ..frontier.shared.batches import Reply
-    from ..frontier.shared.steering import Waiting
+    from ..frontier.shared.steering import WaitingRequest
     from ..requests.entries import Codec
     from .crawl import Crawl
 
@@ -175,7 +175,7 @@ class Steering:
             note = counted(refused, one, many)
         return Effect(changed, refused, note)
 
-    def matching(self, action: Discard) -> Iterator[Waiting]:
+    def matching(self, action: Discard) -> Iterator[WaitingRequest]:
         """What waits in the crawl, and would be dropped."""
         is_by_slot = self._server.order().policy == "slots"
         for it in self._server.waiting(action.slot if is_by_slot else None):

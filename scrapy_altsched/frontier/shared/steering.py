@@ -23,7 +23,7 @@ _AT_ONCE = 1_000
 _UNDEFER = -1
 
 
-class Waiting(NamedTuple):
+class WaitingRequest(NamedTuple):
     """A request that is pending or delayed.
 
     :ivar place: number of the key that has it, among those of :file:`discard.lua`.
@@ -105,7 +105,7 @@ class SteeredCrawl(CrawlView):
             count += self._run("forget.lua", keys, [pack(chosen)])
         return count
 
-    def waiting(self, slot: str | None = None) -> Iterator[Waiting]:
+    def waiting(self, slot: str | None = None) -> Iterator[WaitingRequest]:
         """All that is pending or delayed; it may be discarded meanwhile.
 
         :param slot: of what is pending, only what is in the queue of this slot.
@@ -113,11 +113,11 @@ class SteeredCrawl(CrawlView):
         members = self.members() if slot is None else self.queue(slot_id_of(slot))
         for member in members:
             key, row = split_member(member)
-            yield Waiting(2, member, key[:8], row)
+            yield WaitingRequest(2, member, key[:8], row)
         for member, _ in self.in_order(self.keys.delayed):
-            yield Waiting(4, member, *split_delayed(member))
+            yield WaitingRequest(4, member, *split_delayed(member))
 
-    def discard(self, chosen: Iterable[Waiting]) -> int:
+    def discard(self, chosen: Iterable[WaitingRequest]) -> int:
         """Drop requests, as if they had never been accepted; how many of them waited still."""
         keys = self.keys
         names = [keys.meta, keys.pending, keys.ready, keys.delayed, keys.budgets]
