@@ -38,6 +38,10 @@ class JobdirLostError(JobdirError):
     """The job directory was deleted or replaced while the crawl was running."""
 
 
+class SpoolError(JobdirError):
+    """Actions that wait for a crawl cannot be read or written."""
+
+
 class FeedLockedError(AltschedError):
     """Another crawl writes to the file of a feed."""
 

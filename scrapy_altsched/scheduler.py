@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from scrapy import Request
 from scrapy.core.scheduler import BaseScheduler
 from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.misc import build_from_crawler, load_object
@@ -19,9 +20,10 @@ from .dupefilter import DupeFilter
 from .engine.engine import keep_spider_state
 from .errors import AltschedError, FrontierFailedError
 from .feeds import JobFeeds
+from .steering.actions import Forget
 
 if TYPE_CHECKING:
-    from scrapy import Request, Spider
+    from scrapy import Spider
     from scrapy.crawler import Crawler
     from scrapy.statscollectors import StatsCollector
     from twisted.internet.defer import Deferred
@@ -175,6 +177,37 @@ class Scheduler(BaseScheduler):
         :raises ConfigError: *seconds* is no number, or less than 0.
         """
         return self._session is not None and self._session.deferrals.defer(slot, seconds)
+
+    def push(self, *requests: Request | str) -> int:
+        """Take in requests, or URLs, as if the spider had yielded them, also while it is paused.
+
+        :return: how many were accepted, and not filtered as seen; 0: the scheduler is not open.
+        """
+        if self._session is None:
+            return 0
+        made = [Request(it) if isinstance(it, str) else it for it in requests]
+        return self._session.steering.push(made)
+
+    def pause(self) -> bool:
+        """Hand out no more requests until :meth:`resume`; whether that is a change.
+
+        Downloads in flight finish.  With JOBDIR it holds for later runs, too.  ``start()`` goes on,
+        and so do the settings ``CLOSESPIDER_*``.  In a shared crawl it is this worker that pauses.
+        """
+        return self._session is not None and self._session.steering.hold.pause()
+
+    def resume(self) -> bool:
+        """Hand out requests again; whether the crawl was paused."""
+        return self._session is not None and self._session.steering.hold.resume()
+
+    def forget(self, *urls: str) -> int:
+        """Let pages be crawled again that were seen, once they are found again, or pushed.
+
+        :return: how many of them were seen.
+        """
+        if self._session is None:
+            return 0
+        return self._session.steering.apply(Forget(urls)).changed
 
     def checkpoint(self, *, force: bool = False) -> bool:
         """Commit now; whether everything that was accepted survives the process's death.

@@ -8,6 +8,7 @@ from shlex import quote
 from typing import Any
 
 from ..crawl.outcome import DeadLetters, judge
+from ..engine.engine import slot_of
 from ..frontier import Counts
 from ..inflection import counted
 from ..maintenance.audit import Problem
@@ -19,12 +20,11 @@ from ..maintenance.looking import (
     pending_request,
 )
 from ..maintenance.requeue import DeadRequest, FailedRequest, dead_requests, failed_requests
-from ..requests.codec import slot_of
 from ..settings import read_redis
 from ..steering.actions import Action, Discard, Effect
 from .answers import Report, describe_numbers, describe_state
 from .project import Project
-from .steered import Steering
+from .steered import SharedSteering
 
 
 class Crawl:
@@ -64,11 +64,11 @@ class Crawl:
 
     def apply(self, action: Action, given: Sequence[str] = ()) -> Effect:
         """Apply an action, as for a job."""
-        return Steering(self, self._project, given).apply(action)
+        return SharedSteering(self, self._project, given).apply(action)
 
     def count(self, action: Discard) -> int:
         """How many requests an action would drop, as for a job."""
-        return sum(1 for _ in Steering(self, self._project).matching(action))
+        return sum(1 for _ in SharedSteering(self, self._project).matching(action))
 
     def slot_of(self, payload: bytes) -> str:
         fields = self._read(payload)

@@ -18,6 +18,7 @@ from scrapy.utils.misc import load_object
 
 from ..crawl.setup import CrawlClock
 from ..dupefilter import DupeFilter
+from ..engine.engine import slot_of
 from ..errors import ConfigError, InputError, JobdirError, SharedError
 from ..frontier.contract import Frontier, Verdict
 from ..frontier.events import Event, MemoryFull, Refused
@@ -25,7 +26,6 @@ from ..frontier.options import SharedOptions
 from ..inflection import counted
 from ..maintenance.importing import Imported
 from ..maintenance.opening import open_frontier
-from ..requests.codec import slot_of
 from ..requests.entries import codec_of
 from ..requests.identity import PageIdentity
 from ..settings import Config, read_redis

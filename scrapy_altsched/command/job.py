@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import struct
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -14,17 +17,36 @@ from typing import Any, cast
 
 from scrapy import Spider
 from scrapy.exceptions import UsageError
+from scrapy.utils.misc import load_object
 
 from ..crawl.outcome import DeadLetters, Outcome, judge
-from ..errors import AltschedError, CodecError, JobdirError, StoreDamagedError
+from ..crawl.setup import Setup
+from ..crawl.visit import apply_waiting
+from ..dupefilter import DupeFilter
+from ..engine.engine import slot_of
+from ..errors import (
+    AltschedError,
+    CodecError,
+    JobdirError,
+    JobdirLockedError,
+    SpoolError,
+    StoreDamagedError,
+)
 from ..frontier.entry import Cause, Counts, DeadLetter, Reason
 from ..frontier.shared.record import crawl_of, refuse_worker
 from ..frontier.store import jobdir as jobdirs
 from ..frontier.store.database import remedy
 from ..frontier.store.engines import ENGINES
-from ..frontier.store.jobdir import Identity, LastCommit, find_store, read_identity
+from ..frontier.store.jobdir import (
+    Identity,
+    LastCommit,
+    find_holder,
+    find_store,
+    read_identity,
+)
 from ..frontier.store.journal import Journal
-from ..frontier.store.states import UNQUEUED
+from ..frontier.store.states import UNQUEUED, decode_value
+from ..frontier.store.status import NAME as STATUS
 from ..frontier.store.view import View
 from ..inflection import counted
 from ..maintenance.audit import Problem, Remedy, audit
@@ -39,6 +61,7 @@ from ..maintenance.looking import (
     is_by_slot,
     next_requests,
 )
+from ..maintenance.progress import follow
 from ..maintenance.requeue import (
     DeadRequest,
     FailedRequest,
@@ -48,12 +71,19 @@ from ..maintenance.requeue import (
 )
 from ..requests.codec import decode_fields, decode_request, locate, url_of
 from ..requests.identity import NOTE
-from ..steering.actions import Action, Effect
+from ..scheduler import Scheduler
+from ..steering.actions import Action, Discard, Effect, Forget, Push, Stop
+from ..steering.spool import Sent, Spool
 from ..stock.job import QUEUE, SEEN
 from .answers import Report, describe_numbers, describe_state
-from .project import Project, misuse
+from .project import Project, create_spider, misuse
 
 NAME_CRAWL = "Name the crawl with --shared KEY instead of the JOBDIR."
+
+_NONE_RUNS = "No crawl of the job is running."
+#: Seconds between two looks for an answer; between two tries to lock a job that a process seems to
+#: have; and without a sign of life until no answer is expected.
+_POLL, _SELDOM, _PATIENCE = 0.1, 2.0, 60.0
 
 
 class Job:
@@ -143,8 +173,86 @@ class Job:
         """Have an action applied, and wait for that: by the crawl that runs, or else here.
 
         :param given: arguments of the spider, as ``NAME=VALUE``, in case it has to be created.
+        :raises SpoolError: the process that has the job does not answer.
         """
-        raise NotImplementedError
+        if isinstance(action, Stop) and not self._is_running():
+            return Effect(note=_NONE_RUNS)
+        spool = Spool(self.jobdir)
+        sent = spool.send(action)
+        try:
+            return self._wait(spool, sent, action, given)
+        except BaseException:
+            spool.withdraw(sent)
+            raise
+
+    def _wait(self, spool: Spool, sent: Sent, action: Action, given: Sequence[str]) -> Effect:
+        note, state = "", self._sign_of_life()
+        heard = tried = time.monotonic()
+        while (effect := spool.take_answer(sent)) is None:
+            # Seldom while a crawl seems to run: one that begins must find the job unlocked.
+            if not self._is_running() or time.monotonic() - tried > _SELDOM:
+                tried = time.monotonic()
+                with suppress(JobdirLockedError):
+                    needs_spider = isinstance(action, Push | Forget) or len(spool.waiting()) > 1
+                    apply_waiting(self._setup(given if needs_spider else None))
+                    note = f"{_NONE_RUNS} It holds from the next one on."
+                    if isinstance(action, Stop):
+                        return Effect(note=_NONE_RUNS)
+            time.sleep(_POLL)
+            if (now := self._sign_of_life()) != state:
+                heard, state = time.monotonic(), now
+            if time.monotonic() - heard > _PATIENCE:
+                holder = find_holder(self.jobdir)
+                raise SpoolError(
+                    f"Process {holder.pid if holder else '(unknown)'}, which has the job in"
+                    f" {self.jobdir}, has not taken what was asked for within {_PATIENCE:.0f} s,"
+                    " and it was withdrawn: the process may hang, or run an older version of"
+                    " scrapy_altsched."
+                )
+        return replace(effect, note=f"{effect.note} {note}".strip())
+
+    def _is_running(self) -> bool:
+        holder = find_holder(self.jobdir)
+        return holder is not None and holder.pid != os.getpid() and bool(holder.lives())
+
+    def _sign_of_life(self) -> int:
+        with suppress(OSError):
+            return (self.jobdir / STATUS).stat().st_mtime_ns
+        return 0
+
+    def _setup(self, given: Sequence[str] | None) -> Setup:
+        """What a visit is made of; *given*: of the spider itself, or without it if that will do."""
+        settings = self._project.settings.copy()
+        settings.set("ALTSCHED_SHARED", False, "cmdline")
+        project = Project(settings)
+        if given is not None:
+            spider = create_spider(project, self.owner, list(given))
+        else:
+            spider = Spider(self.owner)
+            spider.crawler = project.crawler()
+        scheduler = Scheduler(
+            load_object(spider.crawler.settings["DUPEFILTER_CLASS"]).from_crawler(spider.crawler),
+            str(self.jobdir),
+            stats=spider.crawler.stats,
+            crawler=spider.crawler,
+        )
+        scheduler.spider = spider
+        own_filter = scheduler.df if isinstance(scheduler.df, DupeFilter) else None
+        return Setup(scheduler, own_filter)
+
+    def count(self, action: Discard) -> int:
+        """How many requests it would drop now; a crawl may be running."""
+        with self._view() as view:
+            busy = self._in_flight(view)
+            rows = chain((row for _, row in view.pending()), (row for _, row in delayed_rows(view)))
+            found = 0
+            for row in follow("Looking at requests", rows):
+                entry = decode_value(row)
+                fields = {} if entry.fingerprint in busy else self.fields_of(entry.payload or b"")
+                if "url" in fields:
+                    slot = slot_of(fields["url"], fields.get("meta") or {})
+                    found += action.matches(slot, fields)
+            return found
 
     def examine(self) -> Report:
         """Look at all of it; nothing is changed, and a crawl may be running."""

@@ -14,12 +14,12 @@ from scrapy.settings import Settings
 from scrapy.utils.request import request_from_dict
 
 from ..crawl.setup import CrawlClock
+from ..engine.engine import slot_of
 from ..errors import ConfigError, InputError
 from ..frontier import Entry
 from ..frontier.queue.order import Order
 from ..frontier.store.states import decode_value
 from ..inflection import counted
-from ..requests.codec import slot_of
 from ..requests.delays import take_delay
 from ..requests.entries import codec_of
 from ..requests.identity import PageIdentity, differences
@@ -52,7 +52,7 @@ _FORGOTTEN_AT_ONCE = 100_000
 _LEFT = ("pending", "delayed", "in flight")
 
 
-class Steering:
+class SharedSteering:
     """Applies actions to a shared crawl.
 
     :param given: arguments of the spider, as ``NAME=VALUE``.

@@ -193,6 +193,10 @@ class Committer:
                 return False
         return True
 
+    def save_all(self) -> bool:
+        """Commit everything, and with ``ALTSCHED_SYNC`` wait until the disk has it."""
+        return self.commit_all() and (self._syncer is None or self.force())
+
     def force(self) -> bool:
         """Force what was committed to the disk, and wait for it; whether that succeeded."""
         try:

@@ -10,6 +10,7 @@ from operator import itemgetter
 
 from ..errors import ConfigError
 from ..frontier import Frontier
+from ..frontier.local.frontier import LocalFrontier
 from . import messages
 from .setup import Setup
 
@@ -60,6 +61,13 @@ class Deferrals:
             if len(self._until) > 2 * _KEPT:  # without JOBDIR nothing is captured
                 self._prune()
         return True
+
+    def undefer(self, slot: str) -> bool:
+        """Let a slot be asked again at once; whether it was deferred."""
+        until, _ = self._until.pop(slot, (0.0, 0.0))
+        if isinstance(self._frontier, LocalFrontier):
+            self._frontier.undefer(slot)
+        return until > self._wall()
 
     def held(self, limit: int) -> list[tuple[str | None, float]]:
         """Slots that are deferred now, and until when; those that end last, if there are many.

@@ -154,6 +154,15 @@ BAD_DELAY = _warning(
     " counted (stat altsched/delay/ignored)."
 )
 
+PAUSED = _info(
+    "The crawl is paused, and stays so in later runs until it is told otherwise: %(unpause)s."
+    " Downloads in flight finish; start() goes on, and so do the settings CLOSESPIDER_*."
+)
+STILL_PAUSED = _warning(
+    "The crawl is paused since %(since)s (UTC), when an operator asked for that: it hands out no"
+    " requests until it is told otherwise: %(unpause)s"
+)
+UNPAUSED = _info("The crawl goes on: it is no longer paused")
 #: Each time, as it may be for hours.
 DEFERRED = _info("The download slot %(slot)r is left alone for %(seconds).0f s")
 #: The first time.

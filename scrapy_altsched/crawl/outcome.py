@@ -98,6 +98,10 @@ class DeadLetters:
         if len(examples) < _EXAMPLES:
             examples.append(f"{self._url_of(payload) or fingerprint.hex()}: {why}")
 
+    def note_requeued(self, why: DeadLetter) -> None:
+        """One of them is pending again."""
+        self.unrestorable -= why.cause is Cause.UNRESTORABLE
+
     @property
     def examples(self) -> str:
         """Some of those that could not be restored, or else of the others: URL and reason."""

@@ -99,6 +99,7 @@ class Reports:
             "repair": f"scrapy altsched check {quote(jobdir or '')} --repair",
             "copied": _COPIED if jobdir is not None else "",
             "requeue": f"scrapy altsched requeue {place}",
+            "unpause": f"scrapy altsched resume {place}",
             "resume": resume_command(jobdir),
             # When the crawl is gone from the server.
             "remedy": "Restore the server's data, then start the workers again with the same"

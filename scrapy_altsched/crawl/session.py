@@ -36,6 +36,7 @@ from .recent import Recent
 from .revisits import Revisits
 from .setup import Setup, is_fed
 from .status import CrawlStatus
+from .steering import Steering
 from .traffic import START_TURNS, Traffic
 
 
@@ -103,7 +104,9 @@ class Session:
         self._every_run = EveryRun(setup, start)
         self.deferrals = Deferrals(setup, frontier)
         self._states = ResumeStates(frontier.run.note, resumed=job.resumed)
-        self._status = status = CrawlStatus(setup, frontier, self.deferrals)
+        self.steering = Steering(setup, frontier, self.deferrals, self._dead_letters)
+        hold = self.steering.hold
+        self._status = status = CrawlStatus(setup, frontier, self.deferrals, hold)
         self._committer = Committer(setup, frontier, self._settle, self._states, status)
         parts = start, self._every_run, self._in_progress, self._committer, self._dead_letters
         self.traffic = Traffic(setup, frontier, *parts, self._update_stats)
@@ -124,6 +127,7 @@ class Session:
         if jobdir is not None:
             for part in self._every_run, self.deferrals:
                 self._states.add(ResumeState(capture=part.capture, restore=part.restore))
+            self.steering.listen(jobdir, self._committer, self._states)
             for capture in self._identity.notes, self._in_progress.notes, self.feeds.notes:
                 self._states.add(ResumeState(capture=capture))
 
@@ -162,6 +166,7 @@ class Session:
             self._reports.log_unsaved(frontier.pressure.unsaved, error)
         finally:
             self._progress_line.close()
+            self.steering.close()
             if self._recent is not None:
                 self._recent.close()
             if self._archive is not None:

@@ -5,22 +5,23 @@ from __future__ import annotations
 from ..frontier import Counts, Frontier
 from ..frontier.contract import Standing
 from .deferrals import Deferrals
+from .hold import Hold
 from .rates import Rates
 from .setup import Setup
 
 #: How many slots that are deferred are named.
-_NAMED = 20
+NAMED = 20
 
 
 class CrawlStatus:
     """Tells of a crawl with each commit; nothing is done for a request."""
 
-    def __init__(self, setup: Setup, frontier: Frontier, deferrals: Deferrals) -> None:
+    def __init__(self, setup: Setup, frontier: Frontier, deferrals: Deferrals, hold: Hold) -> None:
         self._spider = setup.spider.name
         self._shared = None if setup.shared is None else setup.shared.key
         self._stats, self._reports = setup.crawler.stats, setup.reports
         self._wall, self._now = setup.clock.wall, setup.clock.monotonic
-        self._frontier, self._deferrals = frontier, deferrals
+        self._frontier, self._deferrals, self._hold = frontier, deferrals, hold
         #: Only a job directory has a place for it.
         self._is_published = frontier.job.path is not None
         self._began = self._wall()
@@ -45,6 +46,7 @@ class CrawlStatus:
             duplicates=self._stats.get_value("dupefilter/filtered", 0),
             found_rate=self._rates.found,
             ended_rate=self._rates.ended,
-            held=self._deferrals.held(_NAMED),
+            held=self._deferrals.held(NAMED),
+            paused=self._hold.since,
             busiest=self._frontier.busiest_slots(all_at_once=ends),
         )

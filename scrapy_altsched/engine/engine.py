@@ -11,13 +11,14 @@ import inspect
 import logging
 import re
 import sys
-from collections.abc import AsyncIterator, Callable, Set
+from collections.abc import AsyncIterator, Callable, Mapping, Set
 from contextlib import suppress
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
 
 import scrapy
 from scrapy import Request, signals
@@ -70,6 +71,11 @@ def reader_of(*parts: str) -> Callable[[Request], tuple[Any, ...]]:
 
 
 _place_of = reader_of("meta", "url")
+
+
+def slot_of(url: str, meta: Mapping[str, object]) -> str:
+    """The download slot of a request, as Scrapy names it where it limits by host."""
+    return str(meta.get(Downloader.DOWNLOAD_SLOT) or urlsplit(url).hostname or "")
 
 
 class Engine:
@@ -169,7 +175,9 @@ class Engine:
 
     def slot_key(self, request: Request) -> str:
         if self._by_host is None:
-            downloader = self._engine.downloader
+            downloader = getattr(self._engine, "downloader", None)
+            if downloader is None:  # no crawl runs
+                return slot_of(request.url, request.meta)
             is_scrapys_own = type(downloader).get_slot_key is Downloader.get_slot_key
             self._by_host = is_scrapys_own and not getattr(downloader, "ip_concurrency", 0)
         if self._by_host:
@@ -302,6 +310,20 @@ class Engine:
 
     def wake(self) -> None:
         self._slot.nextcall.schedule()
+
+    def pause(self) -> None:
+        """Hand out no more requests; what is in flight is finished, and ``start()`` goes on."""
+        if self._engine is not None:
+            self._engine.pause()
+
+    def unpause(self) -> None:
+        if self._engine is not None:
+            self._engine.unpause()
+            self.wake()
+
+    def crawl(self, request: Request) -> None:
+        """Schedule a request as if the spider had yielded it, but for its spider middlewares."""
+        self._engine.crawl(request)
 
     def watch_results(self, note: Callable[[Request, Response | Failure], object]) -> None:
         """Call *note* with what each download came to, but for those replaced, as for a retry."""

@@ -6,10 +6,11 @@ request is due may come late: until then the store has it as delayed.)
 :mod:`.local.uncommitted` folds the list into batches that hold absolute values: a request that was
 added and has ended leaves no row.  :mod:`.shared.batches` sends additions and endings to a server.
 
-Two rules are for code that writes it in parts.  :attr:`Kind.DONE`, :attr:`Kind.FAILED` and
-:attr:`Kind.CLEARED` wait for the last part, which also carries the notes: what a note says of a
-page, such as how far its rows reach in a file, is never stored without the end of that page, nor
-the end without the note.  And no part but the last ends between a mark and its request.
+Two rules are for code that writes it in parts.  :attr:`Kind.DONE`, :attr:`Kind.FAILED`,
+:attr:`Kind.DISCARDED` and :attr:`Kind.CLEARED` wait for the last part, which also carries the
+notes: what a note says of a page, such as how far its rows reach in a file, is never stored without
+the end of that page, nor the end without the note.  And no part but the last ends between a mark
+and its request.
 """
 
 from __future__ import annotations
@@ -50,6 +51,11 @@ class Kind(enum.IntEnum):
     CHECKED = enum.auto()
     #: A request that was leased is pending again, in a shared frontier.
     RELEASED = enum.auto()
+    #: A pending or delayed request was dropped by an operator.  It does not count as accepted.
+    DISCARDED = enum.auto()
+    #: A request that had failed, or was dead, is pending again.  Detail: its state, and its key
+    #: there.
+    REQUEUED = enum.auto()
     #: A delayed request is due: it is pending, under a new key.  Detail: the old one.
     DUE = enum.auto()
 

@@ -150,6 +150,7 @@ class Standing:
         that are done, failed or dead since; ``None``: it is too early to tell.
     :ivar held: download slots that are deferred, and until when, in seconds since the epoch; those
         that end last, if there are many; ``None`` as a name: all slots.
+    :ivar paused: since when the crawl is, in seconds since the epoch, if an operator has paused it.
     :ivar busiest: the slots with the most pending requests, and how many, as of some seconds ago.
     """
 
@@ -163,6 +164,7 @@ class Standing:
     ended_rate: float | None = None
     held: Sequence[tuple[str | None, float]] = ()
     busiest: Sequence[tuple[str, int]] = ()
+    paused: float | None = None
 
 
 class CurrentRun(Protocol):

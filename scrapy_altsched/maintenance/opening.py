@@ -80,6 +80,21 @@ def open_frontier(
         raise
 
 
+def visit(path: str | os.PathLike[str], owner: str, options: Options) -> LocalFrontier:
+    """Open the frontier of a job between two of its runs, to change what waits there.
+
+    :raises JobdirError: a crawl runs, or the directory has no job that can be used; StoreError.
+    """
+    journal = Journal(path, owner)
+    try:
+        options = replace(options, order=order_of(journal) or options.order)
+        return LocalFrontier(options, journal, is_visit=True)
+    except BaseException:  # nothing else would let go of the job directory
+        with suppress(StoreError):
+            journal.close()
+        raise
+
+
 def _reorder(journal: Journal, new: Order, locate: Locate | None) -> None:
     """Have all pending requests in order *new*, if they are in another one: all or nothing."""
     # In any case: rows of a change that was cut short must be gone before the crawl continues.

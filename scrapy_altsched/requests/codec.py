@@ -12,13 +12,12 @@ import marshal
 import pickle
 import zlib
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from scrapy import Request
 from scrapy.utils.misc import load_object
 from scrapy.utils.request import request_from_dict
 
-from ..engine.engine import REQUEST_PARTS, reader_of
+from ..engine.engine import REQUEST_PARTS, reader_of, slot_of
 from ..errors import CodecError
 from . import VERBATIM
 
@@ -223,8 +222,3 @@ def locate(payload: bytes) -> tuple[str, bool]:
     fields = decode_fields(payload)
     meta = fields.get("meta") or {}
     return slot_of(fields["url"], meta), bool(meta.get("is_start_request"))
-
-
-def slot_of(url: str, meta: dict[str, object]) -> str:
-    """The download slot of a request, as Scrapy names it where it limits by host."""
-    return str(meta.get("download_slot") or urlsplit(url).hostname or "")

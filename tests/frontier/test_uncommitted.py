@@ -14,7 +14,8 @@ from scrapy_altsched.frontier import Entry
 from scrapy_altsched.frontier.changes import Change, Changes, Kind
 from scrapy_altsched.frontier.entry import DeadLetter
 from scrapy_altsched.frontier.local import uncommitted
-from scrapy_altsched.frontier.local.uncommitted import Uncommitted, choose_part
+from scrapy_altsched.frontier.local.draft import choose_part
+from scrapy_altsched.frontier.local.uncommitted import Uncommitted
 from scrapy_altsched.frontier.queue.slots import Slot
 from scrapy_altsched.frontier.store.records import Batch, Counters
 from scrapy_altsched.frontier.store.states import DEAD, DELAYED, PENDING

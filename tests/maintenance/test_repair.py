@@ -580,6 +580,58 @@ def test_a_length_that_leads_rocksdb_out_of_a_block_costs_no_more_than_its_block
     assert len(everything - kept) < 150
 
 
+@pytest.mark.rocksdb
+def test_a_list_of_files_whose_end_is_torn_costs_nothing(tmp_path: Path) -> None:
+    """As by a power cut while a store is opened: of young jobs, some rows are in its log only."""
+    frontier = open_job(tmp_path / "job", "rocksdb")
+    for number in range(3):
+        frontier.add(page(number))
+    frontier.commit()
+    died = tmp_path / "died"
+    shutil.copytree(tmp_path / "job", died)
+    frontier.close()
+    (manifest,) = (died / "frontier").glob("MANIFEST-*")
+    with manifest.open("ab") as file:
+        # The head of an edit, and what was to follow.
+        file.write(b"\1\2\3\4\x60\0\1" + bytes(200))
+    # One that was being written, as no list of files names it.
+    (died / "frontier" / "000099.sst").write_bytes(bytes(1_000))
+    # Nothing forces it to the disk.
+    (died / "altsched.commit").unlink()
+    assert refusal_of(died) is not None
+    result = mend(died)
+    assert (result.damage, problems_of(died)) == ("", [])
+    assert urls(died) == {url_of(page(number).payload or b"") for number in range(3)}
+
+
+@pytest.mark.rocksdb
+def test_a_log_that_comes_after_a_lost_end_of_another_is_dropped(tmp_path: Path) -> None:
+    frontier = open_job(tmp_path / "job", "rocksdb")
+    for number in range(4):
+        frontier.add(page(number))
+        frontier.commit()
+    last = frontier.run.commit_number
+    died = tmp_path / "died"
+    shutil.copytree(tmp_path / "job", died)
+    frontier.close()
+    # A record for each commit: checksum, size, kind, and what it says.
+    (log,) = (path for path in (died / "frontier").glob("*.log") if path.stat().st_size)
+    content, records = log.read_bytes(), []
+    while content:
+        size = 7 + int.from_bytes(content[4:6], "little")
+        records.append(content[:size])
+        content = content[size:]
+    log.write_bytes(b"".join(records[:-2]))
+    log.with_name(f"{int(log.stem) + 20:06}.log").write_bytes(records[-1])
+    refusal = refusal_of(died)
+    assert refusal is not None
+    assert f"lacks commits {last - 1} to {last - 1}, though it has later ones" in refusal
+    result = mend(died)
+    assert result.losses == [f"Commit {last - 1} is lost: all after it was dropped."]
+    assert (result.damage, problems_of(died)) == ("", [])
+    assert urls(died) == {url_of(page(number).payload or b"") for number in range(2)}
+
+
 def urls(path: Path) -> set[str | None]:
     with View(path / "frontier") as view:
         return {url_of(decode_value(value).payload or b"") for _, value in view.pending()}

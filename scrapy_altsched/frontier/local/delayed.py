@@ -9,7 +9,7 @@ meanwhile.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from ..clock import Clock
 from ..entry import Delay, Entry
@@ -29,14 +29,14 @@ _NONE: frozenset[bytes] = frozenset()
 class DelayedQueue:
     """The delayed requests of a frontier; their number is with the other counters.
 
-    :ivar time: of the job.
+    :ivar time: of the job; *window*: the part of them that is in memory.
     """
 
     def __init__(self, kept: Persistence | NoPersistence, clock: Clock) -> None:
         self._live = live = kept.live
         self._clock = clock
         self.time = JobTime(clock, live.time)
-        self._window = Window(
+        self.window = Window(
             kept.read_delayed,
             max(1, kept.memory_requests // _SHARE),
             unwritten=kept.unwritten,
@@ -59,15 +59,24 @@ class DelayedQueue:
 
     def push(self, key: bytes, entry: Entry) -> None:
         """Have a request wait; that it is not stored yet must be known by now."""
-        self._window.push(self._queue, key, entry)
+        self.window.push(self._queue, key, entry)
         self._live.delayed += 1
+
+    def remove(self, keys: Collection[bytes]) -> None:
+        """Take requests out, of which each is there."""
+        self.window.remove(self._queue, keys)
+        self._live.delayed -= len(keys)
+
+    def first_key(self) -> bytes | None:
+        """The key of the first one, if there are any; StoreError: it cannot be read."""
+        return self.window.peek(self._queue) if self._live.delayed else None
 
     def take_due(self) -> Iterator[tuple[bytes, Entry]]:
         """Take out some of those that are due, in their order: key and request of each.
 
         :raises StoreError: the next one cannot be read; it stays where it is.
         """
-        queue, window = self._queue, self._window
+        queue, window = self._queue, self.window
         # Only when there are some does it matter what time it is.
         for _ in range(_AT_ONCE):
             first = self.first()
@@ -85,7 +94,7 @@ class DelayedQueue:
         """
         if not self._live.delayed:
             return None
-        key = self._window.peek(self._queue)
+        key = self.window.peek(self._queue)
         if key is None:
             # The store holds fewer of them than it says: the rest is unaccounted for.
             self._live.delayed = 0
@@ -100,4 +109,4 @@ class DelayedQueue:
         return self._clock.monotonic() + max(0.0, first / 1000 - self.time.now())
 
     def note_commit(self) -> None:
-        self._window.note_commit()
+        self.window.note_commit()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from random import uniform
@@ -24,12 +24,13 @@ from ..options import Options
 from ..queue.parked import EVERY_SLOT
 from ..queue.slots import Slot, Slots
 from ..queue.window import Window
-from ..store.job_run import FrontierOfRun, JobRun, MemoryRun
+from ..store.job_run import FrontierOfRun, JobRun, MemoryRun, Visit
 from ..store.journal import Journal
-from ..store.states import decode_value, encode_value
+from ..store.states import State, decode_value, encode_value
 from ..suspects import Suspects
 from .delayed import DelayedQueue
 from .persistence import NoPersistence, Persistence
+from .rework import IsMeant, Locate, Rework
 
 #: How many times its delay a slot is parked for at the most.  The downloader draws the delay anew,
 #: from half of it to one and a half: what comes too early waits there, in the place of others.  Of
@@ -44,14 +45,24 @@ _ADDED, _SEEN = Verdict.ADDED, Verdict.SEEN
 
 
 class LocalFrontier(FrontierOfRun):
-    """A :class:`~..contract.Frontier` for one process; without a *journal* it lives in memory."""
+    """A :class:`~..contract.Frontier` for one process; without a *journal* it lives in memory.
+
+    :param is_visit: whether no run begins, and nothing is to be leased.
+    """
 
     pace = None
 
     def __init__(
-        self, options: Options, journal: Journal | None = None, on_event: OnEvent = ignore_events
+        self,
+        options: Options,
+        journal: Journal | None = None,
+        on_event: OnEvent = ignore_events,
+        *,
+        is_visit: bool = False,
     ) -> None:
-        run = MemoryRun() if journal is None else JobRun(journal)
+        run: JobRun | MemoryRun = MemoryRun()
+        if journal is not None:
+            run = Visit(journal) if is_visit else JobRun(journal)
         super().__init__(run)
         kept = Persistence(run, options) if isinstance(run, JobRun) else NoPersistence(options)
         self._kept: Persistence | NoPersistence = kept
@@ -90,6 +101,8 @@ class LocalFrontier(FrontierOfRun):
             records_ages=self._ages is not None,
         )
         self._slots = Slots(self._live.next_slot, self._now)
+        out = self._leases, self._held, suspects.withheld, kept.ended
+        self._rework = Rework(kept, self._slots, self._window, self._delayed, options.order, out)
         self._parked = self._slots.parked
         for slot, count in kept.slots():
             self._slots.load(slot, count)
@@ -214,6 +227,37 @@ class LocalFrontier(FrontierOfRun):
             return False
         self._slots.park(slot, self._now() + seconds, trial=True)
         return True
+
+    def undefer(self, slot: str) -> None:
+        self._check_owner()
+        self._slots.unpark(slot)
+
+    def discard(self, is_meant: IsMeant) -> Iterator[int]:
+        """Drop pending and delayed requests, but none in progress: how many, portion by portion.
+
+        Their pages stay seen, and they do not count as accepted.
+
+        :param is_meant: download slot (empty: one queue has all) and request -> whether it goes.
+        """
+        for pending, delayed in self._rework.discard(is_meant):
+            self._check_owner()
+            self._pending -= pending
+            yield pending + delayed
+
+    def requeue(self, state: State, key: bytes, locate: Locate) -> DeadLetter | PageFailure | None:
+        """Make a request pending again that has failed, or is dead: why it was.
+
+        :param key: what it is stored under.
+        :return: ``None``: it is in that state no more.
+        :raises CodecError: *locate* cannot read it; StoreError: it cannot be read.  Nothing has
+            changed.
+        """
+        self._check_owner()
+        if (found := self._rework.requeue(state, key, locate)) is None:
+            return None
+        why: DeadLetter | PageFailure = found[0]
+        self._put(*found[1])
+        return why
 
     def _take_due(self) -> None:
         """Make delayed requests pending whose time has come."""

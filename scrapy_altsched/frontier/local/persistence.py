@@ -18,7 +18,7 @@ from ..contract import JobInfo, Pressure
 from ..entry import Entry
 from ..options import Options
 from ..queue.slots import Slot
-from ..store.job_run import JobRun
+from ..store.job_run import JobRun, Visit
 from ..store.records import DAMAGE, Batch, Counters, Suspicion, encode_claim
 from ..store.runs import Run, begin
 from ..store.seen import PASS, SINCE, UNFINISHED
@@ -26,7 +26,8 @@ from ..store.states import DELAYED, FAILED, PENDING
 from ..suspects import judge
 from .ages import Ages
 from .budget import Budget
-from .uncommitted import Draft, Uncommitted
+from .draft import Draft
+from .uncommitted import Uncommitted
 
 
 class Persistence(Uncommitted):
@@ -64,8 +65,12 @@ class Persistence(Uncommitted):
         self._unsaved: Draft | None = None
 
     def begin(self) -> JobInfo:
-        """Write that a run of the job has begun."""
+        """Write that a run of the job has begun, if one has."""
         run, last, journal = self._run, self._run.last, self.journal
+        if isinstance(run, Visit):
+            self.live = replace(run.counters)
+            self._go_on_with_ages(journal.note(PASS))
+            return run.job
         batch = Batch(run.counters, clear_started=last.finished and not run.job.died_finished)
         batch.notes.update(begin(self._components, journal))
         batch.suspects += self.suspicions.items()
@@ -79,13 +84,16 @@ class Persistence(Uncommitted):
 
     def _begin_ages(self, batch: Batch) -> None:
         """Go on with the ages that the job records, if it does."""
-        since, began = self.journal.note(SINCE), self.journal.note(PASS)
-        if since is None:
-            return
-        if began is None or self._run.last.finished:
+        began = self.journal.note(PASS)
+        if self.journal.note(SINCE) is not None and (began is None or self._run.last.finished):
             now = max(self._options.clock.wall(), batch.counters.time)
             batch.notes[PASS] = began = json.dumps(now).encode()
-        self.ages = Ages(json.loads(since), json.loads(began), self._now)
+        self._go_on_with_ages(began)
+
+    def _go_on_with_ages(self, began: bytes | None) -> None:
+        since = self.journal.note(SINCE)
+        if since is not None and began is not None:
+            self.ages = Ages(json.loads(since), json.loads(began), self._now)
 
     def _now(self) -> float:
         return max(self._options.clock.wall(), self.live.time)
@@ -243,7 +251,7 @@ class NoPersistence:
     def _nothing(self, *_: object, **__: object) -> None:
         pass
 
-    clear = take_claim = move = has_changes = commit = finish = end_page = _nothing
+    clear = take_claim = move = has_changes = commit = finish = end_page = discard = _nothing
 
     def _none(self, *_: object) -> Any:
         return iter(())

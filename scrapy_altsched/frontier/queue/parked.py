@@ -42,6 +42,11 @@ class Parked:
             self.until[name] = until
             heappush(self._times, (until, name))
 
+    def forget(self, name: str) -> bool:
+        """Let a slot be asked again, and all of it at once; whether it was parked."""
+        self.trials.discard(name)
+        return self.until.pop(name, None) is not None
+
     def take_due(self, now: float) -> Iterator[str]:
         """Take out those whose time has come."""
         times = self._times

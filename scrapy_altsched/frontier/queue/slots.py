@@ -118,6 +118,15 @@ class Slots:
             self._leave(slot)
         self._parked.park(name, until, trial=trial)
 
+    def unpark(self, name: str) -> None:
+        """Let a slot be asked again that may be parked."""
+        if self._parked.forget(name):
+            self._come_back(name)
+
+    def by_prefix(self) -> dict[bytes, Slot]:
+        """All slots that are known, by their ids."""
+        return {slot.prefix: slot for slot in self._by_name.values()}
+
     def let_in(self, now: float, more: Callable[[str], float] = lambda _: 0.0) -> None:
         """Bring back those whose time has come; O(log n) for each of them.
 

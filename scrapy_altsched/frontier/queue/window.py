@@ -126,6 +126,35 @@ class Window:
                 slot.rest = None
         return key, entry
 
+    def remove(self, slot: Slot, keys: Container[bytes]) -> None:
+        """Take requests of a slot out; of those that are not in memory, nothing has to be known."""
+        left = []
+        for key in slot.keys:
+            if key not in keys:
+                left.append(key)
+            elif (value := self._values.pop(key, None)) is not None:
+                self.size -= len(value)
+            else:
+                self.size -= len(self._entries.pop(key).payload or b"")
+        heapify(left)
+        self._replace(slot, left)
+
+    def unwritten(self) -> list[bytes]:
+        """Keys of the requests that are not stored, for good or yet."""
+        return [
+            key
+            for key, entry in self._entries.items()
+            if entry.payload is None or key in self._unwritten
+        ]
+
+    def has(self, key: bytes) -> bool:
+        """Whether a request is in memory, as it was added."""
+        return key in self._entries
+
+    def entry(self, key: bytes) -> Entry:
+        """One that :meth:`has` knows."""
+        return self._entries[key]
+
     def note_commit(self) -> None:
         self._shrink_at = self._cap
         self._shrink_at_bytes = _MOST_BYTES

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from ...errors import ForkedError, StoreError
+from ...errors import ForkedError, JobdirError, StoreError
 from ..contract import JobInfo, Standing
 from ..entry import Lease
 from ..forks import close_in_child
 from .journal import Journal
 from .lease_log import RECEIVED, Evidence, LeaseLog, NullLeaseLog
 from .records import Batch
-from .status import JobStatus
+from .status import JobStatus, read_status
 
 #: Name of the note of the run that finished the job.
 _FINISHED_IN = "finished in run"
@@ -173,6 +173,51 @@ class JobRun(_Run):
             if self.counters.finished:
                 self.journal.jobdir.note_end(self.counters.run)
             self.journal.jobdir.release()
+
+
+class Visit(JobRun):
+    """The job between two runs, opened by an operator: what is known of the last run stays."""
+
+    _before: JobStatus | None = None
+
+    def __init__(self, journal: Journal) -> None:
+        _Run.__init__(self, NullLeaseLog())
+        self.journal, self.note = journal, journal.note
+        self.last = last = journal.counters()
+        self.counters, self.evidence = replace(last), Evidence()
+        self.job = JobInfo(
+            run=last.run,
+            resumed=last.run > 0 and not last.finished,
+            durable=True,
+            path=journal.path,
+            place=journal.jobdir.place,
+        )
+        self._written, self._is_held, self._standing = {}, False, None
+        with suppress(JobdirError):
+            self._before = read_status(journal.jobdir.path)
+
+    def publish(self, standing: Standing) -> None:
+        if (before := self._before) is None:
+            return
+        was_finished = before.state == "finished" and not self.counters.finished
+        state = "stopped" if was_finished else before.state
+        status = replace(before, state=state, commit=self.commit_number, standing=standing)
+        self.journal.jobdir.note_status(status)
+
+    def write(self, batch: Batch, *, wait: bool = True) -> None:
+        before, counters = self.last, batch.counters
+        counters.finished = before.finished and (
+            counters.accepted <= before.accepted
+            and counters.failed >= before.failed
+            and counters.dead >= before.dead
+        )
+        super().write(batch, wait=wait)
+
+    def restart_leases(self, held: Iterable[tuple[bytes, bool, bool]] = ()) -> None:
+        """What was leased when the last run died is still to be judged."""
+
+    def finish(self, **_: object) -> None:
+        self.sync()
 
 
 class MemoryRun(_Run):

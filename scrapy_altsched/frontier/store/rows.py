@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ..entry import Counts, DeadLetter, PageFailure
+from .database import Database
 from .engines import database_at, engine_of
 from .records import NOTED, Counters, Suspicion, decode_slot, encode_claim, noted_key
 from .seen import DIGESTS, KEYS, digest_of
@@ -20,6 +21,30 @@ BUDGET = b"budget:"
 def decode_budget(key: bytes, value: bytes) -> tuple[str, int]:
     """Name of a download slot, and how many requests of it were accepted."""
     return key[len(BUDGET) :].decode("utf-8", "surrogatepass"), int.from_bytes(value, "big")
+
+
+def find_last_commit(database: Database) -> int:
+    """The number of the last commit in an open database."""
+    return int.from_bytes(database.get("meta", b"commit") or b"", "big")
+
+
+def find_lost_commits(database: Database) -> list[int]:
+    """Numbers of commits that are missing before the last one, as far as that is known.
+
+    RocksDB begins a new log while it still writes a table of what is in the one before.  If the
+    machine dies then, the disk may have the new one, and the old one up to some whole record.
+    """
+    last = find_last_commit(database)
+    first = _first_noted(database, last)
+    # An earlier version wrote none.
+    earlier = range(max(first, last - NOTED + 1), last) if first is not None else ()
+    return [number for number in earlier if _first_noted(database, number) is None]
+
+
+def _first_noted(database: Database, number: int) -> int | None:
+    row = database.get("meta", noted_key(number))
+    noted, first = struct.unpack(">QQ", row) if row is not None else (0, 0)
+    return first if noted == number else None
 
 
 class Rows:
@@ -46,25 +71,15 @@ class Rows:
         return self.database.get("meta", b"identity")
 
     def stored_commit(self) -> int:
-        return int.from_bytes(self.database.get("meta", b"commit") or b"", "big")
+        return find_last_commit(self.database)
 
     def first_noted(self, number: int) -> int | None:
         """The first commit from which on each is noted; ``None``: commit *number* is not."""
-        row = self.database.get("meta", noted_key(number))
-        noted, first = struct.unpack(">QQ", row) if row is not None else (0, 0)
-        return first if noted == number else None
+        return _first_noted(self.database, number)
 
     def describe_lost_commits(self) -> str | None:
-        """What is missing before the last commit; ``None``: nothing that is known.
-
-        RocksDB begins a new log while it still writes a table of what is in the one before.  If the
-        machine dies then, the disk may have the new one, and the old one up to some whole record.
-        """
-        last = self.stored_commit()
-        first = self.first_noted(last)
-        # An earlier version wrote none.
-        earlier = range(max(first, last - NOTED + 1), last) if first is not None else ()
-        lost = [number for number in earlier if self.first_noted(number) is None]
+        """What is missing before the last commit; ``None``: nothing that is known."""
+        lost = find_lost_commits(self.database)
         if not lost:
             return None
         return (

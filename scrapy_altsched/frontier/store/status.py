@@ -72,6 +72,7 @@ class JobStatus:
                     "ended_rate": standing.ended_rate,
                     "held": held,
                     "busiest": busiest,
+                    "paused": standing.paused,
                 }
             ).encode("ascii")
             if len(text) <= SIZE - _HEAD - 1 or not (busiest or held):
@@ -102,6 +103,7 @@ class JobStatus:
             ended_rate=known["ended_rate"],
             held=[(name, until) for name, until in known["held"]],
             busiest=[(name, count) for name, count in known["busiest"]],
+            paused=known.get("paused"),
         )
         own = ("store_id", "state", "holder", "run", "commit")
         return cls(**{name: known[name] for name in own}, standing=standing)

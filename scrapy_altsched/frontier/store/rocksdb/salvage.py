@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import heapq
 import re
+import shutil
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -20,12 +21,19 @@ from rocksdict import Rdict, RdictIter
 from ....errors import StoreDamagedError, StoreError
 from ..database import Row, translated
 from ..records import DAMAGE, Counters
+from ..rows import find_last_commit, find_lost_commits
 from ..salvage import IsWhole, Salvage
 from ..seen import run_of
 from ..states import FAMILIES, STATES
 from .database import RocksDatabase, explain, link_files
 from .options import READ_ONLY, READ_WRITE, Access, Recovery, options_for, secondary
 from .unverified import unverified
+
+#: In a list of files, what comes before the name of a new family, with its number; and before the
+#: number of a new table, with its level: https://github.com/facebook/rocksdb/blob/main/db/version_edit.h.
+_ADDS_FAMILY, _ADDS_TABLE = rb"\xc8\x01(.)\xc9\x01", rb"\x67[\x00-\x06]"
+#: No row of any family has it.
+_NO_KEY = b"\xff" * 400
 
 
 class RocksSalvage(Salvage):
@@ -66,11 +74,32 @@ class RocksSalvage(Salvage):
 
     def _open_as_it_is(self, links: Path) -> list[_Reader]:
         try:
-            return [_Reader(self, links, READ_ONLY, Recovery.STRICT)]
+            reader = _Reader(self, links, READ_ONLY, Recovery.STRICT)
+            if lost := find_lost_commits(reader.database):
+                reader = self._open_before(lost[0], links) or reader
+            return [reader]
         except StoreDamagedError as error:
             reader = _Reader(self, links, READ_ONLY)
             self.losses.append(f"{error.problem} What was committed after that is lost.")
             return [reader]
+
+    def _open_before(self, commit: int, links: Path) -> _Reader | None:
+        """Without the logs that came after the end of one was lost, and the commits in these.
+
+        ``None``: that does not lead to the commit before *commit*, the first one that was lost.
+        """
+        before = links.with_name(f"{links.name}, before the gap")
+        shutil.copytree(links, before, symlinks=True)
+        logs = sorted(path.name for path in links.glob("*.log"))
+        for name in reversed(logs[1:]):
+            (before / name).unlink()
+            with suppress(StoreDamagedError):
+                reader = _Reader(self, before, READ_ONLY, Recovery.STRICT)
+                if find_last_commit(reader.database) == commit - 1:
+                    self.losses.append(f"Commit {commit:,} is lost: all after it was dropped.")
+                    return reader
+                reader.database.close()
+        return None
 
     def _open_somehow(self) -> list[_Reader]:
         links = self._link("with another CURRENT")
@@ -104,9 +133,13 @@ class RocksSalvage(Salvage):
     def _open_rebuilt(self) -> _Reader:
         """With a new list of files, made by RocksDB, without those that it cannot use."""
         links = self._link("rebuilt")
+        edits = b"".join(path.read_bytes() for path in links.glob("MANIFEST-*"))
+        self._make_families_known(links, edits)
         with translated("Repairing", partial(explain, self.store, links)):
             Rdict.repair(str(links), options_for(Recovery.UP_TO_DAMAGE))
-        dropped = {path.name for path in links.glob("lost/*.sst")}
+        # One that was being written is named nowhere: tables are forced to the disk before.
+        lost = [path.name for path in links.glob("lost/*.sst")]
+        dropped = {name for name in lost if not edits or _is_named(name, edits)}
         named = {name for text in self.losses for name in _tables_in(text)}
         dropped |= {name for name in named if not (self.store / name).exists()}
         if dropped:
@@ -114,6 +147,32 @@ class RocksSalvage(Salvage):
             self.losses.append(f"What was in {files} is lost: it cannot be read at all.")
             self.incomplete.update(FAMILIES)
         return _Reader(self, links, READ_WRITE)
+
+    def _make_families_known(self, links: Path, edits: bytes) -> None:
+        """Give each family a table: without one, a repair drops what it has in the log only.
+
+        https://github.com/facebook/rocksdb/blob/main/db/repair.cc: families are made of what tables
+        say of theirs.
+        """
+        names = {}
+        for name in FAMILIES:
+            text = name.encode()
+            if found := re.search(_ADDS_FAMILY + bytes((len(text),)) + text, edits, re.DOTALL):
+                names[found[1][0]] = name
+        place = self.directory / "families"
+        options = options_for(Recovery.STRICT)
+        with closing(Rdict(str(place), options)) as database:
+            # They are numbered as they are made.
+            for number in range(1, max(names, default=0) + 1):
+                name = names.get(number, f"unused {number}")
+                family = database.create_column_family(name, options)
+                # It is older than all that is stored, and so hides nothing.
+                del family[_NO_KEY]
+                family.flush()
+                family.close()
+        used = max(int(path.stem) for path in links.iterdir() if path.stem.isdigit())
+        for number, table in enumerate(sorted(place.glob("*.sst")), used + 1):
+            table.rename(links / f"{number:06}.sst")
 
 
 class _Reader:
@@ -219,6 +278,16 @@ def _farther_and_farther(key: bytes) -> Iterator[bytes]:
     for level in reversed(range(len(digits))):
         for digit in range(digits[level] + 1, 256):
             yield digits[:level] + bytes((digit,))
+
+
+def _is_named(table: str, edits: bytes) -> bool:
+    """Whether lists of files may name a table: by chance their bytes look as if they did."""
+    number, digits = int(table.partition(".")[0]), bytearray()
+    while number >= 128:
+        digits.append(number % 128 + 128)
+        number //= 128
+    digits.append(number)
+    return bool(re.search(_ADDS_TABLE + re.escape(bytes(digits)), edits, re.DOTALL))
 
 
 def _tables_in(text: str) -> set[str]:

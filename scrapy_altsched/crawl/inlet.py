@@ -1,0 +1,198 @@
+"""The one place where actions are applied, to a crawl that runs or to a job between its runs.
+
+An action is applied in steps.  What a step changes goes into one commit, with a note of how far the
+action has come: see :mod:`.receiver`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from scrapy import Request
+from scrapy.utils.request import request_from_dict
+
+from ..engine.engine import slot_of
+from ..errors import CodecError, ConfigError
+from ..frontier import Entry, Frontier
+from ..frontier.entry import DeadLetter
+from ..frontier.local.frontier import LocalFrontier
+from ..frontier.local.rework import Locate
+from ..frontier.store.states import DEAD, FAILED, State
+from ..requests.codec import decode_fields
+from ..steering import actions
+from ..steering.actions import Action, RequestFields
+from .deferrals import Deferrals
+from .hold import Hold
+from .outcome import DeadLetters
+from .setup import Setup
+
+_T = TypeVar("_T")
+#: Seconds after which a step ends: a crawl must not wait for a million requests.
+_STEP = 0.02
+#: Most lines of a step: all that it changes has to be in one batch.
+_MOST = 500
+
+
+@dataclass
+class Progress:
+    """How far an action has come.
+
+    :ivar line: how many of the lines that it is about were taken.
+    :ivar changed: as of :class:`~..steering.actions.Effect`, and the two that follow.
+    """
+
+    line: int = 0
+    changed: int = 0
+    refused: int = 0
+    note: str = ""
+
+    def refuse(self, why: str) -> None:
+        """One of those that the action names is not changed; the first reason is told."""
+        self.refused += 1
+        self.note = self.note or why
+
+
+class Inlet:
+    """Applies actions.
+
+    :param add: accepts a request, or refuses it.
+    :param locate: finds the download slot of a stored request, as the open crawl does if not given.
+    """
+
+    def __init__(
+        self,
+        setup: Setup,
+        frontier: Frontier,
+        add: Callable[[Request], object],
+        deferrals: Deferrals,
+        hold: Hold,
+        dead_letters: DeadLetters | None = None,
+        locate: Locate | None = None,
+    ) -> None:
+        self._spider, self._identity = setup.spider, setup.identity
+        self._wall = setup.clock.wall
+        self._frontier, self._add = frontier, add
+        self._locate = locate or setup.entries.locate
+        self._deferrals, self._hold, self._dead_letters = deferrals, hold, dead_letters
+
+    def apply(self, action: Action, progress: Progress) -> Iterator[None]:
+        """Apply an action in steps, telling *progress* of each.
+
+        :raises AltschedError: the rest of it cannot be applied.
+        """
+        match action:
+            case actions.Push():
+                yield from _in_steps(action.requests, progress, self._push)
+            case actions.Forget():
+                yield from _in_steps(action.urls, progress, self._forget)
+            case actions.Requeue():
+                state = {it.family: it for it in (DEAD, FAILED)}[action.state]
+                yield from _in_steps(
+                    action.keys, progress, lambda key, _: self._requeue(state, key, progress)
+                )
+            case actions.Discard():
+                yield from self._discard(action, progress)
+            case actions.Pause():
+                progress.changed += self._hold.pause()
+            case actions.Resume():
+                progress.changed += self._hold.resume()
+            case actions.Defer():
+                seconds = max(0.0, action.until - self._wall())
+                progress.changed += self._deferrals.defer(action.slot, seconds)
+            case actions.Undefer():
+                progress.changed += self._deferrals.undefer(action.slot)
+            case actions.Stop():
+                # Only once it is known to be applied: see the caller.
+                progress.changed += 1
+
+    def _push(self, fields: RequestFields, progress: Progress) -> None:
+        try:
+            request = request_from_dict(dict(fields), spider=self._spider)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            progress.refuse(f"{fields.get('url')!r} cannot be requested: {error}")
+            return
+        self.push(request, progress)
+
+    def push(self, request: Request, progress: Progress) -> None:
+        """Take in a request, and tell *progress* whether it was accepted."""
+        before = self._frontier.counts()
+        self._add(request)
+        after = self._frontier.counts()
+        if after.accepted + after.undecided > before.accepted + before.undecided:
+            progress.changed += 1
+        else:
+            progress.refused += 1
+
+    def _forget(self, url: str, progress: Progress) -> None:
+        try:
+            request = Request(url)
+        except ValueError as error:
+            progress.refuse(f"{url!r} is no URL: {error}")
+            return
+        identity = self._identity
+        identity.forget_recent()
+        if self._frontier.forget(identity.of(request, identity.page_of(request))):
+            progress.changed += 1
+        else:
+            progress.refused += 1
+
+    def _requeue(self, state: State, key: str, progress: Progress) -> None:
+        frontier = _queues_of(self._frontier)
+        try:
+            why = frontier.requeue(state, bytes.fromhex(key), self._locate)
+        except CodecError as error:
+            progress.refuse(f"One of them cannot be read: {error}")
+            return
+        if why is None:
+            progress.refused += 1
+            return
+        progress.changed += 1
+        if isinstance(why, DeadLetter) and self._dead_letters is not None:
+            self._dead_letters.note_requeued(why)
+
+    def _discard(self, action: actions.Discard, progress: Progress) -> Iterator[None]:
+        for count in _queues_of(self._frontier).discard(partial(_is_meant, action)):
+            progress.changed += count
+            yield
+
+
+def _is_meant(action: actions.Discard, slot: str, entry: Entry) -> bool:
+    if action.slot is not None and slot and action.slot != slot:
+        return False  # and so need not be decoded
+    request = entry.request
+    if request is not None:
+        fields: RequestFields = {"url": request.url, "meta": request.meta}
+    else:
+        try:
+            fields = decode_fields(entry.payload or b"")
+        except CodecError:
+            return False
+    return action.matches(slot or slot_of(fields["url"], fields.get("meta") or {}), fields)
+
+
+def _in_steps(
+    lines: Iterable[_T], progress: Progress, take: Callable[[_T, Progress], object]
+) -> Iterator[None]:
+    """Take all lines, some at a time."""
+    ends, taken = time.monotonic() + _STEP, 0
+    for line in lines:
+        # Before its effect: the crawl may commit in between.
+        progress.line += 1
+        take(line, progress)
+        taken += 1
+        if taken == _MOST or time.monotonic() >= ends:
+            yield
+            ends, taken = time.monotonic() + _STEP, 0
+
+
+def _queues_of(frontier: Frontier) -> LocalFrontier:
+    if isinstance(frontier, LocalFrontier):
+        return frontier
+    raise ConfigError(
+        "The requests of a shared crawl are on its server: act on all of them with `scrapy altsched"
+        " discard --shared KEY`, or `requeue --shared KEY`."
+    )

@@ -1,0 +1,138 @@
+"""Applies what waits in the spool of a job: each action once, whenever the process dies.
+
+A note in the store says which actions were applied, and how far the one has come that is.  It is
+written with each commit, and a step of an action is between two commits: what it has changed and
+the note are in one batch.  So a commit must be complete before a step and after it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from ..errors import AltschedError, SpoolError
+from ..resume.state import ReadNote
+from ..steering.actions import Effect, Stop
+from ..steering.spool import Received, Spool
+from .inlet import Inlet, Progress
+
+logger = logging.getLogger(__name__)
+
+_NOTE = "actions"
+
+
+class Receiver:
+    """Applies what waits in a *spool*.
+
+    :param commit: stores all changes with the notes; whether nothing is left.
+    :param stop: ends the crawl.
+    """
+
+    def __init__(
+        self, spool: Spool, inlet: Inlet, commit: Callable[[], bool], stop: Callable[[], object]
+    ) -> None:
+        self._spool, self._inlet, self._commit, self._stop = spool, inlet, commit, stop
+        #: Effects by the ids of actions whose files may still be there.
+        self._applied: dict[str, Effect] = {}
+        #: How far the action has come that an earlier run has begun.
+        self._begun: dict[str, Progress] = {}
+        self._current: Received | None = None
+        self._path = Path()
+        self._progress = Progress()
+        self._steps: Iterator[None] = iter(())
+        self._is_stop = False
+        self._has_complained = False
+
+    def capture(self) -> dict[str, bytes]:
+        begun = {name: asdict(it) for name, it in self._begun.items()}
+        applied = {name: asdict(it) for name, it in self._applied.items()}
+        if not begun and not applied:
+            return {_NOTE: b""}
+        return {_NOTE: json.dumps({"applied": applied, "begun": begun}).encode()}
+
+    def restore(self, read: ReadNote) -> None:
+        known = json.loads(read(_NOTE) or b"{}")
+        self._applied = {name: Effect(**it) for name, it in known.get("applied", {}).items()}
+        self._begun = {name: Progress(**it) for name, it in known.get("begun", {}).items()}
+
+    def step(self) -> bool:
+        """Go on with what waits; whether there is more to be done at once."""
+        try:
+            if self._current is None and not self._begin_next():
+                return False
+            self._has_complained = False
+            return self._go_on()
+        except SpoolError as error:
+            if not self._has_complained:
+                self._has_complained = True
+                logger.warning("%s", error)
+            return False
+
+    def close(self) -> None:
+        """Let go of an action that is not applied wholly: a later run goes on with it."""
+        if self._current is not None:
+            self._current.close()
+            self._current = None
+
+    def _begin_next(self) -> bool:
+        """Take up the next action, if one waits."""
+        waiting = self._spool.waiting()
+        if not waiting:
+            self._applied.clear()
+            self._begun.clear()
+            return False
+        for path in waiting:
+            try:
+                received = self._spool.open(path)
+            except SpoolError as error:
+                logger.warning("%s", error)
+                self._spool.refuse(path)
+                continue
+            if received is None:
+                continue
+            self._current, self._path = received, path
+            if received.id not in self._applied:
+                self._progress = self._begun.setdefault(received.id, Progress())
+                try:
+                    action = received.action(self._progress.line)
+                except SpoolError as error:
+                    self._end(str(error))
+                else:
+                    self._is_stop = isinstance(action, Stop)
+                    self._steps = self._inlet.apply(action, self._progress)
+            return True
+        return False
+
+    def _go_on(self) -> bool:
+        assert self._current is not None
+        if not self._commit():
+            return False
+        name = self._current.id
+        if name not in self._applied:
+            try:
+                next(self._steps)
+            except StopIteration:
+                self._end()
+            except AltschedError as error:
+                self._end(str(error))
+            if not self._commit():
+                return False
+        if (effect := self._applied.get(name)) is not None:
+            self._spool.answer(name, self._path, effect)
+            self.close()
+            if self._is_stop:
+                self._is_stop = False
+                self._stop()
+        return True
+
+    def _end(self, problem: str = "") -> None:
+        assert self._current is not None
+        done = self._progress
+        note = problem or done.note
+        self._applied[self._current.id] = Effect(
+            done.changed, done.refused, note, is_applied=not problem
+        )
+        del self._begun[self._current.id]

@@ -1,0 +1,84 @@
+"""What operators and the spider itself ask of a crawl that is open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from scrapy import Request
+
+from ..frontier import Frontier
+from ..frontier.clock import Call
+from ..resume.state import ResumeState, ResumeStates
+from ..steering.actions import Action, Effect
+from ..steering.spool import Spool
+from .committer import Committer
+from .deferrals import Deferrals
+from .hold import Hold
+from .inlet import Inlet, Progress
+from .outcome import DeadLetters
+from .receiver import Receiver
+from .setup import Setup
+
+#: Seconds between two looks at whether something waits.
+_EVERY = 0.5
+
+
+class Steering:
+    """Applies actions to an open crawl; *hold*: whether it is paused."""
+
+    def __init__(
+        self, setup: Setup, frontier: Frontier, deferrals: Deferrals, dead_letters: DeadLetters
+    ) -> None:
+        self._setup, self._clock = setup, setup.clock
+        self.hold = Hold(setup)
+        self._inlet = Inlet(setup, frontier, setup.engine.crawl, deferrals, self.hold, dead_letters)
+        self._receiver: Receiver | None = None
+        self._next: Call | None = None
+
+    def listen(self, jobdir: str, committer: Committer, states: ResumeStates) -> None:
+        """Apply what waits in a job directory, now and then, from soon on."""
+        spool = Spool(Path(jobdir))
+        spool.clear()
+        self._receiver = receiver = Receiver(spool, self._inlet, committer.save_all, self._stop)
+        for part in self.hold, receiver:
+            state = ResumeState(capture=part.capture, restore=part.restore, outlives_job=True)
+            states.add(state)
+        self.hold.announce()
+        self._call_after(0.0)
+
+    def push(self, requests: Iterable[Request]) -> int:
+        """Take in requests as if the spider had yielded them; how many were accepted."""
+        progress = Progress()
+        for request in requests:
+            self._inlet.push(request, progress)
+        return progress.changed
+
+    def apply(self, action: Action) -> Effect:
+        """Apply an action at once, whole; ConfigError: it is none for this crawl."""
+        progress = Progress()
+        for _ in self._inlet.apply(action, progress):
+            pass
+        return Effect(progress.changed, progress.refused, progress.note)
+
+    def close(self) -> None:
+        planned, self._next = self._next, None
+        if planned is not None:
+            planned.cancel()
+        if self._receiver is not None:
+            self._receiver.close()
+
+    def _call_after(self, seconds: float) -> None:
+        self._next = self._clock.call_at(self._clock.monotonic() + seconds, self._listen)
+
+    def _listen(self) -> None:
+        assert self._receiver is not None
+        due, is_more = self._next, False
+        try:
+            is_more = self._receiver.step()
+        finally:  # also after an error that nothing expects
+            if self._next is due and due is not None:
+                self._call_after(0.0 if is_more else _EVERY)
+
+    def _stop(self) -> None:
+        self._setup.engine.close_spider(self._setup.spider, "shutdown")

@@ -1,0 +1,69 @@
+"""Applies what waits in the spool of a job that no crawl runs of, as a crawl does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from scrapy import Request
+
+from ..frontier.store.status import read_status
+from ..maintenance.opening import visit
+from ..requests.codec import locate
+from ..requests.entries import RequestEntry
+from ..resume.state import ResumeState, ResumeStates
+from ..steering.spool import Spool
+from .deferrals import Deferrals
+from .hold import Hold
+from .inlet import Inlet
+from .receiver import Receiver
+from .setup import Setup
+from .status import NAMED
+
+
+def apply_waiting(setup: Setup) -> None:
+    """Apply all actions that wait for the job in the setup's JOBDIR; no run of it begins.
+
+    :raises JobdirLockedError: a crawl runs, or another command has the job.
+    :raises AltschedError: it cannot be used; what was answered is stored.
+    """
+    assert setup.jobdir is not None
+    options = replace(setup.config.frontier, clock=setup.clock)
+    frontier = visit(setup.jobdir, setup.spider.name, options)
+    try:
+        identity, entries = setup.identity, setup.entries
+
+        def add(request: Request) -> None:
+            fingerprint = identity.of(request, identity.page_of(request))
+            entry = RequestEntry(fingerprint, request, not request.dont_filter, False, entries)
+            frontier.add(entry)
+
+        def save() -> bool:
+            while not frontier.commit(states.capture(), wait=True):
+                pass
+            if setup.config.sync:
+                frontier.run.sync()
+            return True
+
+        deferrals, hold = Deferrals(setup, frontier), Hold(setup)
+        inlet = Inlet(setup, frontier, add, deferrals, hold, locate=locate)
+        states = ResumeStates(frontier.run.note, resumed=True)
+        receiver = Receiver(Spool(Path(setup.jobdir)), inlet, save, stop=bool)
+        for part in deferrals, hold, receiver:
+            states.add(ResumeState(capture=part.capture, restore=part.restore))
+        while receiver.step():
+            pass
+        save()
+        if (known := read_status(Path(setup.jobdir))) is not None:
+            standing = replace(
+                known.standing,
+                counts=frontier.counts(),
+                at=setup.clock.wall(),
+                held=deferrals.held(NAMED),
+                busiest=frontier.busiest_slots(all_at_once=True),
+                paused=hold.since,
+            )
+            frontier.run.publish(standing)
+        frontier.close()
+    finally:
+        frontier.abandon()

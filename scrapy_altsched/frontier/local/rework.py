@@ -1,0 +1,155 @@
+"""What an operator changes in the queues of an open frontier, some requests at a time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+from ..entry import Entry
+from ..queue.order import Order
+from ..queue.slots import Slot, Slots
+from ..queue.window import Window
+from ..store.states import (
+    DELAYED,
+    FAILED,
+    PENDING,
+    State,
+    decode_delayed,
+    decode_failed_key,
+    decode_value,
+    mark_again,
+)
+from .delayed import DelayedQueue
+from .persistence import NoPersistence, Persistence
+
+#: Download slot, as far as the queue tells, and request -> whether it is meant.
+IsMeant = Callable[[str, Entry], bool]
+#: Payload -> download slot, and whether it goes to the start requests' queue; or CodecError.
+Locate = Callable[[bytes], tuple[str, bool]]
+#: Requests that are looked at in one go: some 5 ms.
+PORTION = 500
+
+
+class Rework:
+    """Drops requests of a frontier, or makes them pending again.
+
+    :param out: keys of those that may be stored as pending, and are in no queue.
+    """
+
+    def __init__(
+        self,
+        kept: Persistence | NoPersistence,
+        slots: Slots,
+        window: Window,
+        delayed: DelayedQueue,
+        order: Order,
+        out: tuple[Container[bytes], ...],
+    ) -> None:
+        self._kept, self._live, self._slots = kept, kept.live, slots
+        self._window, self._delayed, self._order, self._out = window, delayed, order, out
+        self._by_prefix: dict[bytes, Slot] = {}
+
+    def discard(self, is_meant: IsMeant) -> Iterator[tuple[int, int]]:
+        """Drop those that are meant: how many pending and delayed ones went with each portion.
+
+        What is accepted between portions may be passed over.
+
+        :raises StoreError: what comes next cannot be read; all before it is as it was said.
+        """
+        unsaved = self._window.unwritten()
+        for at in range(0, len(unsaved), PORTION):
+            some = [key for key in unsaved[at : at + PORTION] if self._window.has(key)]
+            yield self._discard_pending(((it, self._window.entry(it)) for it in some), is_meant), 0
+        for rows in self._stored(PENDING, lambda: b""):
+            found = ((key, decode_value(value)) for key, value in rows if not self._is_out(key))
+            yield self._discard_pending(found, is_meant), 0
+        waiting = self._delayed.window.unwritten()
+        for at in range(0, len(waiting), PORTION):
+            some = [key for key in waiting[at : at + PORTION] if self._delayed.window.has(key)]
+            requests = ((it, self._delayed.window.entry(it)) for it in some)
+            yield 0, self._discard_delayed(requests, is_meant)
+        # What has become due is before the first one that waits.
+        for rows in self._stored(DELAYED, self._delayed.first_key):
+            found = ((key, decode_delayed(row)) for key, row in rows if not self._is_out(key))
+            yield 0, self._discard_delayed(found, is_meant)
+
+    def _stored(
+        self, state: State, first: Callable[[], bytes | None]
+    ) -> Iterator[list[tuple[bytes, bytes]]]:
+        """All rows of a state, read anew for each portion, from the *first* key that matters."""
+        if not isinstance(self._kept, Persistence):
+            return
+        database, start = self._kept.journal.database, b""
+        while (beginning := first()) is not None:
+            rows = database.iterate(state.family, start=max(start, beginning))
+            portion = list(islice(rows, PORTION))
+            if not portion:
+                return
+            yield portion
+            start = portion[-1][0] + b"\0"
+
+    def _is_out(self, key: bytes) -> bool:
+        return key in self._kept.unwritten or any(key in keys for keys in self._out)
+
+    def _discard_pending(self, requests: Iterable[tuple[bytes, Entry]], is_meant: IsMeant) -> int:
+        found: dict[Slot, set[bytes]] = defaultdict(set)
+        by_slot = self._order.policy == "slots"
+        for key, entry in requests:
+            slot = self._slot_of(key)
+            if slot is not None and is_meant(slot.name if by_slot else "", entry):
+                found[slot].add(key)
+                self._note_discarded(key, slot, entry)
+        for slot, keys in found.items():
+            self._window.remove(slot, keys)
+            self._slots.decrease(slot, len(keys))
+            self._slots.drop_if_empty(slot)
+        return sum(map(len, found.values()))
+
+    def _discard_delayed(self, requests: Iterable[tuple[bytes, Entry]], is_meant: IsMeant) -> int:
+        keys = set()
+        for key, entry in requests:
+            if is_meant(entry.slot, entry):
+                keys.add(key)
+                self._note_discarded(key, None, entry)
+        self._delayed.remove(keys)
+        return len(keys)
+
+    def _note_discarded(self, key: bytes, slot: Slot | None, entry: Entry) -> None:
+        self._kept.discard(key, slot, entry)
+        self._live.accepted -= 1
+        if entry.payload is None:
+            self._live.memory_only -= 1
+
+    def _slot_of(self, key: bytes) -> Slot | None:
+        prefix = key[:8]
+        if prefix not in self._by_prefix:
+            self._by_prefix = self._slots.by_prefix()
+        return self._by_prefix.get(prefix)
+
+    def requeue(
+        self, state: State, old: bytes, locate: Locate
+    ) -> tuple[Any, tuple[Slot, bytes, Entry]] | None:
+        """Make a request of another state pending: what its row told of it, and where it is to be.
+
+        :param old: its key in that state, if it is still there.
+        """
+        assert isinstance(self._kept, Persistence)
+        row = self._kept.journal.database.get(state.family, old)
+        if row is None:
+            return None
+        (why, value), pending_key = state.split(row), old
+        if state is FAILED:
+            # All its tries are to come again.
+            value, pending_key = mark_again(value), decode_failed_key(old)[1]
+        entry, order, live = decode_value(value), self._order, self._live
+        priority, _, _ = order.decode(pending_key[8:])
+        slot_name, start = locate(entry.payload or b"")
+        slot = self._slots.get(order.slot_of(slot_name))
+        key = slot.prefix + order.encode(priority, start, live.next_sequence)
+        live.next_sequence += 1
+        counter = state.counter or ""
+        setattr(live, counter, getattr(live, counter) - 1)
+        self._kept.requeue(state, old, key, slot, entry)
+        return why, (slot, key, entry)
