@@ -19,8 +19,9 @@ from .convert import replace_store
 from .progress import follow
 from .rewriter import CHUNK
 
-#: Notes that belong to what was seen.
-_OF_SEEN = (SINCE, PASS, NOTE)
+#: Notes that belong to what was seen; and the one that says which actions were applied, some of which
+#: may still be in the spool.
+_OF_SEEN, _OF_SPOOL = (SINCE, PASS, NOTE), "actions"
 
 
 def restart(path: Path, owner: str, remedy: str, *, keeps_seen: bool) -> None:
@@ -67,7 +68,7 @@ def _meta(journal: Journal, counters: Counters, kept: tuple[str, ...]) -> Iterat
             yield key, value
     anew = Counters(run=counters.run, finished=True, time=counters.time)
     yield b"counters", anew.encode()
-    notes = {name: journal.note(name) for name in (KEYS, *kept)}
+    notes = {name: journal.note(name) for name in (KEYS, _OF_SPOOL, *kept)}
     for name, note in chain(notes.items(), Runs(journal).settle().items()):
         if note is not None:
             yield b"note:" + name.encode(), note

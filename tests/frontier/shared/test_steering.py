@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import msgpack
 import pytest
@@ -244,6 +246,8 @@ def test_only_one_slot_is_looked_through(crawl: SteeredCrawl, server: RedisServe
 # What can be wrong
 
 
+DOCS = Path(__file__).parent.parent.parent.parent / "docs" / "shared.rst"
+ACL = re.compile(r"\+@read \+@write.*?\n\n", re.DOTALL)
 VERBS = ["pause", "resume", "stop", "defer", "undefer", "forget", "discard"]
 ARGUMENTS = {"defer": ["h", 1.0], "undefer": ["h"], "forget": [[b"a"]]}
 
@@ -284,6 +288,17 @@ def test_a_user_that_may_only_read_is_told(own_directory, verb: str) -> None:
             arguments = {**ARGUMENTS, "discard": [crawl.waiting()]}.get(verb, [])
             with pytest.raises(ConfigError, match=r"does not permit user .reader. .* ACL SETUSER"):
                 getattr(crawl, verb)(*arguments)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_user_with_the_rights_of_workers_may_steer(own_directory, verb: str) -> None:
+    rights = " ".join(re.findall(r"[+-]@?\w+(?:\|\w+)?", ACL.search(DOCS.read_text())[0]))
+    with RedisServer(own_directory, users=[f"crawler on >secret ~altsched:* {rights}"]) as server:
+        join(server, prefetch=1).add(page("a"))
+        with server.client(username="crawler", password="secret") as client:
+            crawl = SteeredCrawl(client, KEY)
+            getattr(crawl, verb)(*{**ARGUMENTS, "discard": [crawl.waiting()]}.get(verb, []))
+            assert crawl.look().counts.unaccounted == 0
 
 
 @pytest.mark.parametrize("verb", VERBS)
