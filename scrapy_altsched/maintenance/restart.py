@@ -19,8 +19,8 @@ from .convert import replace_store
 from .progress import follow
 from .rewriter import CHUNK
 
-#: Notes that belong to what was seen; and the one that says which actions were applied, some of which
-#: may still be in the spool.
+#: Notes that belong to what was seen; and the one that says which actions were applied, of which
+#: some may still be in the spool.
 _OF_SEEN, _OF_SPOOL = (SINCE, PASS, NOTE), "actions"
 
 

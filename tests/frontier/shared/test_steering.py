@@ -292,7 +292,8 @@ def test_a_user_that_may_only_read_is_told(own_directory, verb: str) -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_user_with_the_rights_of_workers_may_steer(own_directory, verb: str) -> None:
-    rights = " ".join(re.findall(r"[+-]@?\w+(?:\|\w+)?", ACL.search(DOCS.read_text())[0]))
+    [documented] = ACL.findall(DOCS.read_text())
+    rights = " ".join(re.findall(r"[+-]@?\w+(?:\|\w+)?", documented))
     with RedisServer(own_directory, users=[f"crawler on >secret ~altsched:* {rights}"]) as server:
         join(server, prefetch=1).add(page("a"))
         with server.client(username="crawler", password="secret") as client:
