@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from scrapy_altsched.maintenance import restart as module
 from scrapy_altsched.maintenance.opening import open_frontier
 from scrapy_altsched.maintenance.restart import restart
 
+from ..crash.test_kill_points import died, kills
 from ..crawls import altsched
 from ..frontiers import OWNER, page, problems_of, take, work_off
 from ..stores import BY_ENGINE
@@ -120,6 +122,32 @@ def test_a_disk_that_is_full_leaves_the_job_as_it_was(
     frontier = open_frontier(tmp_path, OWNER)
     assert frontier.counts().accepted == 21
     frontier.close()
+
+
+@pytest.mark.timeout(1200)
+@BY_ENGINE
+def test_a_kill_at_any_step_leaves_the_job_as_it_was_or_restarted(
+    tmp_path: Path, engine: engines.Choice
+) -> None:
+    image = died(tmp_path, engine)
+    with View(image / "frontier") as view:
+        seen, before = list(view.seen()), view.counts()
+    into = tmp_path / "killed"
+    into.mkdir()
+    found = set()
+    reached = kills("begin_again", engine, image, into, "restart")
+    for kill in reached:
+        frontier = open_frontier(kill.path, OWNER)
+        assert frontier.counts() in (before, Counts())
+        found.add(frontier.counts() == before)
+        assert (frontier.job.rolled_back, frontier.job.damage) == (0, None)
+        frontier.close()
+        assert not list(kill.path.glob("frontier.*"))
+        with View(kill.path / "frontier") as view:
+            assert list(view.seen()) == seen
+        shutil.rmtree(kill.path)
+    assert found == {True, False}
+    assert len(reached) > 10
 
 
 def test_the_command_asks_before_requests_are_dropped(tmp_path: Path) -> None:
