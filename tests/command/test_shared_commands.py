@@ -89,7 +89,7 @@ def test_restart_and_drop(crawl: Crawl, server: RedisServer) -> None:
     work(crawl, server)
     done = on(server, "restart", "--shared", KEY)
     assert done.returncode == 0, done.stderr
-    assert "starts again from nothing with the next worker" in done.stdout
+    assert "starts again from nothing, with the next worker" in done.stdout
     work(crawl, server)
     assert crawl.stat("response_received_count") == 3
     done = on(server, "drop", KEY)
