@@ -98,9 +98,12 @@ def test_a_crawl_stays_paused_for_workers_that_come_later(
     assert later.work_off() == ["a"]
 
 
-def test_a_paused_crawl_does_not_end(crawl: SteeredCrawl, server: RedisServer) -> None:
+@pytest.mark.parametrize("left", [[], [delayed("a")]])
+def test_a_paused_crawl_does_not_end(
+    crawl: SteeredCrawl, server: RedisServer, left: list[Entry]
+) -> None:
     worker = join(server)
-    worker.add(delayed("a"))
+    worker.add(*left)
     crawl.pause()
     worker.frontier.note_start_end()
     for _ in range(5):
