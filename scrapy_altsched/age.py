@@ -44,6 +44,14 @@ class Age:
             raise ValueError(f"{value!r} is no age")
         return cls(seconds=float(value))
 
+    @classmethod
+    def parse_length(cls, value: object) -> float:
+        """The seconds of an age that is so long whenever it is asked for; ValueError: of others."""
+        age = cls.parse(value)
+        if age.period is not None:
+            raise ValueError(f"{value!r} is no length of time")
+        return age.seconds
+
     def threshold(self, now: float, pass_began: float) -> float:
         """Pages that were finished before this time may be crawled again; epoch seconds, all."""
         if self.period is None:

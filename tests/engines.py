@@ -58,6 +58,8 @@ class Engine:
         self.running = True
         self.downloader = _Downloader()
         self.closed_with: str | None = None
+        self.paused = False
+        self.scheduler: Any = None
 
     @property
     def in_progress(self) -> set[Request]:
@@ -87,6 +89,17 @@ class Engine:
     def close_spider(self, spider: Spider, reason: str) -> None:
         self.closed_with = reason
 
+    def crawl(self, request: Request) -> None:
+        """As the engine does for requests that no page has led to."""
+        assert self.scheduler is not None
+        self.scheduler.enqueue_request(request)
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def unpause(self) -> None:
+        self.paused = False
+
 
 class StandIn:
     """A crawler, its stand-in engine, and a scheduler that is open, or about to be."""
@@ -102,6 +115,7 @@ class StandIn:
         self.scheduler: Any = build_from_crawler(
             load_object(self.crawler.settings["SCHEDULER"]), self.crawler
         )
+        self.engine.scheduler = self.scheduler
         if opens:
             self.scheduler.open(self.spider)
 

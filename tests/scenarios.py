@@ -18,11 +18,10 @@ from scrapy_altsched.frontier.entry import Delay, PageFailure, Reason
 from scrapy_altsched.frontier.local import uncommitted
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.store.engines import Choice
-from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.frontier.store.sqlite import log
 from scrapy_altsched.maintenance import importing, rewriter
 from scrapy_altsched.maintenance.convert import convert
-from scrapy_altsched.maintenance.opening import open_frontier
+from scrapy_altsched.maintenance.opening import open_frontier, visit
 from scrapy_altsched.maintenance.requeue import dead_requests, failed_requests, requeue
 from scrapy_altsched.maintenance.restart import restart
 
@@ -157,11 +156,12 @@ def second_chance(path: Path, phase: Phase, engine: Choice) -> None:
     """All dead letters and failed requests of a job are requeued."""
     have_small_batches()
     phase("requeue")
-    journal = Journal(path, OWNER)
-    stopped = [*dead_requests(journal.dead()), *failed_requests(journal.failed())]
-    requeue(journal, stopped, lambda _: ("elsewhere", False))
+    frontier = visit(path, OWNER, FIFO)
+    failed = failed_requests(frontier.run.journal.failed())
+    stopped = [*dead_requests(frontier.dead()), *failed]
+    requeue(frontier, stopped, lambda _: ("elsewhere", False))
     phase("close")
-    journal.close()
+    frontier.close()
 
 
 def change_engine(path: Path, phase: Phase, engine: Choice) -> None:

@@ -29,8 +29,8 @@ from .project import Project
 
 #: Modules of this folder that are no subcommands.
 _PARTS = (
-    *("answers", "crawl", "job", "places", "project", "selection", "standing", "steered"),
-    "target",
+    *("answers", "confirming", "crawl", "job", "places", "project"),
+    *("selection", "standing", "steered", "target"),
 )
 SUBCOMMANDS = tuple(name for _, name, _ in iter_modules(__path__) if name not in _PARTS)
 
@@ -66,8 +66,8 @@ class Command(ScrapyCommand):
             super().add_options(subparser)
 
     def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
-        names: list[str] | None = getattr(opts, "request", None)
-        if names is not None and not any(name.startswith("-") for name in args):
+        names: list[str] | None = getattr(opts, "names", None)
+        if names is not None and not any(name[:1] == "-" != name for name in args):
             # argparse ends a list of arguments at the first option.
             names += args
         elif args:

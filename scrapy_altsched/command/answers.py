@@ -12,8 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ..crawl.outcome import Outcome
+from ..errors import AltschedError
 from ..frontier import Counts
 from ..maintenance.audit import Problem
+from ..steering.actions import Effect
 
 
 @dataclass(slots=True)
@@ -62,3 +64,16 @@ def print_rows(rows: Iterable[tuple[str, str]], sentences: Iterable[str]) -> Non
     print_formatted(table)
     for sentence in sentences:
         print(f"- {sentence}")
+
+
+def print_effect(effect: Effect, sentence: str) -> int:
+    """Print what an action has come to: *sentence*, and what else there is to say; the exit code.
+
+    :raises AltschedError: it could not be applied.
+    """
+    if not effect.is_applied:
+        raise AltschedError(effect.note)
+    print(sentence)
+    if effect.note:
+        print(effect.note)
+    return 0

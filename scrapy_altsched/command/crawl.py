@@ -9,7 +9,6 @@ from typing import Any
 
 from ..crawl.outcome import DeadLetters, judge
 from ..engine.engine import slot_of
-from ..frontier import Counts
 from ..inflection import counted
 from ..maintenance.audit import Problem
 from ..maintenance.looking import (
@@ -53,14 +52,15 @@ class Crawl:
     def failed(self) -> Iterator[FailedRequest]:
         return failed_requests(self.crawl.failed())
 
-    def requeue(self, chosen: Collection[DeadRequest | FailedRequest]) -> int:
+    def requeue(self, chosen: Collection[DeadRequest | FailedRequest]) -> Effect:
         dead = [request.key for request in chosen if isinstance(request, DeadRequest)]
         failed = [
             (request.key, request.why, request.value)
             for request in chosen
             if isinstance(request, FailedRequest)
         ]
-        return self.crawl.requeue(dead) + self.crawl.requeue_failed(failed)
+        count = self.crawl.requeue(dead) + self.crawl.requeue_failed(failed)
+        return Effect(count, len(chosen) - count)
 
     def apply(self, action: Action, given: Sequence[str] = ()) -> Effect:
         """Apply an action, as for a job."""
@@ -69,6 +69,10 @@ class Crawl:
     def count(self, action: Discard) -> int:
         """How many requests an action would drop, as for a job."""
         return sum(1 for _ in SharedSteering(self, self._project).matching(action))
+
+    def waiting(self) -> int:
+        counts = self.crawl.look().counts
+        return counts.pending + counts.delayed
 
     def slot_of(self, payload: bytes) -> str:
         fields = self._read(payload)
@@ -109,9 +113,6 @@ class Crawl:
         unrestorable = DeadLetters(self.dead() if counts.dead else (), self.url_of).unrestorable
         report.outcome = judge(counts, unrestorable, complete=state.finished)
         return report
-
-    def counts(self) -> Counts:
-        return self.crawl.look().counts
 
     def peek(self, limit: int, slot: str | None) -> Iterator[PendingRequest]:
         order = self.crawl.order()

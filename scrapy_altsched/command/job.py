@@ -32,7 +32,7 @@ from ..errors import (
     SpoolError,
     StoreDamagedError,
 )
-from ..frontier.entry import Cause, Counts, DeadLetter, Reason
+from ..frontier.entry import Cause, DeadLetter, Reason
 from ..frontier.shared.record import crawl_of, refuse_worker
 from ..frontier.store import jobdir as jobdirs
 from ..frontier.store.database import remedy
@@ -67,12 +67,11 @@ from ..maintenance.requeue import (
     FailedRequest,
     dead_requests,
     failed_requests,
-    requeue,
 )
 from ..requests.codec import decode_fields, decode_request, locate, url_of
 from ..requests.identity import NOTE
 from ..scheduler import Scheduler
-from ..steering.actions import Action, Discard, Effect, Forget, Push, Stop
+from ..steering.actions import Action, Discard, Effect, Forget, Push, Requeue, Stop
 from ..steering.spool import Sent, Spool
 from ..stock.job import QUEUE, SEEN
 from .answers import Report, describe_numbers, describe_state
@@ -157,17 +156,9 @@ class Job:
         except CodecError:
             return ""
 
-    def requeue(self, chosen: Collection[DeadRequest | FailedRequest]) -> int:
-        """Make requests pending again; how many of them were dead, or had failed, still."""
-        keys = {request.key for request in chosen}
-        with self.open() as journal:
-            # There may be a hundred thousand of one kind, and none of the other is wanted.
-            kinds = {type(request) for request in chosen}
-            stored: Iterator[DeadRequest | FailedRequest] = chain(
-                dead_requests(journal.dead()) if DeadRequest in kinds else (),
-                failed_requests(journal.failed()) if FailedRequest in kinds else (),
-            )
-            return requeue(journal, (it for it in stored if it.key in keys), locate)
+    def requeue(self, chosen: Sequence[DeadRequest | FailedRequest]) -> Effect:
+        """Make requests pending again that are all dead, or have all failed."""
+        return self.apply(Requeue(chosen[0].state.family, [it.key.hex() for it in chosen]))
 
     def apply(self, action: Action, given: Sequence[str] = ()) -> Effect:
         """Have an action applied, and wait for that: by the crawl that runs, or else here.
@@ -254,6 +245,12 @@ class Job:
                     found += action.matches(slot, fields)
             return found
 
+    def waiting(self) -> int:
+        """How many requests are pending or delayed, and not in flight; a crawl may be running."""
+        with self._view() as view:
+            counts = view.counts()
+            return counts.pending + counts.delayed - len(self._in_flight(view))
+
     def examine(self) -> Report:
         """Look at all of it; nothing is changed, and a crawl may be running."""
         report = Report([("job", str(self.jobdir)), ("spider", self.owner)], "good")
@@ -303,11 +300,6 @@ class Job:
                 " after.",
                 Remedy.RESUME,
             )
-
-    def counts(self) -> Counts:
-        """How many requests are in which state, as of the last commit."""
-        with self._view() as view:
-            return view.counts()
 
     def peek(self, limit: int, slot: str | None) -> Iterator[PendingRequest]:
         """At most so many pending requests, the next one first; a crawl may be running.

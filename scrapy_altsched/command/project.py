@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+from collections.abc import Iterable
 
 from scrapy import Spider
 from scrapy.crawler import Crawler
@@ -54,18 +55,23 @@ def add_spider_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def create_spider(project: Project, name: str, arguments: list[str]) -> Spider:
-    """Create the spider of that name, as in a crawl; UsageError: it cannot be.
-
-    :param arguments: its own, each as ``NAME=VALUE``.
-    """
-    crawler = project.crawler(name)
+def read_spider_arguments(arguments: Iterable[str]) -> dict[str, str]:
+    """What they say, each as ``NAME=VALUE``; UsageError: one does not."""
     given = {}
     for pair in arguments:
         key, sign, value = pair.partition("=")
         if not sign or not key:
             raise misuse(f"-a takes NAME=VALUE, not {pair!r}")
         given[key] = value
+    return given
+
+
+def create_spider(project: Project, name: str, arguments: list[str]) -> Spider:
+    """Create the spider of that name, as in a crawl; UsageError: it cannot be.
+
+    :param arguments: its own, each as ``NAME=VALUE``.
+    """
+    crawler, given = project.crawler(name), read_spider_arguments(arguments)
     try:
         crawler.spider = spider = crawler.spidercls.from_crawler(crawler, **given)
     except Exception as error:  # whatever the spider's code raises

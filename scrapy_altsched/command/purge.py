@@ -26,14 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, project: Project) -> int:
     """See :mod:`scrapy_altsched.command`."""
     try:
-        age = Age.parse(arguments.older_than)
-        if age.period is not None:
-            raise ValueError
+        age = Age.parse_length(arguments.older_than)
     except ValueError:
         raise misuse(
             f"--older-than {arguments.older_than!r} cannot be used: it must be an age, such as 30d"
         ) from None
-    before = time.time() - age.seconds
+    before = time.time() - age
     with Job(project, arguments.jobdir).open() as journal:
         purged, seen = purge(journal, before)
     when = datetime.fromtimestamp(before, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")

@@ -1,6 +1,6 @@
 """List the requests that are dead letters, or have failed, or make them pending again.
 
-To make those of a job directory pending, no crawl may be running: it holds the directory.
+A crawl may be running: it takes them in.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from rich.table import Table
 from ..inflection import counted
 from ..maintenance.requeue import DeadRequest
 from ..requests.codec import is_whole
-from .answers import print_formatted, time_of
+from ..steering.actions import Effect
+from .answers import print_effect, print_formatted, time_of
 from .project import Project, misuse
 from .selection import Selection, Stopped, add_selection
-from .target import Target, add_target, open_target
+from .target import Target, add_names, add_target, names_of, open_target
 
 #: Fewest digits that name a fingerprint.
 _FEWEST_DIGITS = 6
@@ -28,18 +29,14 @@ _SHOWN = 1_000
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See :mod:`scrapy_altsched.command`."""
     add_target(parser)
-    what = "URL, or first digits of the fingerprint"
-    # Without a default, argparse calls it required.
-    parser.add_argument("request", nargs="*", default=[], metavar="REQUEST", help=what)
+    add_names(parser, "REQUEST", "URL, or first digits of the fingerprint")
     parser.add_argument("--all", action="store_true", help="all that can be crawled again")
     add_selection(parser)
 
 
 def run(arguments: argparse.Namespace, project: Project) -> int:
     """See :mod:`scrapy_altsched.command`."""
-    names: list[str] = arguments.request
-    if arguments.shared is not None and arguments.jobdir is not None:
-        names = [arguments.jobdir, *names]
+    names = names_of(arguments)
     if names and arguments.all:
         raise misuse("name requests, or --all, not both")
     selection = Selection.of(arguments)
@@ -49,11 +46,12 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     if not names and not arguments.all:
         _show(requests, selection, target)
         return 0
-    count = target.requeue(_choose(requests, names, selection, target))
-    are = counted(count, "request is", "requests are")
+    chosen = _choose(requests, names, selection, target)
+    effect = target.requeue(chosen) if chosen else Effect()
+    are = counted(effect.changed, "request is", "requests are")
     what = "failed" if selection.failed else "dead"
-    print(f"{are} pending again; {what}: {len(stopped) - count:,}.")
-    return 0
+    left = len(stopped) - effect.changed
+    return print_effect(effect, f"{are} pending again; {what}: {left:,}.")
 
 
 def _choose(

@@ -8,10 +8,10 @@ from __future__ import annotations
 import argparse
 from shlex import quote
 
-from ..errors import InputError
 from ..inflection import counted
 from ..maintenance.restart import restart
 from ..requests.identity import are_sha1
+from .confirming import add_confirmation, confirm
 from .crawl import Crawl
 from .job import NAME_CRAWL
 from .project import Project
@@ -23,21 +23,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
     what = "keep what was seen: start requests are crawled, and pages that were never found"
     parser.add_argument("--keep-seen", action="store_true", help=what)
-    what = "also drop requests that are still to be crawled"
-    parser.add_argument("--yes", action="store_true", help=what)
+    add_confirmation(parser)
 
 
 def run(arguments: argparse.Namespace, project: Project) -> int:
-    """See :mod:`scrapy_altsched.command`."""
+    """See :mod:`scrapy_altsched.command`: 1 if the question was answered with no."""
     target = open_one_target(arguments, project)
-    left = target.counts().left
-    if left and not arguments.yes:
-        are = counted(left, "request is", "requests are")
-        option = " --keep-seen" if arguments.keep_seen else ""
-        raise InputError(
-            f"{are} still to be crawled. To drop them, add --yes: scrapy altsched restart"
-            f" {target.words}{option} --yes"
-        )
+    if left := target.waiting():
+        print(f"{counted(left, 'request is', 'requests are')} still to be crawled.")
+        if not confirm(arguments, "Drop what is left, and restart?"):
+            print("Nothing is changed.")
+            return 1
     keeps_seen: bool = arguments.keep_seen
     if isinstance(target, Crawl):
         target.crawl.restart(are_sha1, keeps_seen=keeps_seen)

@@ -35,10 +35,27 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--status", type=int, help=what)
     what = "with --failed: only because of an exception of this class"
     parser.add_argument("--exception", metavar="CLASS", help=what)
+    add_slot(parser)
+    add_pattern(parser)
+
+
+def add_slot(parser: argparse.ArgumentParser) -> None:
+    """Add the option that names a download slot."""
     what = "only of this download slot, which is a host for most projects"
     parser.add_argument("--slot", help=what)
-    what = "only URLs that match it, as in URL rules"
-    parser.add_argument("--pattern", help=what)
+
+
+def add_pattern(parser: argparse.ArgumentParser) -> None:
+    """Add the option that :func:`read_pattern` reads."""
+    parser.add_argument("--pattern", help="only URLs that match it, as in URL rules")
+
+
+def read_pattern(pattern: str) -> UrlPattern:
+    """The pattern that ``--pattern`` names; UsageError: it is none."""
+    try:
+        return UrlPattern(pattern)
+    except ValueError as error:
+        raise misuse(f"--pattern {pattern!r} cannot be used: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +93,7 @@ class Selection:
 
     def filter(self, requests: Iterable[Stopped], target: Target) -> Iterator[Stopped]:
         """Those of *requests* that are meant."""
-        pattern = None
-        if self.pattern is not None:
-            try:
-                pattern = UrlPattern(self.pattern)
-            except ValueError as error:
-                raise misuse(f"--pattern {self.pattern!r} cannot be used: {error}") from None
+        pattern = None if self.pattern is None else read_pattern(self.pattern)
         for request in requests:
             if not self._is_reason(request):
                 continue

@@ -93,6 +93,7 @@ def _describe_run(jobdir: Path, status: JobStatus) -> Answer:
         "commit": status.commit,
         "committed": standing.at,
         "counts": counts_of(standing.counts),
+        "paused": standing.paused,
         "duplicates": standing.duplicates,
         **pace_of(standing.counts, standing.found_rate, standing.ended_rate),
         "held": [

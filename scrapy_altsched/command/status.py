@@ -133,6 +133,8 @@ def _rows(answer: Answer, *, bar: bool) -> Iterator[_Row]:
     yield row("crawl" if is_shared else "job", answer["target"])
     yield row("spider", answer["spider"])
     yield row("state", _describe_state(answer))
+    if answer.get("paused") is not None:
+        yield row("paused", f"since {at(answer['paused'])}, until `scrapy altsched resume`")
     if "held_by" in answer:
         yield row("in use", f"by process {answer['held_by']}, which has not told how it stands")
     if "counts" not in answer:

@@ -27,6 +27,12 @@ def add_target(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shared", metavar="KEY", help=what)
 
 
+def add_names(parser: argparse.ArgumentParser, metavar: str, what: str) -> None:
+    """Add the arguments that :func:`names_of` gives back: any number of them, also none."""
+    # Without a default, argparse calls it required.
+    parser.add_argument("names", nargs="*", default=[], metavar=metavar, help=what)
+
+
 def open_target(arguments: argparse.Namespace, project: Project) -> Target:
     """The job, or the shared crawl, that the arguments name; UsageError: they name none."""
     if arguments.shared is not None:
@@ -41,3 +47,25 @@ def open_one_target(arguments: argparse.Namespace, project: Project) -> Target:
     if arguments.shared is not None and arguments.jobdir is not None:
         raise misuse("name a JOBDIR, or a crawl with --shared KEY, not both")
     return open_target(arguments, project)
+
+
+def names_of(arguments: argparse.Namespace) -> list[str]:
+    """What is named beside the job, or the crawl."""
+    names: list[str] = arguments.names
+    if arguments.shared is not None and arguments.jobdir is not None:
+        return [arguments.jobdir, *names]
+    return names
+
+
+def add_slot_name(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that :func:`slot_of` and :func:`open_target` look at."""
+    add_target(parser)
+    add_names(parser, "SLOT", "name of the download slot, as `scrapy altsched status` has it")
+
+
+def slot_of(arguments: argparse.Namespace) -> str:
+    """The download slot that is named; UsageError: none is, or several are."""
+    names = names_of(arguments)
+    if len(names) != 1:
+        raise misuse(f"name one download slot, not {len(names)}")
+    return names[0]

@@ -6,7 +6,8 @@ import inspect
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from twisted.python.failure import Failure
 
@@ -192,6 +193,15 @@ class Committer:
             if self._number == before:
                 return False
         return True
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Commit nothing meanwhile, so that all that changes goes into one commit."""
+        before, self._committing = self._committing, True
+        try:
+            yield
+        finally:
+            self._committing = before
 
     def save_all(self) -> bool:
         """Commit everything, and with ``ALTSCHED_SYNC`` wait until the disk has it."""

@@ -18,7 +18,7 @@ _NOTE = "deferred"
 #: How many are kept for the next run: those that end last.
 _KEPT = 10_000
 #: Seconds: longer ones are cut to this.
-_MOST = 365 * 86_400.0
+LONGEST = 365 * 86_400.0
 
 
 def _name(slot: str | None) -> str:
@@ -44,7 +44,7 @@ class Deferrals:
                 f"{_name(slot)} cannot be deferred for {seconds!r}: that must be a number of"
                 " seconds, 0 or more."
             )
-        seconds = min(seconds, _MOST)
+        seconds = min(seconds, LONGEST)
         if not self._frontier.defer(slot, seconds):
             if not self._has_refused:
                 self._has_refused = True

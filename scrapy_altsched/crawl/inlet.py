@@ -178,15 +178,14 @@ def _in_steps(
     lines: Iterable[_T], progress: Progress, take: Callable[[_T, Progress], object]
 ) -> Iterator[None]:
     """Take all lines, some at a time."""
-    ends, taken = time.monotonic() + _STEP, 0
+    ends, taken = time.thread_time() + _STEP, 0
     for line in lines:
-        # Before its effect: the crawl may commit in between.
-        progress.line += 1
         take(line, progress)
+        progress.line += 1
         taken += 1
-        if taken == _MOST or time.monotonic() >= ends:
+        if taken == _MOST or time.thread_time() >= ends:
             yield
-            ends, taken = time.monotonic() + _STEP, 0
+            ends, taken = time.thread_time() + _STEP, 0
 
 
 def _queues_of(frontier: Frontier) -> LocalFrontier:

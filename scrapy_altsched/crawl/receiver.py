@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 
@@ -29,12 +30,19 @@ class Receiver:
 
     :param commit: stores all changes with the notes; whether nothing is left.
     :param stop: ends the crawl.
+    :param together: a context in which nothing is committed.
     """
 
     def __init__(
-        self, spool: Spool, inlet: Inlet, commit: Callable[[], bool], stop: Callable[[], object]
+        self,
+        spool: Spool,
+        inlet: Inlet,
+        commit: Callable[[], bool],
+        stop: Callable[[], object] = bool,
+        together: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         self._spool, self._inlet, self._commit, self._stop = spool, inlet, commit, stop
+        self._together = together
         #: Effects by the ids of actions whose files may still be there.
         self._applied: dict[str, Effect] = {}
         #: How far the action has come that an earlier run has begun.
@@ -112,12 +120,13 @@ class Receiver:
             return False
         name = self._current.id
         if name not in self._applied:
-            try:
-                next(self._steps)
-            except StopIteration:
-                self._end()
-            except AltschedError as error:
-                self._end(str(error))
+            with self._together():
+                try:
+                    next(self._steps)
+                except StopIteration:
+                    self._end()
+                except AltschedError as error:
+                    self._end(str(error))
             if not self._commit():
                 return False
         if (effect := self._applied.get(name)) is not None:

@@ -40,7 +40,8 @@ class Steering:
         """Apply what waits in a job directory, now and then, from soon on."""
         spool = Spool(Path(jobdir))
         spool.clear()
-        self._receiver = receiver = Receiver(spool, self._inlet, committer.save_all, self._stop)
+        save, together = committer.save_all, committer.together
+        self._receiver = receiver = Receiver(spool, self._inlet, save, self._stop, together)
         for part in self.hold, receiver:
             state = ResumeState(capture=part.capture, restore=part.restore, outlives_job=True)
             states.add(state)

@@ -48,7 +48,7 @@ def apply_waiting(setup: Setup) -> None:
         deferrals, hold = Deferrals(setup, frontier), Hold(setup)
         inlet = Inlet(setup, frontier, add, deferrals, hold, locate=locate)
         states = ResumeStates(frontier.run.note, resumed=True)
-        receiver = Receiver(Spool(Path(setup.jobdir)), inlet, save, stop=bool)
+        receiver = Receiver(Spool(Path(setup.jobdir)), inlet, save)
         for part in deferrals, hold, receiver:
             states.add(ResumeState(capture=part.capture, restore=part.restore))
         while receiver.step():

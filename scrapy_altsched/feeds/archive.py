@@ -10,15 +10,18 @@ import json
 import logging
 import re
 import shutil
+import zlib
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timezone
+from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from ..background import Background
 from ..disk import force, force_name
-from ..errors import ConfigError
+from ..errors import ConfigError, InputError
 from .feed_file import FeedFile
 
 if TYPE_CHECKING:
@@ -162,20 +165,49 @@ def find_part(first: Path) -> Path:
     return name_part(first, _find_parts(first)[0])
 
 
-def _find_parts(first: Path) -> tuple[int, list[Path]]:
-    """The number of the last part that is not compressed, or of a new one; those before it."""
+def read_urls(first: Path) -> Iterator[str]:
+    """The URLs of all lines in all parts, the first ones first; a crawl may be writing.
+
+    :raises InputError: a part cannot be read, or holds something else.
+    """
+    for number in sorted({number for number, _ in _list_parts(first)}):
+        part = name_part(first, number)
+        try:
+            with _open_part(part) as lines:
+                for line in lines:
+                    if line.endswith(b"\n"):  # or it is being written
+                        yield json.loads(line)["url"]
+        except (OSError, EOFError, zlib.error, ValueError, TypeError, KeyError) as error:
+            raise InputError(
+                f"{part}, a part of the archive, cannot be read ({error}). Move it away to go on"
+                " without it."
+            ) from error
+
+
+def _open_part(part: Path) -> BufferedReader | gzip.GzipFile:
+    try:
+        return part.open("rb")
+    except FileNotFoundError:  # it is compressed, perhaps only now
+        return gzip.open(part.with_name(part.name + ".gz"))
+
+
+def _list_parts(first: Path) -> Iterator[tuple[int, bool]]:
+    """The numbers of all parts, in no order, and whether they are compressed."""
     stem, suffix = re.escape(first.stem), re.escape(first.suffix)
     match_part = re.compile(rf"{stem}(?:\.(\d+))?{suffix}(\.gz)?").fullmatch
-    last, plain = 0, dict[int, Path]()
     with suppress(FileNotFoundError):  # it is made for the first part
         for path in first.parent.iterdir():
             if match := match_part(path.name):
-                number = int(match[1] or 1)
-                last = max(last, number)
-                if not match[2]:
-                    plain[number] = path
+                yield int(match[1] or 1), bool(match[2])
+
+
+def _find_parts(first: Path) -> tuple[int, list[Path]]:
+    """The number of the last part that is not compressed, or of a new one; those before it."""
+    parts = list(_list_parts(first))
+    plain = {number for number, is_compressed in parts if not is_compressed}
+    last = max((number for number, _ in parts), default=0)
     number = last if last in plain else last + 1
-    return number, [path for other, path in sorted(plain.items()) if other < number]
+    return number, [name_part(first, other) for other in sorted(plain) if other < number]
 
 
 def compress(part: Path) -> None:

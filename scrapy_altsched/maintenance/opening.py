@@ -20,7 +20,7 @@ from ..frontier.store.states import decode_value
 from ..frontier.store.store import Store
 from .ages import record_ages
 from .importing import Source, import_job
-from .requeue import retry_failed
+from .requeue import failed_requests, requeue
 from .rewriter import Locate, Rewriter, order_of
 
 logger = logging.getLogger(__name__)
@@ -68,11 +68,10 @@ def open_frontier(
         _reorder(journal, options.order, locate)
         if options.records_ages:
             record_ages(journal, max(options.clock.wall(), journal.counters().time))
-        retried = 0
-        if options.retry_failed and locate is not None:
-            retried = retry_failed(journal, locate)
         frontier = LocalFrontier(options, journal, on_event)
-        frontier.job = replace(frontier.job, retried=retried)
+        if options.retry_failed and locate is not None:
+            retried = requeue(frontier, failed_requests(journal.failed()), locate)
+            frontier.job = replace(frontier.job, retried=retried)
         return frontier
     except BaseException:  # nothing else would let go of the job directory
         with suppress(StoreError):
@@ -87,6 +86,8 @@ def visit(path: str | os.PathLike[str], owner: str, options: Options) -> LocalFr
     """
     journal = Journal(path, owner)
     try:
+        # Of a change that was cut short, rows may have the ids of slots to come.
+        journal.remove_orphans(journal.counters().next_slot)
         options = replace(options, order=order_of(journal) or options.order)
         return LocalFrontier(options, journal, is_visit=True)
     except BaseException:  # nothing else would let go of the job directory

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import ClassVar
 
 from ..errors import CodecError
 from ..frontier.entry import DeadLetter, PageFailure
-from ..frontier.queue.order import DEFAULT_ORDER
-from ..frontier.store.journal import Journal
+from ..frontier.local.frontier import LocalFrontier
+from ..frontier.local.rework import PORTION, Locate
 from ..frontier.store.states import (
     DEAD,
     FAILED,
@@ -19,7 +20,6 @@ from ..frontier.store.states import (
     decode_value,
     mark_again,
 )
-from .rewriter import CHUNK, Locate, Rewriter, order_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,51 +90,21 @@ def failed_requests(stored: Iterable[tuple[bytes, PageFailure, bytes]]) -> Itera
         yield FailedRequest(key, entry.fingerprint, entry.payload or b"", why, value)
 
 
-def requeue(journal: Journal, chosen: Iterable[DeadRequest | FailedRequest], locate: Locate) -> int:
-    """Make requests pending again; how many there were.
+def requeue(
+    frontier: LocalFrontier, chosen: Iterable[DeadRequest | FailedRequest], locate: Locate
+) -> int:
+    """Make requests pending again, some at a time; how many of them could be.
 
     Crashes of dead ones are forgotten already: the record of them went when they became dead
     letters.  Of those that have failed, the tries are counted anew.
 
-    :raises StoreError: it could not be read or written.  Some thousand at a time are pending again,
-        or none of these.
-    :raises CodecError: a payload cannot be decoded; none of the same thousands is pending.
+    :raises StoreError: it could not be read or written.
     """
     rest, count = iter(chosen), 0
-    while portion := list(islice(rest, CHUNK)):
-        count += _requeue_at_once(journal, portion, locate)
+    while portion := list(islice(rest, PORTION)):
+        for request in portion:
+            with suppress(CodecError):  # one that cannot be read stays what it is
+                count += frontier.requeue(request.state, request.key, locate) is not None
+        while not frontier.commit(wait=True):
+            pass
     return count
-
-
-def retry_failed(journal: Journal, locate: Locate) -> int:
-    """Make all failed requests pending again that can be restored; how many there were."""
-    failed = failed_requests(journal.failed())
-    return requeue(journal, (it for it in failed if _can_locate(it, locate)), locate)
-
-
-def _can_locate(request: FailedRequest, locate: Locate) -> bool:
-    try:
-        locate(request.payload)
-    except CodecError:
-        return False
-    return True
-
-
-def _requeue_at_once(
-    journal: Journal, chosen: list[DeadRequest | FailedRequest], locate: Locate
-) -> int:
-    order = order_of(journal) or DEFAULT_ORDER
-    rewriter = Rewriter(journal, extends=True)
-    counters = rewriter.final.counters
-    counters.finished = False
-    for request in chosen:
-        download_slot, start = locate(request.payload)
-        priority, _, _ = order.decode(request.pending_key[8:])
-        order_key = order.encode(priority, start, counters.next_sequence)
-        rewriter.add(order.slot_of(download_slot), order_key, request.pending_value)
-        rewriter.final.removed[request.state].append(request.key)
-        counters.next_sequence += 1
-        name = request.state.counter or ""
-        setattr(counters, name, getattr(counters, name) - 1)
-    rewriter.finish()
-    return len(chosen)

@@ -25,26 +25,19 @@ CHUNK = 5_000
 class Rewriter:
     """Requests on their way into *store*; every method raises StoreError.
 
-    :param extends: whether requests join the slots that are there, instead of new slots of the same
-        names.  Readers would know their rows at once: all of them go into the final batch.
     :ivar rows: what the next chunk writes: only what is harmless without the final batch.
     :ivar final: the batch that makes it all true.  Its counters are those of the store to begin
         with, and may be changed, but for ``next_slot``.
     """
 
-    def __init__(self, store: Store, *, extends: bool = False) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._extends = extends
         # Counters of their own, of which those of chunks say nothing new.
         self.rows, self.final = Batch(store.counters()), Batch(store.counters())
         store.remove_orphans(self.final.counters.next_slot)
         # By the names of slots that requests are added to.
         self._ids: dict[str, int] = {}
-        self._before: dict[str, int] = {}
         self._added: Counter[str] = Counter()
-        if extends:
-            for slot_id, count, name in store.slots():
-                self._ids[name], self._before[name] = slot_id, count
 
     def pending(self) -> Iterator[tuple[bytes, str, bytes]]:
         """Key, slot's name and value of each pending request that readers know."""
@@ -72,14 +65,12 @@ class Rewriter:
 
     def flush(self) -> None:
         """Write all rows added until now; what is asked of the store then includes them."""
-        assert not self._extends, "readers would know these rows"
         if any(_lists(self.rows)):
             self._store.write(self.rows, wait=True)
             self.rows = Batch(self.rows.counters)
 
     def replace_queue(self, requests: Iterable[tuple[str, bytes, bytes]]) -> None:
         """Add *requests*, as for :meth:`add`; the final batch removes all slots there are now."""
-        assert not self._extends, "requests were added to these slots"
         for request in requests:
             self.add(*request)
             self.flush_if_full()
@@ -104,8 +95,7 @@ class Rewriter:
         """Write the final batch, and with it the rows that are in no chunk; or nothing."""
         for final, rest in zip(_lists(self.final), _lists(self.rows), strict=True):
             final += rest
-        for name, added in self._added.items():
-            count = self._before.get(name, 0) + added
+        for name, count in self._added.items():
             self.final.slots.append((self._ids[name].to_bytes(8, "big"), count, name))
         self._store.write(self.final, wait=True)
 

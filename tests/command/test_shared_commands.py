@@ -85,7 +85,7 @@ def test_a_crawl_that_is_not_there(
 @pytest.mark.slow
 def test_restart_and_drop(crawl: Crawl, server: RedisServer) -> None:
     work(crawl, server, CLOSESPIDER_PAGECOUNT=1)
-    assert on(server, "restart", "--shared", KEY).returncode == 1
+    assert on(server, "restart", "--shared", KEY).returncode == 2
     work(crawl, server)
     done = on(server, "restart", "--shared", KEY)
     assert done.returncode == 0, done.stderr

@@ -61,7 +61,7 @@ def test_workers_pause_take_what_is_pushed_and_go_on(tmp_path: Path, server: Red
         assert crawl.apply(Pause()).changed == 1
         for worker in workers:
             worker.wait_for("is paused: what is in flight is finished")
-        wait_until(lambda: not crawl.counts().leased)
+        wait_until(lambda: not crawl.crawl.look().counts.leased)
         hits = sum(site.hits.values())
         pushed = {"url": f"{site.url}/pushed", "callback": "parse"}
         assert crawl.apply(Push([pushed, pushed]), given) == Effect(1, 1)
@@ -76,7 +76,7 @@ def test_workers_pause_take_what_is_pushed_and_go_on(tmp_path: Path, server: Red
         assert crawl.apply(Resume()) == Effect(1)
         workers.wait()
         assert site.hits["/pushed"] == 1
-        assert crawl.counts().done == 302
+        assert crawl.crawl.look().counts.done == 302
         assert crawl.crawl.look().finished
 
 
@@ -92,11 +92,11 @@ def test_workers_that_are_stopped_can_be_started_again(tmp_path: Path, server: R
             assert worker.wait() in (0, 4), worker.log
             assert "An operator has stopped the workers" in worker.log
             assert worker.stat("finish_reason") == "shutdown"
-        assert crawl.counts().left > 0
+        assert crawl.crawl.look().counts.left > 0
         assert crawl.apply(Stop()) == Effect(note="No worker is running.")
         workers.launch()
         workers.wait()
-        assert crawl.counts() == Counts(accepted=61, done=61)
+        assert crawl.crawl.look().counts == Counts(accepted=61, done=61)
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def given(crawl: Any) -> list[str]:
 
 
 def test_a_trap_is_discarded(begun: Any, server: RedisServer) -> None:
-    crawl, before = steer(server.port), steer(server.port).counts()
+    crawl, before = steer(server.port), steer(server.port).crawl.look().counts
     base = begun.arguments["url"].removesuffix("/0")
     host = base.removeprefix("http://").partition(":")[0]
     traps = [{**it, "meta": {"depth": 9}} for it in pages(f"{base}/trap", 20_000)]
@@ -125,11 +125,11 @@ def test_a_trap_is_discarded(begun: Any, server: RedisServer) -> None:
     action = Discard(slot=host, pattern=f"{base}/trap")
     assert crawl.count(action) == 20_001
     assert crawl.apply(action) == Effect(20_001)
-    assert crawl.counts() == before
+    assert crawl.crawl.look().counts == before
     # They stay seen.
     assert crawl.apply(Push(traps[:10]), given(begun)) == Effect(0, 10)
     work(begun, server)
-    assert crawl.counts().done == 3
+    assert crawl.crawl.look().counts.done == 3
 
 
 def test_a_page_is_forgotten_unless_it_is_still_to_be_crawled(
@@ -157,7 +157,7 @@ def test_dead_letters_are_requeued(begun: Any, server: RedisServer) -> None:
     keys = [request.key.hex() for request in crawl.dead()]
     effect = crawl.apply(Requeue("dead", [keys[0], "00"]))
     assert (effect.changed, effect.refused) == (1, 1)
-    assert crawl.counts().dead == 1
+    assert crawl.crawl.look().counts.dead == 1
 
 
 def test_a_finished_crawl_is_open_again_only_for_what_is_new(
@@ -223,7 +223,7 @@ def test_a_request_that_cannot_be_pushed(
     # As it says, what came before it may be there, and is not added twice.
     effect = crawl.apply(Push([good]), given(begun))
     assert effect.changed + effect.refused == 1
-    assert crawl.counts().unaccounted == 0
+    assert crawl.crawl.look().counts.unaccounted == 0
 
 
 def test_a_full_server_takes_no_push(begun: Any, server: RedisServer) -> None:
@@ -240,28 +240,29 @@ def test_a_full_server_takes_no_push(begun: Any, server: RedisServer) -> None:
 
 def test_a_push_that_is_killed_is_done_again(begun: Any, server: RedisServer) -> None:
     count, crawl = 100_000, steer(server.port)
-    before = crawl.counts().accepted
+    before = crawl.crawl.look().counts.accepted
     url = begun.arguments["url"]
     command = [sys.executable, "-m", "tests.command.steering", str(server.port), url, str(count)]
     root = Path(__file__).parent.parent.parent
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(root), PYTHONPATH))}
     for least in (10_000, 50_000):
         process = subprocess.Popen(command, env=environment, cwd=root)
-        wait_until(lambda least=least: crawl.counts().accepted > least)
+        wait_until(lambda least=least: crawl.crawl.look().counts.accepted > least)
         process.send_signal(signal.SIGKILL)
         process.wait()
-        assert crawl.counts().accepted < count
-    there = crawl.counts().accepted - before
+        assert crawl.crawl.look().counts.accepted < count
+    there = crawl.crawl.look().counts.accepted - before
     done = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True)
     assert done.stdout.split() == [str(count - there), str(there)], done.stderr
-    assert crawl.counts().accepted == before + count
-    assert crawl.counts().unaccounted == 0
+    assert crawl.crawl.look().counts.accepted == before + count
+    assert crawl.crawl.look().counts.unaccounted == 0
 
 
 def test_restart_with_what_was_seen(begun: Any, server: RedisServer) -> None:
     done = on(server, "restart", "--shared", KEY, "--keep-seen")
-    assert done.returncode == 1
-    assert "2 requests are still to be crawled. To drop them, add --yes: scrapy" in done.stderr
+    assert done.returncode == 2
+    assert "2 requests are still to be crawled." in done.stdout
+    assert "there is no terminal to ask on, so nothing was changed; --yes does it" in done.stderr
     work(begun, server)
     done = on(server, "restart", "--shared", KEY, "--keep-seen")
     assert done.returncode == 0, done.stderr

@@ -15,6 +15,7 @@ import pytest
 from scrapy import Request, Spider
 from scrapy.http import Response
 
+from scrapy_altsched.errors import InputError
 from scrapy_altsched.feeds import archive
 
 from ..crawls import Crawl, assert_complete
@@ -202,3 +203,37 @@ def test_workers_of_a_shared_crawl_have_files_of_their_own(
             worker.launch(ALTSCHED_SHARED_WORKER=f"w{number}")
         workers.wait()
     assert set(paths_in(tmp_path)) == set(graph)
+
+
+def test_urls_are_read_from_all_parts_in_their_order(tmp_path: Path) -> None:
+    first = tmp_path / "done.jsonl"
+    for number in (1, 2, 10):
+        lines = [json.dumps({"url": f"http://a.example/{number}/{it}"}) + "\n" for it in range(2)]
+        archive.name_part(first, number).write_text("".join(lines))
+    archive.compress(first)
+    archive.compress(tmp_path / "done.2.jsonl")
+    with (tmp_path / "done.10.jsonl").open("a") as file:
+        file.write('{"url": "http://a.exam')  # it is being written
+    expected = [f"http://a.example/{number}/{it}" for number in (1, 2, 10) for it in range(2)]
+    assert list(archive.read_urls(first)) == expected
+    assert list(archive.read_urls(tmp_path / "none" / "done.jsonl")) == []
+
+
+@pytest.mark.parametrize("content", [b"{}\n", b"[]\n", b"1\n", b"\xff\n", b"no JSON\n"])
+def test_a_part_that_holds_something_else_is_named(tmp_path: Path, content: bytes) -> None:
+    part = tmp_path / "done.jsonl"
+    part.write_bytes(content)
+    with pytest.raises(InputError, match=rf"{part}, a part of the archive, cannot be read \("):
+        list(archive.read_urls(part))
+
+
+@pytest.mark.parametrize("keep", [0.1, 0.9])
+def test_a_compressed_part_that_is_cut_short_is_named(tmp_path: Path, keep: float) -> None:
+    part = tmp_path / "done.jsonl"
+    part.write_text('{"url": "http://a.example/"}\n' * 10_000)
+    archive.compress(part)
+    whole = part.with_name("done.jsonl.gz")
+    data = whole.read_bytes()
+    whole.write_bytes(data[: int(len(data) * keep)])
+    with pytest.raises(InputError, match="Move it away to go on without it"):
+        list(archive.read_urls(part))

@@ -153,8 +153,9 @@ def test_a_kill_at_any_step_leaves_the_job_as_it_was_or_restarted(
 def test_the_command_asks_before_requests_are_dropped(tmp_path: Path) -> None:
     make_job(tmp_path, "auto")
     done = altsched("restart", tmp_path)
-    assert done.returncode == 1
-    assert "11 requests are still to be crawled. To drop them, add --yes: scrapy" in done.stderr
+    assert done.returncode == 2
+    assert "11 requests are still to be crawled." in done.stdout
+    assert "there is no terminal to ask on, so nothing was changed; --yes does it" in done.stderr
     done = altsched("restart", tmp_path, "--yes")
     assert done.returncode == 0, done.stderr
     assert "starts again from nothing, with its next run." in done.stdout

@@ -83,23 +83,6 @@ def test_a_queue_is_replaced_under_ids_that_were_never_used(store: Store) -> Non
     assert store.commit_number == number + 3
 
 
-def test_requests_join_the_slots_that_are_there_in_one_batch(store: Store) -> None:
-    number = store.commit_number
-    rewriter = Rewriter(store, extends=True)
-    for order in range(CHUNK + 1):
-        rewriter.add("ac"[order % 2], bytes((10 + order,)), b"new")
-    assert queue_of(store) == OLD
-    with pytest.raises(AssertionError, match="would know"):
-        rewriter.flush()
-    rewriter.finish()
-    assert queue_of(store) == {
-        "a": [*OLD["a"], (10, b"new"), (12, b"new")],
-        "b": OLD["b"],
-        "c": [(11, b"new"), (13, b"new")],
-    }
-    assert store.commit_number == number + 1
-
-
 def test_a_slot_that_only_a_key_was_made_of_is_not_stored_and_its_id_not_used_again(
     store: Store,
 ) -> None:

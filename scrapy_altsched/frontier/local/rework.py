@@ -137,7 +137,7 @@ class Rework:
         """
         assert isinstance(self._kept, Persistence)
         row = self._kept.journal.database.get(state.family, old)
-        if row is None:
+        if row is None or old in self._kept.requeued:
             return None
         (why, value), pending_key = state.split(row), old
         if state is FAILED:

@@ -28,6 +28,7 @@ class Uncommitted:
     :ivar ended: key of each that has ended, and may be stored otherwise -> whether it is not dead.
     :ivar seen: seen keys that are not stored.
     :ivar forgotten: those that may be stored as seen, and are not -> how often that is in the list.
+    :ivar requeued: keys of dead or failed requests that are pending again.
     :ivar claims: start requests' occurrences claimed by this run -> the run's number.
     """
 
@@ -39,6 +40,7 @@ class Uncommitted:
         self.ended: dict[bytes, bool] = {}
         self.seen: set[bytes] = set()
         self.claims: dict[bytes, int] = {}
+        self.requeued: set[bytes] = set()
         self.forgotten: dict[bytes, int] = {}
         #: Key -> claim, if any, of requests that live in memory only: what the store is told of
         #: them, it is told once they have ended.
@@ -150,6 +152,7 @@ class Uncommitted:
 
     def requeue(self, state: State, old: bytes, key: bytes, slot: Slot, entry: Entry) -> None:
         """Note that a request of another state is pending; *old*: its key there."""
+        self.requeued.add(old)
         self._list.append(Kind.REQUEUED, key, slot, entry, (state, old))
         self._note_unwritten(key, entry.payload or b"")
 
@@ -220,6 +223,8 @@ class Uncommitted:
             slot.stored = count
         for slot, count in draft.removed.items():
             slot.removed += count
+        if self.requeued:
+            self.requeued.difference_update(chain(*draft.batch.removed.values()))
         self._list.drop(draft.length)
         if draft.deferred is None:
             self._deferred = Changes()
