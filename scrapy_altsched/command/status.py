@@ -174,10 +174,7 @@ def _describe_state(answer: Answer) -> str:
     if answer["kind"] == "shared crawl":
         workers = counted(len(answer["workers"]), "worker")
         state = "not finished" if state == "stopped" else state
-        text = f"{state}, {workers}, begun at {at(answer['began'])}"
-        if answer["paused_since"] is not None:
-            text += f"; paused since {at(answer['paused_since'])}"
-        return text
+        return f"{state}, {workers}, begun at {at(answer['began'])}"
     if state == "silent":
         return (
             "not known: no run of this version has written it yet. The next one does; `scrapy"

@@ -118,7 +118,7 @@ class SharedSteering:
 
     def _pause(self) -> Effect:
         if self._server.pause():
-            return Effect(1, note="What is in flight is finished, and nothing else is begun.")
+            return Effect(1)
         return Effect(note="It was paused already.")
 
     def _resume(self) -> Effect:
