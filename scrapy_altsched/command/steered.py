@@ -130,8 +130,7 @@ class SharedSteering:
         workers = self._server.stop()
         if not workers:
             return Effect(note="No worker is running.")
-        are = counted(workers, "worker is told, and ends", "workers are told, and end")
-        return Effect(workers, note=f"{are} when what is in flight there is finished.")
+        return Effect(workers, note=counted(workers, "worker is told.", "workers are told."))
 
     def _note_workers(self) -> str:
         if self._server.look().workers:
