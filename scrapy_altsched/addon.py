@@ -12,7 +12,7 @@ from scrapy.utils.misc import load_object
 
 from .errors import JobdirError
 from .frontier.store.jobdir import ensure_directory
-from .plugins import delay_retries, leave_slots_alone, make_safe
+from .plugins import delay_retries, keep_parents, leave_slots_alone, make_safe
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
@@ -32,7 +32,8 @@ class Addon:
 
     Plugins that the project has turned on, and that a kill would harm, are replaced by those of
     ours that are derived from them; so is Scrapy's retry middleware where retries are to wait.
-    Where sites that do not answer are to be left alone, a middleware is added.
+    Where sites that do not answer are to be left alone, or requests are to keep the page that they
+    were found on, a middleware is added.
     """
 
     def __repr__(self) -> str:
@@ -62,6 +63,7 @@ class Addon:
         make_safe(settings)
         delay_retries(settings)
         leave_slots_alone(settings)
+        keep_parents(settings)
         if settings["JOBDIR"]:
             # Absolute for all components: the spider may change the working directory.
             jobdir = Path(settings["JOBDIR"]).absolute()

@@ -96,15 +96,18 @@ class Overwritten:
         self._path = path
         self._descriptor: int | None = None
 
-    def write(self, content: bytes) -> None:
-        """Write all of it; OSError: it is as it was, or partly so."""
+    def write(self, content: bytes, at: int = 0) -> None:
+        """Write all of it, or all from byte *at* on; OSError: it is as it was, or partly so.
+
+        The first time that is the whole file.
+        """
         if self._descriptor is None:
             # A file of this process: that of earlier ones may be in a backup, too, by a hard link.
             partial = self._path.with_name(self._path.name + ".partial")
             partial.write_bytes(content)
             partial.replace(self._path)
             self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
-        os.pwrite(self._descriptor, content, 0)
+        os.pwrite(self._descriptor, content, at)
 
     def close(self) -> None:
         descriptor, self._descriptor = self._descriptor, None

@@ -84,7 +84,7 @@ class CodecError(AltschedError, ValueError):
 
 
 class InputError(AltschedError):
-    """A file given to a command cannot be read, or its content is invalid."""
+    """A file given to a command cannot be read or written, or its content is invalid."""
 
 
 class ForkedError(AltschedError):

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
     from typing_extensions import Self
 
+    from .frontier.contract import Standing
+    from .frontier.entry import Place
+
 logger = logging.getLogger(__name__)
 
 
@@ -208,6 +211,46 @@ class Scheduler(BaseScheduler):
         if self._session is None:
             return 0
         return self._session.steering.apply(Forget(urls)).changed
+
+    def status(self) -> Standing | None:
+        """How the crawl stands now, with what no commit has stored yet; ``None``: it is not open.
+
+        Speeds are those since the last calls and commits of the last minute; in a shared crawl the
+        numbers are those of all workers, as the server has told them last.
+        """
+        return None if self._session is None else self._session.look()
+
+    def peek(self, number: int = 20, slot: str | None = None) -> list[Request]:
+        """Copies of the next pending requests, at most so many, the next one first; none is taken.
+
+        It is the order while nothing is downloaded: download slots take turns, and those that are
+        deferred come last.  In a shared crawl it is what this worker has fetched ahead.
+
+        :param slot: only those of this download slot.
+        :raises StoreError: the store cannot be read.
+        """
+        if self._session is None:
+            return []
+        return self._session.peek(number, slot)
+
+    def locate(self, request: Request | str) -> Place | None:
+        """Where a request, or a plain one for a URL, is now: its ``state`` is one of
+
+        "in flight", "pending", "delayed", "failed", "dead", "done", "never seen"; or "seen", if it
+        was seen without being any of these.  Where there are several with its fingerprint, the
+        first of these states counts.  Without JOBDIR, what has failed is done.
+
+        It commits, and may read all pending requests, and nothing else goes on meanwhile: for a
+        second or so where there are a million.
+
+        :return: ``None``: the spider is not open, or this worker of a shared crawl has no such
+            request: ``scrapy altsched explain --shared`` asks the server.
+        :raises ValueError: it is no URL that Scrapy can request.
+        :raises StoreError: the store cannot be read.
+        """
+        if self._session is None:
+            return None
+        return self._session.locate(Request(request) if isinstance(request, str) else request)
 
     def checkpoint(self, *, force: bool = False) -> bool:
         """Commit now; whether everything that was accepted survives the process's death.

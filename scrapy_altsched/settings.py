@@ -126,6 +126,7 @@ class Config:
     breaker: int = _number(0, 0, "answers")
     breaker_delay: float = _number(60.0, 0.01, "seconds")
     keep_failed: int = _number(100_000, 0, "requests")
+    keep_parent: bool = _flag(False)
     retry_failed_next_run: bool = _flag(False)
     skip_started: bool = _flag(True)
     store: Choice = _setting(  # noqa: RUF009  (a field)

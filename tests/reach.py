@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent
 #: What starts a process.
-STARTERS = frozenset({"Popen", "Process", "fork", "run_command"})
+STARTERS = frozenset({"Popen", "Process", "fork", "run_command", "sync_playwright"})
 #: A server, or a file system, that a test in this process talks with.
 EXEMPT = frozenset({"tests.servers", "tests.disks", "tests.proxy"})
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -15,6 +16,7 @@ from ..crawl.outcome import Outcome
 from ..errors import AltschedError
 from ..frontier import Counts
 from ..maintenance.audit import Problem
+from ..requests import FOUND_ON
 from ..steering.actions import Effect
 
 
@@ -41,6 +43,12 @@ def describe_numbers(counts: Counts, **others: int) -> tuple[str, str]:
     """A row that says how many requests were accepted, and how many are in which state."""
     numbers = "".join(f", {count:,} {what}" for what, count in others.items())
     return "requests", f"{counts.accepted:,} accepted: {counts.done:,} done{numbers}"
+
+
+def parent_of(fields: Mapping[str, Any]) -> str | None:
+    """The URL of the page that a request with these fields was found on, if it has kept that."""
+    found_on = (fields.get("meta") or {}).get(FOUND_ON)
+    return found_on if isinstance(found_on, str) else None
 
 
 def time_of(seconds: float) -> datetime:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from shlex import quote
 from typing import Any
 
 from ..crawl.outcome import DeadLetters, judge
 from ..engine.engine import slot_of
+from ..frontier.content import Content
+from ..frontier.entry import Place
 from ..inflection import counted
 from ..maintenance.audit import Problem
 from ..maintenance.looking import (
     PendingRequest,
-    Place,
     StoredRequests,
     group_places,
     pending_request,
 )
 from ..maintenance.requeue import DeadRequest, FailedRequest, dead_requests, failed_requests
+from ..requests.identity import NOTE
 from ..settings import read_redis
 from ..steering.actions import Action, Discard, Effect
 from .answers import Report, describe_numbers, describe_state
@@ -77,6 +80,10 @@ class Crawl:
     def slot_of(self, payload: bytes) -> str:
         fields = self._read(payload)
         return slot_of(fields["url"], fields.get("meta") or {}) if "url" in fields else ""
+
+    @contextmanager
+    def content(self) -> Iterator[Content]:
+        yield self.crawl.content(NOTE)
 
     def examine(self) -> Report:
         state = self.crawl.look()

@@ -168,6 +168,8 @@ def _show_urls(found: list[dict[str, Any]]) -> None:
         print(f"  fingerprint: {url['fingerprint']}")
         for place in url.get("places", ()):
             print(f"  {describe_place(place)}")
+            if place["found_on"]:
+                print(f"    found on {place['found_on']}")
             if place["command"]:
                 print(f"    to crawl it again: {place['command']}")
         print()

@@ -1,63 +1,128 @@
 # ruff: noqa: N999  (a subcommand's module has its name)
-"""Import a crawl of scrapy-redis: its queue and its dupefilter.
+"""Import a crawl: of a JOBDIR, of Scrapy's own scheduler, from a file, or from a server.
 
-They go into the job in JOBDIR or, with ALTSCHED_SHARED, into the shared crawl. Nothing is changed
-on the server that they are read from.
+It goes into the job in JOBDIR or, with ALTSCHED_SHARED, into a shared crawl; both must be new. All
+of it is imported, or nothing. Nothing is changed where it comes from.
 """
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
 from scrapy import Spider
+from scrapy.statscollectors import MemoryStatsCollector
 from scrapy.utils.misc import load_object
 
-from ..crawl.setup import CrawlClock
 from ..dupefilter import DupeFilter
-from ..engine.engine import slot_of
-from ..errors import ConfigError, InputError, JobdirError, SharedError
-from ..frontier.contract import Frontier, Verdict
-from ..frontier.events import Event, MemoryFull, Refused
+from ..errors import CodecError, ConfigError, InputError, JobdirError
+from ..frontier.content import Content, Part, SeenPage, StoredRequest
 from ..frontier.options import SharedOptions
+from ..frontier.store.journal import Journal
+from ..frontier.store.seen import SINCE
+from ..frontier.store.states import STATES
+from ..frontier.store.store import Store
 from ..inflection import counted
+from ..maintenance.filling import fill_job, recoded
 from ..maintenance.importing import Imported
 from ..maintenance.opening import open_frontier
-from ..requests.entries import codec_of
-from ..requests.identity import PageIdentity
+from ..maintenance.progress import follow
+from ..requests.carrying import pickled, portable
+from ..requests.codec import PICKLED
+from ..requests.identity import NOTE, PageIdentity, differences
+from ..resume.spider_state import STATE
 from ..settings import Config, read_redis
-from ..stock.job import QUEUE, SEEN
+from ..stock.job import StockJob
+from ..stock.report import report_import
+from .job import Job
 from .project import Project, add_spider_arguments, create_spider, identity_of, misuse
+from .sources import is_server, is_stock, open_content, redis_job, refuse_present, stock_job
 
 if TYPE_CHECKING:
+    from ..stock.foreign import ForeignJob
     from ..stock.redis_job import RedisJob
-
-#: What is added to a shared crawl before it is waited for.
-_PORTION = 2_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See :mod:`scrapy_altsched.command`."""
     parser.add_argument("spider", metavar="SPIDER", help="name of the spider")
-    what = "the server of scrapy-redis, as in redis://host:6379/0"
-    parser.add_argument("--from-redis", metavar="URL", required=True, help=what)
-    what = "load what is there, though all who can write to it can run code here"
+    what = (
+        "a JOBDIR, an exported file, - for standard input, or the URL of a Redis server, as in"
+        " redis://host:6379/0"
+    )
+    parser.add_argument("--from", dest="source", metavar="SOURCE", required=True, help=what)
+    what = "the shared crawl on that server that has this ALTSCHED_SHARED_KEY; without it, a crawl"
+    parser.add_argument("--key", help=f"{what} of scrapy-redis")
+    what = "load pickles of a server or a file, though all who can write to it can run code here"
     parser.add_argument("--trust-pickle", action="store_true", help=what)
-    what = "leave the dupefilter: what was crawled is crawled again"
+    what = "leave the dupefilter of scrapy-redis: what was crawled is crawled again"
     parser.add_argument("--without-seen", action="store_true", help=what)
     add_spider_arguments(parser)
 
 
+@dataclass(frozen=True)
+class _Target:
+    """What is imported into: *shared*, or else *jobdir*."""
+
+    spider: Spider
+    config: Config
+    identity: PageIdentity
+    shared: SharedOptions | None
+    jobdir: Path
+
+    @property
+    def name(self) -> str:
+        if self.shared is not None:
+            return f"the shared crawl {self.shared.key!r}"
+        return f"the job in {self.jobdir}"
+
+
 def run(arguments: argparse.Namespace, project: Project) -> int:
     """See :mod:`scrapy_altsched.command`."""
-    if not arguments.trust_pickle:
-        raise InputError(
-            "The queue of scrapy-redis holds pickles: all who can write to that server can execute"
-            " code on this machine by way of this command. If you trust them, add --trust-pickle."
+    source, is_foreign = arguments.source, is_stock(arguments.source)
+    if is_server(source) and arguments.key is None:
+        is_foreign = True
+        if not arguments.trust_pickle:
+            raise InputError(
+                "The queue of scrapy-redis holds pickles: all who can write to that server can"
+                " execute code on this machine by way of this command. If you trust them, add"
+                " --trust-pickle. To import a shared crawl of scrapy_altsched instead, name it with"
+                " --key."
+            )
+    if arguments.key is not None and not is_server(source):
+        raise misuse(
+            "--key names a crawl on a server: --from must be its URL, as redis://HOST:PORT"
         )
+    if arguments.without_seen and not (is_foreign and is_server(source)):
+        raise misuse("--without-seen is for crawls of scrapy-redis")
+    target = _find_target(arguments, project)
+    if not is_foreign:
+        with open_content(
+            source,
+            project,
+            target.spider,
+            key=arguments.key,
+            trusted=arguments.trust_pickle,
+        ) as content:
+            return _import(content, target, source)
+    wants_seen = not arguments.without_seen
+    ways = target.spider, target.config, target.identity
+    job: RedisJob | StockJob = (
+        redis_job(source, *ways, wants_seen=wants_seen)
+        if is_server(source)
+        else stock_job(source, *ways)
+    )
+    return _import_foreign(job, target, project, wants_seen=wants_seen)
+
+
+def _find_target(arguments: argparse.Namespace, project: Project) -> _Target:
     spider = create_spider(project, arguments.spider, arguments.arguments)
     settings = spider.crawler.settings
     config = Config.from_settings(settings, disk=True)
@@ -65,35 +130,9 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     if shared is None and not jobdir:
         raise misuse("set where to: -s JOBDIR=..., or -s ALTSCHED_SHARED=1")
     _check_filter(settings["DUPEFILTER_CLASS"])
-    values = read_redis(settings, "--from-redis")
-    # What it needs is optional.
-    from ..redis_client.connection import connect
-    from ..stock.redis_job import QUEUE_KEY, SEEN_KEY, RedisJob
-
-    identity = identity_of(spider)
-    job = RedisJob(
-        client=connect({"REDIS_URL": arguments.from_redis, "REDIS_PARAMS": values["REDIS_PARAMS"]}),
-        queue_key=(settings["SCHEDULER_QUEUE_KEY"] or QUEUE_KEY) % {"spider": spider.name},
-        seen_key=(settings["SCHEDULER_DUPEFILTER_KEY"] or SEEN_KEY) % {"spider": spider.name},
-        spider=spider,
-        encode=codec_of(config, spider).encode,
-        fingerprint=identity.of,
-        slot_key=lambda request: slot_of(request.url, request.meta),
-        notes=identity.notes(),
-        wants_seen=not arguments.without_seen,
-    )
-    if shared is not None:
-        imported = _into_shared(job, spider, config, shared, identity)
-        _show(job, imported, f"the shared crawl {shared.key!r}")
-    else:
-        imported = _into_jobdir(job, Path(jobdir), spider, config)
-        _show(job, imported, f"the job in {jobdir}")
-    if not arguments.without_seen and job.seen:
-        _show_seen(job, imported.done)
     if shared is None:
-        option = quote(f"JOBDIR={jobdir}")
-        print(f"Go on with: scrapy crawl {quote(spider.name)} -s {option}")
-    return 1 if imported.dead or job.no_requests else 0
+        refuse_present(Path(jobdir), arguments.source)
+    return _Target(spider, config, identity_of(spider), shared, Path(jobdir or ""))
 
 
 def _check_filter(path: object) -> None:
@@ -108,89 +147,121 @@ def _check_filter(path: object) -> None:
         )
 
 
-def _into_jobdir(job: RedisJob, jobdir: Path, spider: Spider, config: Config) -> Imported:
-    """Import into a job directory that holds no job."""
-    names = ("frontier", "altsched.json", QUEUE, SEEN)
-    if there := [name for name in names if (jobdir / name).exists()]:
-        raise JobdirError(
-            f"JOBDIR {jobdir} holds a job ({', '.join(there)}), and two cannot be merged: name"
-            " another directory."
+def _import(content: Content, target: _Target, source: str) -> int:
+    """Import a crawl of this package's."""
+    head, spider = content.head, target.spider
+    if head.spider != spider.name:
+        raise InputError(
+            f"{source} is a crawl of spider {head.spider!r}, not of {spider.name!r}. Nothing was"
+            " imported."
         )
-    open_frontier(jobdir, spider.name, config.frontier, source=job).close()
-    assert job.imported is not None
-    return job.imported
-
-
-def _into_shared(
-    job: RedisJob, spider: Spider, config: Config, shared: SharedOptions, identity: PageIdentity
-) -> Imported:
-    """Import into a shared crawl, which may be running; requests that are dead are only counted.
-
-    If it is interrupted it may be done again: what is filtered is not added twice.
-    """
-    from ..frontier.shared.opening import Worker, open_shared
-
-    imported = Imported()
-
-    def hear(event: Event) -> None:
-        if isinstance(event, Refused):
-            imported.pending -= 1
-            imported.duplicates += 1
-        elif isinstance(event, MemoryFull):
-            raise SharedError(
-                "The server has no memory for all that is imported into the shared crawl"
-                f" {shared.key!r}: raise its maxmemory (redis-cli CONFIG SET maxmemory ...), then"
-                " run this command again; what is filtered is not imported twice."
-            )
-
-    worker = Worker(
-        spider=spider.name,
-        fingerprints=identity.note,
-        are_sha1=identity.are_sha1,
-        jobdir=None,
-        check=lambda: None,
-        wake=lambda _: None,  # every answer is asked for
-        fail=lambda _: None,
-        warn=print,
+    counts = Counter[str]()
+    _fill(content.with_parts(_counted(content.parts, counts)), target)
+    numbers = ", ".join(
+        f"{counts[state.family]:,} {state.family}" for state in STATES if counts[state.family]
     )
-    # It leases nothing.
-    options, shared = replace(config.frontier, clock=CrawlClock()), replace(shared, prefetch=1)
-    frontier = open_shared(options, shared, worker, hear)
-    try:
-        if frontier.is_over:
-            raise SharedError(
-                f"The shared crawl {shared.key!r} is finished. To import into it, restart it from"
-                f" nothing: scrapy altsched restart --shared {quote(shared.key)}"
-            )
-        for number, (entry, why) in enumerate(job.requests(), 1):
-            if why is not None:
-                imported.dead += 1
-            elif frontier.add(entry) in (Verdict.ADDED, Verdict.UNDECIDED):
-                imported.pending += 1
-            else:
-                imported.duplicates += 1
-            _wait(frontier, number)
-        for number, fingerprint in enumerate(job.fingerprints(), 1):
-            imported.done += not frontier.mark_seen(fingerprint)
-            _wait(frontier, number)
-        _wait(frontier)
-        job.parts()  # it must not have changed while it was read
-        frontier.close()
-    finally:
-        frontier.abandon()
-    return imported
+    print(
+        f"Imported into {target.name}: {numbers or 'no requests'}; {head.counters.done:,} done,"
+        f" {counts['seen']:,} seen."
+    )
+    for remark in head.remarks:
+        print(remark, file=sys.stderr)
+    _show_next(target)
+    return 0
 
 
-def _wait(frontier: Frontier, number: int = 0) -> None:
-    """Wait for what was added, if it is a whole portion by now."""
-    if not number % _PORTION:
-        while not frontier.commit(wait=True):
-            pass
+def _counted(parts: Iterator[Part], counts: Counter[str]) -> Iterator[Part]:
+    for part in parts:
+        if isinstance(part, StoredRequest):
+            counts[part.state.family] += 1
+        elif isinstance(part, SeenPage):
+            counts["seen"] += 1
+        yield part
 
 
-def _show(job: RedisJob, imported: Imported, place: str) -> None:
+def _fill(content: Content, target: _Target) -> None:
+    parts = follow("Importing", content.parts, content.total)
+    content = content.with_parts(parts)
+    if target.shared is not None:
+        _fill_shared(content, target, target.shared)
+        return
+    is_filled = False
+
+    def fill(store: Store) -> None:
+        nonlocal is_filled
+        fill_job(store, recoded(content, pickled, "a job directory"))
+        is_filled = True
+
+    engine = target.config.frontier.store
+    Journal(target.jobdir, target.spider.name, fill, engine=engine).close()
+    if not is_filled:
+        raise JobdirError(f"JOBDIR {target.jobdir} got a job meanwhile: name another directory.")
+
+
+def _fill_shared(content: Content, target: _Target, shared: SharedOptions) -> None:
+    from ..frontier.shared.content import fill_crawl
+    from ..redis_client.connection import connect
+
+    head, identity = content.head, target.identity
+    if found := differences(head.notes.setdefault(NOTE, identity.note), identity.note):
+        raise ConfigError(
+            f"The fingerprints of that crawl were made with {' and '.join(found)}: workers with"
+            " these settings cannot join it. Set what it had; or recompute them in a job directory"
+            " first: scrapy altsched refingerprint JOBDIR"
+        )
+    for note, what in ((STATE, "spider.state"), (SINCE, "When pages were finished")):
+        if note in head.notes:
+            head.remarks.append(f"{what} is left out: shared crawls do not keep it.")
+    fill_crawl(
+        connect(shared.redis),
+        shared.key,
+        recoded(content, _encoder(target.config), "a server", keeps_dead=True),
+        target.config.frontier.order,
+        NOTE,
+        are_sha1=identity.are_sha1,
+    )
+
+
+def _encoder(config: Config) -> Callable[[bytes], bytes]:
+    def encode(payload: bytes) -> bytes:
+        try:
+            return portable(payload)
+        except CodecError:
+            if config.shared_pickle and payload[:1] == PICKLED:
+                return payload
+            raise
+
+    return encode
+
+
+def _import_foreign(
+    job: RedisJob | StockJob, target: _Target, project: Project, *, wants_seen: bool
+) -> int:
+    """Import a crawl of another scheduler: into a job, and from there to a server."""
+    options = target.config.frontier
+    if target.shared is None:
+        open_frontier(target.jobdir, target.spider.name, options, source=job).close()
+    else:
+        read_redis(target.spider.crawler.settings)
+        with tempfile.TemporaryDirectory(prefix="altsched-import-") as directory:
+            open_frontier(directory, target.spider.name, options, source=job).close()
+            with Job(project, Path(directory)).content() as content:
+                _fill(content, target)
+    imported = job.imported
+    if imported is None:
+        raise InputError(f"There is nothing of a crawl of {job.scheduler} to import.")
+    _show(job, imported, target)
+    if isinstance(job, StockJob):
+        report_import(job, None, MemoryStatsCollector(target.spider.crawler))
+    elif wants_seen and job.seen:
+        _show_seen(job, imported.done)
+    _show_next(target)
+    return 1 if imported.dead or job.no_requests else 0
+
+
+def _show(job: ForeignJob, imported: Imported, target: _Target) -> None:
     are = counted(imported.pending, "request is", "requests are")
-    print(f"{are} pending in {place}; duplicates: {imported.duplicates:,}.")
+    print(f"{are} pending in {target.name}; duplicates: {imported.duplicates:,}.")
     if imported.dead:
         cannot = f"{counted(imported.dead, 'request')} cannot be restored, and will not be crawled"
         print(f"{cannot}. The first: {job.first_dead}")
@@ -221,3 +292,9 @@ def _show_seen(job: RedisJob, done: int) -> None:
         f"WARNING: its dupefilter ({job.seen:,} fingerprints) was left out: {why}. Pages that were"
         " crawled are crawled again if they are found again."
     )
+
+
+def _show_next(target: _Target) -> None:
+    if target.shared is None:
+        option = quote(f"JOBDIR={target.jobdir}")
+        print(f"Go on with: scrapy crawl {quote(target.spider.name)} -s {option}")

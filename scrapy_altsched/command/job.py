@@ -19,6 +19,7 @@ from scrapy import Spider
 from scrapy.exceptions import UsageError
 from scrapy.utils.misc import load_object
 
+from ..crawl.deferrals import NOTE as DEFERRED
 from ..crawl.outcome import DeadLetters, Outcome, judge
 from ..crawl.setup import Setup
 from ..crawl.visit import apply_waiting
@@ -32,7 +33,8 @@ from ..errors import (
     SpoolError,
     StoreDamagedError,
 )
-from ..frontier.entry import Cause, DeadLetter, Reason
+from ..frontier.content import Content
+from ..frontier.entry import Cause, DeadLetter, Place, Reason
 from ..frontier.shared.record import crawl_of, refuse_worker
 from ..frontier.store import jobdir as jobdirs
 from ..frontier.store.database import remedy
@@ -50,11 +52,12 @@ from ..frontier.store.status import NAME as STATUS
 from ..frontier.store.view import View
 from ..inflection import counted
 from ..maintenance.audit import Problem, Remedy, audit
+from ..maintenance.exporting import read_job
 from ..maintenance.looking import (
     PendingRequest,
-    Place,
     StoredRequests,
     delayed_rows,
+    find_oldest,
     find_seen,
     group_places,
     in_flight,
@@ -70,6 +73,7 @@ from ..maintenance.requeue import (
 )
 from ..requests.codec import decode_fields, decode_request, locate, url_of
 from ..requests.identity import NOTE
+from ..resume.spider_state import STATE
 from ..scheduler import Scheduler
 from ..steering.actions import Action, Discard, Effect, Forget, Push, Requeue, Stop
 from ..steering.spool import Sent, Spool
@@ -251,6 +255,17 @@ class Job:
             counts = view.counts()
             return counts.pending + counts.delayed - len(self._in_flight(view))
 
+    @contextmanager
+    def content(self) -> Iterator[Content]:
+        """All of it, as of the last commit; a crawl may be running."""
+        with self._view() as view:
+            content = read_job(view, self.owner, NOTE, STATE, DEFERRED)
+            if self._is_running():
+                content.head.remarks.append(
+                    f"A crawl is running in {self.jobdir}: this is how it was at its last commit."
+                )
+            yield content
+
     def examine(self) -> Report:
         """Look at all of it; nothing is changed, and a crawl may be running."""
         report = Report([("job", str(self.jobdir)), ("spider", self.owner)], "good")
@@ -333,6 +348,10 @@ class Job:
             )
             found = group_places(stored.find(wanted))
             return {it: found.get(it) or [find_seen(view, it)] for it in wanted}
+
+    def find_oldest(self, view: View) -> int | None:
+        """The sequence number of the pending request that was accepted first."""
+        return find_oldest(view, self._in_flight(view))
 
     def fingerprints(self) -> bytes | None:
         """The note about what made the fingerprints, if there is one."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from rich.table import Table
 
-from .answers import print_formatted, time_of
+from .answers import parent_of, print_formatted, time_of
 from .project import Project, misuse
 from .target import Target, add_target, open_one_target
 
@@ -61,6 +61,7 @@ def _requests(target: Target, number: int, slot: str | None) -> Iterator[dict[st
             "priority": request.priority,
             "slot": target.slot_of(request.payload),
             "depth": depth if isinstance(depth, int) else None,  # it can be the project's own
+            "found_on": parent_of(fields),
             "fingerprint": request.fingerprint.hex(),
             "rests": rest is not None,
             "rests_until": None if rest in (None, math.inf) else time_of(rest).isoformat(),

@@ -10,11 +10,11 @@ from typing import Any
 from scrapy import Request
 from scrapy.exceptions import UsageError
 
+from ..frontier.entry import Place
 from ..inflection import counted
-from ..maintenance.looking import Place
 from ..requests.codec import is_whole
 from ..requests.identity import PageIdentity, differences
-from .answers import time_of
+from .answers import parent_of, time_of
 from .project import Project, misuse
 from .target import Target, open_target
 
@@ -61,6 +61,7 @@ def add_places(urls: list[dict[str, Any]], target: Target, identity: PageIdentit
             {
                 "state": place.state,
                 "slot": target.slot_of(place.payload) if place.payload else None,
+                "found_on": parent_of(target.fields_of(place.payload)),
                 "ahead": place.ahead,
                 "at": None if place.at is None else time_of(place.at).isoformat(),
                 "why": place.why or None,

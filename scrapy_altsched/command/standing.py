@@ -19,6 +19,8 @@ from ..frontier import Counts
 from ..frontier.shared.record import refuse_worker
 from ..frontier.store.holder import Holder
 from ..frontier.store.jobdir import LastCommit, find_holder, find_store, has_ended
+from ..frontier.store.sequence_times import NOTE as TIMES
+from ..frontier.store.sequence_times import SequenceTimes
 from ..frontier.store.status import JobStatus, read_status
 from ..frontier.store.view import View
 from .crawl import Crawl
@@ -27,8 +29,12 @@ from .job import NAME_CRAWL, Job
 #: Names are those of the JSON object; times are in seconds since the epoch.
 Answer: TypeAlias = dict[str, Any]
 
+#: The oldest of more pending requests than these is not looked for: that would take too long.
+MOST_WALKED = 2_000_000
 #: States of a run that has not ended.
 _OPEN = ("running", "closing")
+#: After so many seconds rates of the last commit are not told any more.
+_STALE = 120.0
 
 
 def look_at_job(job: Job, slots: int | None = None) -> Answer:
@@ -60,12 +66,25 @@ def look_at_job(job: Job, slots: int | None = None) -> Answer:
     if slots is not None:
         with View(find_store(jobdir)) as view:
             refuse_worker(view, jobdir, NAME_CRAWL)
-            found = nlargest(slots, ((name, count) for _, count, name in view.slots()), _second)
+            counts = [(name, count) for _, count, name in view.slots()]
+            answer["oldest_pending"] = _find_oldest(job, view, sum(map(_second, counts)))
+        found = nlargest(slots, counts, _second)
         answer["slots"] = [{"slot": name, "stored": count} for name, count in found if count]
     return answer
 
 
 _second = itemgetter(1)
+
+
+def _find_oldest(job: Job, view: View, pending: int) -> Answer | None:
+    """After and before which times the oldest pending request was accepted, as far as is known.
+
+    :return: ``None``: there is none, or it is not looked for, since there are too many.
+    """
+    if pending > MOST_WALKED or (oldest := job.find_oldest(view)) is None:
+        return None
+    after, before = SequenceTimes(view.note(TIMES)).between(oldest)
+    return {"after": after, "before": before}
 
 
 def _describe_silence(last: LastCommit | None) -> Answer:
@@ -119,6 +138,7 @@ def look_at_crawl(crawl: Crawl, rates: Rates | None = None) -> Answer:
     found, ended = (None, None) if rates is None else (rates.found, rates.ended)
     answer: Answer = {
         "target": crawl.crawl.name,
+        "key": crawl.key,
         "kind": "shared crawl",
         "spider": known.spider,
         "state": "finished" if known.finished else state,
@@ -166,6 +186,17 @@ def pace_of(counts: Counts, found: float | None, ended: float | None) -> Answer:
         if ended > found:
             answer["seconds_left"] = counts.left / (ended - found)
     return answer
+
+
+def has_pace(answer: Answer) -> bool:
+    """Whether its rates are those of now."""
+    is_fresh = time.time() - answer.get("committed", time.time()) < _STALE
+    return answer["state"] in _OPEN and is_fresh and answer["found_rate"] is not None
+
+
+def printable(name: str) -> str:
+    """A name, or a path, as text that can be encoded."""
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def _size_of(directory: Path) -> int:

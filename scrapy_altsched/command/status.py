@@ -23,8 +23,9 @@ from ..crawl.rates import Rates
 from ..inflection import counted, inflect
 from .answers import print_formatted
 from .crawl import Crawl
+from .metrics import openmetrics
 from .project import Project, misuse
-from .standing import Answer, look_at_crawl, look_at_job
+from .standing import MOST_WALKED, Answer, has_pace, look_at_crawl, look_at_job, printable
 from .target import Target, add_target, open_one_target
 
 _Row: TypeAlias = tuple[str, Text | ProgressBar]
@@ -33,14 +34,14 @@ _Row: TypeAlias = tuple[str, Text | ProgressBar]
 _EVERY = 2.0
 #: How many slots ``--slots`` lists without a number, and how many workers are listed.
 _SLOTS, _WORKERS = 20, 50
-#: After so many seconds rates of the last commit are not told any more.
-_STALE = 120.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See :mod:`scrapy_altsched.command`."""
     add_target(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    what = "print metrics for Prometheus and others (needs scrapy-altsched[metrics])"
+    parser.add_argument("--openmetrics", action="store_true", help=what)
     what = f"read the store, too, and list the N slots with the most requests (default {_SLOTS})"
     parser.add_argument("--slots", nargs="?", type=int, const=_SLOTS, metavar="N", help=what)
     what = "show it again every two seconds, in a terminal, until Ctrl-C"
@@ -53,22 +54,27 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
         raise misuse("--slots takes a number of slots, 1 or more")
     if arguments.slots is not None and arguments.shared is not None:
         raise misuse("--slots is for a JOBDIR: a server knows download slots by digests only")
-    if arguments.watch and (arguments.json or not sys.stdout.isatty()):
-        raise misuse("--watch needs a terminal, and no --json")
+    is_for_programs = arguments.json or arguments.openmetrics
+    if arguments.watch and (is_for_programs or not sys.stdout.isatty()):
+        raise misuse("--watch needs a terminal, and neither --json nor --openmetrics")
+    if arguments.openmetrics and (arguments.json or arguments.slots is not None):
+        raise misuse("--openmetrics goes with neither --json nor --slots")
     target = open_one_target(arguments, project)
     if arguments.watch:
-        _watch(_looker(target, arguments.slots))
+        _watch(looker(target, arguments.slots))
         return 0
-    answer = _looker(target, arguments.slots)()
+    answer = looker(target, arguments.slots)()
     if arguments.json:
         print(json.dumps(answer))
+    elif arguments.openmetrics:
+        print(openmetrics(answer), end="")
     else:
         for table in _tables(answer):
             print_formatted(table)
     return 0
 
 
-def _looker(target: Target, slots: int | None) -> Callable[[], Answer]:
+def looker(target: Target, slots: int | None) -> Callable[[], Answer]:
     """What looks at the target, each time that it is called."""
     if not isinstance(target, Crawl):
         return lambda: look_at_job(target, slots)
@@ -108,7 +114,7 @@ def _tables(answer: Answer, *, bar: bool = False) -> Iterator[Table]:
         table.add_column("pending or in flight" if is_stored else "pending", justify="right")
         for slot in answer["slots"]:
             count = slot["stored" if is_stored else "pending"]
-            table.add_row(Text(_printable(slot["slot"])), f"{count:,}")
+            table.add_row(Text(printable(slot["slot"])), f"{count:,}")
         yield table
     if answer.get("workers"):
         table = Table("worker", box=None, pad_edge=False)
@@ -127,12 +133,12 @@ def _tables(answer: Answer, *, bar: bool = False) -> Iterator[Table]:
 
 def _rows(answer: Answer, *, bar: bool) -> Iterator[_Row]:
     def row(name: str, text: str) -> _Row:
-        return name, Text(_printable(text))
+        return name, Text(printable(text))
 
     is_shared = answer["kind"] == "shared crawl"
     yield row("crawl" if is_shared else "job", answer["target"])
     yield row("spider", answer["spider"])
-    yield row("state", _describe_state(answer))
+    yield row("state", describe_state(answer))
     if answer.get("paused") is not None:
         yield row("paused", f"since {at(answer['paused'])}, until `scrapy altsched resume`")
     if "held_by" in answer:
@@ -149,13 +155,13 @@ def _rows(answer: Answer, *, bar: bool) -> Iterator[_Row]:
         yield "", ProgressBar(total=max(counts["accepted"], 1), completed=over, width=50)
     if "duplicates" in answer:
         yield row("duplicates", f"{answer['duplicates']:,} refused in this run")
-    is_open = answer["state"] in ("running", "closing")
-    is_fresh = time.time() - answer.get("committed", time.time()) < _STALE
-    if is_open and is_fresh and answer.get("found_rate") is not None:
+    if has_pace(answer):
         yield from (row(*it) for it in _describe_pace(answer))
     if "committed" in answer:
         ago = max(0.0, time.time() - answer["committed"])
         yield row("last commit", f"number {answer['commit']:,}, {lasting(ago)} ago")
+    if "oldest_pending" in answer:
+        yield row("oldest pending", _describe_oldest(answer["oldest_pending"]))
     if answer.get("changed_since"):
         text = "a command has changed the job since: `scrapy altsched check` counts anew"
         yield row("", text)
@@ -169,7 +175,8 @@ def _rows(answer: Answer, *, bar: bool) -> Iterator[_Row]:
         yield row("held", f"{slot} until {at(held['until'])}")
 
 
-def _describe_state(answer: Answer) -> str:
+def describe_state(answer: Answer) -> str:
+    """In which state it is, since when, and by which process."""
     state = answer["state"]
     if answer["kind"] == "shared crawl":
         workers = counted(len(answer["workers"]), "worker")
@@ -223,6 +230,14 @@ def _describe_pace(answer: Answer) -> Iterator[tuple[str, str]]:
         yield "time left", f"about {lasting(answer['seconds_left'])}, at this speed"
 
 
+def _describe_oldest(oldest: Answer | None) -> str:
+    if oldest is None:
+        return f"none, or not looked for among more than {MOST_WALKED:,}"
+    words = ("after", "before")
+    times = [f"{word} {at(oldest[word])}" for word in words if oldest[word] is not None]
+    return f"was accepted {' and '.join(times) or 'at a time that no version has noted'}"
+
+
 def _describe_limits(answer: Answer) -> Iterator[tuple[str, str]]:
     limits, resting = answer["limits"], answer["resting"]
     cap = f"at most {limits['cap']:,} at once" if limits["cap"] else "any number at once"
@@ -253,7 +268,3 @@ def lasting(seconds: float) -> str:
     if hours < 48:
         return f"{hours} h {minutes} min"
     return counted(hours // 24, "day")
-
-
-def _printable(name: str) -> str:
-    return name.encode("utf-8", "backslashreplace").decode()

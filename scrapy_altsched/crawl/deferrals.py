@@ -14,7 +14,7 @@ from ..frontier.local.frontier import LocalFrontier
 from . import messages
 from .setup import Setup
 
-_NOTE = "deferred"
+NOTE = "deferred"
 #: How many are kept for the next run: those that end last.
 _KEPT = 10_000
 #: Seconds: longer ones are cut to this.
@@ -84,7 +84,7 @@ class Deferrals:
 
     def capture(self) -> dict[str, bytes]:
         self._prune()
-        return {_NOTE: json.dumps(self._until).encode()}
+        return {NOTE: json.dumps(self._until).encode()}
 
     def _prune(self) -> None:
         now = self._wall()
@@ -95,7 +95,7 @@ class Deferrals:
 
     def restore(self, note: Callable[[str], bytes | None]) -> None:
         now = self._wall()
-        for slot, (until, seconds) in json.loads(note(_NOTE) or b"{}").items():
+        for slot, (until, seconds) in json.loads(note(NOTE) or b"{}").items():
             # If the clock was set back meanwhile, it is not deferred for longer than it was.
             left = min(until - now, seconds)
             if left > 0 and self._frontier.defer(slot, left):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from scrapy.exceptions import DontCloseSpider
 from scrapy.signals import (
@@ -18,7 +20,8 @@ from ..errors import AltschedError, CodecError, JobdirLostError
 from ..feeds import Archive, JobFeeds
 from ..frontier import Entry, Event, Frontier, events
 from ..inflection import inflect
-from ..maintenance.requeue import dead_requests
+from ..maintenance.looking import StoredRequests
+from ..maintenance.requeue import dead_requests, failed_requests
 from ..resume.spider_state import SpiderStateCheckpoint
 from ..resume.state import ResumeState, ResumeStates
 from ..signals import frontier_committed
@@ -38,6 +41,12 @@ from .setup import Setup, is_fed
 from .status import CrawlStatus
 from .steering import Steering
 from .traffic import START_TURNS, Traffic
+
+if TYPE_CHECKING:
+    from scrapy import Request
+
+    from ..frontier.contract import Standing
+    from ..frontier.entry import Place
 
 
 class Session:
@@ -247,6 +256,36 @@ class Session:
         # A server saves what has ended later, and what was accepted as soon as it says so.
         is_saved |= not self.frontier.job.stored_here
         return is_saved and self._is_durable and not self.frontier.counts().undecided
+
+    def look(self) -> Standing:
+        self._update_stats()
+        return self._status.look()
+
+    def peek(self, limit: int, slot: str | None) -> list[Request]:
+        """See :meth:`.scheduler.Scheduler.peek`."""
+        is_by_slot = self._config.order.policy == "slots"
+        found: list[Request] = []
+        for entry in self.frontier.peek(slot if is_by_slot else None):
+            if len(found) >= limit:
+                break
+            with suppress(CodecError):  # it will be a dead letter when its turn comes
+                request = self._entries.copy_of(entry)
+                if is_by_slot or slot in (None, self._entries.slot_of(request)):
+                    found.append(request)
+        return found
+
+    def locate(self, request: Request) -> Place | None:
+        """See :meth:`.scheduler.Scheduler.locate`."""
+        fingerprint = self._identity.of(request, self._identity.page_of(request))
+        place = self.frontier.locate(fingerprint, self._entries.slot_of(request))
+        if place is None or place.state in ("in flight", "pending", "delayed"):
+            return place
+        # Those are listed as of the last commit.
+        self._committer.commit_all()
+        counts, frontier = self.frontier.counts(), self.frontier
+        failed, dead = failed_requests(frontier.failed()), dead_requests(frontier.dead())
+        stopped = StoredRequests(counts, (), (), failed, dead).find({fingerprint})
+        return next((stop for _, stop in stopped), place)
 
     @property
     def position(self) -> int | None:

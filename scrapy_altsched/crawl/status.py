@@ -35,6 +35,12 @@ class CrawlStatus:
             self._rates.note(counts, self._now())
             self._frontier.run.publish(self._describe(counts, ends=ends))
 
+    def look(self) -> Standing:
+        """How the crawl stands now, uncommitted changes included."""
+        counts = self._frontier.counts()
+        self._rates.note(counts, self._now())
+        return self._describe(counts, ends=False)
+
     def _describe(self, counts: Counts, *, ends: bool) -> Standing:
         assert self._stats is not None
         return Standing(

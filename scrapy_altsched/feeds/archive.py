@@ -22,6 +22,7 @@ from weakref import WeakKeyDictionary
 from ..background import Background
 from ..disk import force, force_name
 from ..errors import ConfigError, InputError
+from ..requests import FOUND_ON
 from .feed_file import FeedFile
 
 if TYPE_CHECKING:
@@ -96,6 +97,8 @@ class Archive:
             "tries": request.meta.get("retry_times", 0) + 1,
             "run": self._run,
         }
+        if (found_on := request.meta.get(FOUND_ON)) is not None:
+            fields["found_on"] = found_on
         self._written += self._file.write(json.dumps(fields).encode() + b"\n")
 
     def _begin_part(self) -> None:

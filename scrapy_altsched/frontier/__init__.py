@@ -7,7 +7,7 @@ A module imports from its own line of this list and from those below it:
 
 1. :mod:`.local`, :mod:`.shared`: the frontier of one process, and that of many workers;
 2. :mod:`.suspects`: which request has killed a process;
-3. :mod:`.options`: what a crawl may choose;
+3. :mod:`.options`, :mod:`.content`: what a crawl may choose, and all that it consists of;
 4. :mod:`.queue`: who is next;
 5. :mod:`.store`: what a job has on disk;
 6. all other modules: the contract, and what it is written in.

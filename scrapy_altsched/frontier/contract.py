@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from .entry import Counts, DeadLetter, Entry, Lease
+from .entry import Counts, DeadLetter, Entry, Lease, PageFailure, Place
 from .pace import Pace
 
 
@@ -290,6 +290,27 @@ class Frontier(Protocol):
 
         It is as of some seconds ago, unless all are looked at *at once*: asked for at each commit.
         """
+
+    def peek(self, slot: str | None = None) -> Iterator[Entry]:
+        """Pending requests, in the order in which they are leased while nothing is downloaded.
+
+        None is taken, and nothing may change while this goes on.  Slots that are deferred come
+        last.  Of a shared crawl these are the ones that were fetched ahead.
+
+        :param slot: only those in the queue of this slot.
+        """
+
+    def locate(self, fingerprint: bytes, slot: str) -> Place | None:
+        """Where the request with a fingerprint is, uncommitted changes included.
+
+        Whether it is a dead letter, or has failed, is not looked up: it may be said to be done.
+
+        :param slot: where to look first.
+        :return: ``None``: this worker of a shared crawl does not know.
+        """
+
+    def failed(self) -> Iterator[tuple[bytes, PageFailure, bytes]]:
+        """The same as :meth:`dead`, of failed requests; of a shared crawl there are none here."""
 
     def dead(self) -> Iterator[tuple[bytes, DeadLetter, bytes]]:
         """Key, why, and stored value of every dead letter, as the last commit left them."""

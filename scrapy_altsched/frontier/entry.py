@@ -1,4 +1,4 @@
-"""A request as a frontier sees it, the right to work on it, how it ends; and their numbers."""
+"""A request as a frontier sees it, the right to work on it, where it is, and how it ends."""
 
 from __future__ import annotations
 
@@ -153,6 +153,28 @@ class DeadLetter:
         """The inverse of ``str()``: the form of job format 2, and of shared crawls."""
         cause = next(cause for cause, prefix in _PREFIXES.items() if text.startswith(prefix))
         return cls(text.removeprefix(_PREFIXES[cause]), cause)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a request is that has a certain fingerprint.
+
+    :ivar state: "pending", "in flight", "delayed", "failed" or "dead"; "done"; "never seen"; or
+        "seen", if it is not done and in no other of these.
+    :ivar payload: the stored request, if it is one of the first five.
+    :ivar ahead: of one that is pending, how many of its queue come before it.
+    :ivar at: when it is due, has failed, or was done, in seconds since the epoch, if that is known.
+    :ivar why: what kept it from being crawled; *tries*: how often it was asked for.
+    :ivar worker: of a shared crawl, the one that it is in flight with.
+    """
+
+    state: str
+    payload: bytes = b""
+    ahead: int | None = None
+    at: float | None = None
+    why: str = ""
+    tries: int | None = None
+    worker: str = ""
 
 
 #: The numbers in :class:`Counts` that are of no state.

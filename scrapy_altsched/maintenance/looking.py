@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Collection, Container, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from ..frontier.entry import Counts
+from ..frontier.entry import Counts, Place
 from ..frontier.queue.order import DEFAULT_ORDER, Order
+from ..frontier.queue.slots import take_turns
 from ..frontier.store.jobdir import find_holder
 from ..frontier.store.lease_log import LeaseLog
 from ..frontier.store.rows import Rows
@@ -39,28 +40,6 @@ class PendingRequest:
     payload: bytes
     priority: int
     rests_until: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a request is that has a certain fingerprint.
-
-    :ivar state: "pending", "in flight", "delayed", "failed" or "dead"; "done"; "never seen"; or
-        "seen", if it is not done and in no other of these.
-    :ivar payload: the stored request, if it is one of the first five.
-    :ivar ahead: of one that is pending, how many of its queue come before it.
-    :ivar at: when it is due, has failed, or was done, in seconds since the epoch, if that is known.
-    :ivar why: what kept it from being crawled; *tries*: how often it was asked for.
-    :ivar worker: of a shared crawl, the one that it is in flight with.
-    """
-
-    state: str
-    payload: bytes = b""
-    ahead: int | None = None
-    at: float | None = None
-    why: str = ""
-    tries: int | None = None
-    worker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,28 +165,26 @@ def next_requests(
             yield request
 
 
+def find_oldest(rows: Rows, leased: Container[bytes] = ()) -> int | None:
+    """The sequence number of the pending request that was accepted first; all are read.
+
+    :param leased: as for :func:`next_requests`.
+    """
+    oldest, sequence_of = None, (order_of(rows) or DEFAULT_ORDER).sequence_of
+    for key, value in rows.pending():
+        sequence = sequence_of(key)
+        is_older = oldest is None or sequence < oldest
+        if is_older and value[2 : 2 + value[1]] not in leased:
+            oldest = sequence
+    return oldest
+
+
 def _queue(rows: Rows, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Keys and stored forms of a slot; nothing of the store is open in between."""
     start, limit = prefix, 1  # most slots are asked for one
     while found := rows.database.read(PENDING.family, prefix, start, limit, _BYTES_AT_ONCE):
         yield from found
         start, limit = found[-1][0] + b"\0", _READ_AT_ONCE
-
-
-def take_turns(queues: Iterable[Iterator[_Item]]) -> Iterator[_Item]:
-    """One of each in turns, until all are at their ends."""
-    rest: deque[Iterator[_Item]] = deque()
-    for queue in queues:
-        for item in queue:
-            yield item
-            rest.append(queue)
-            break
-    while rest:
-        queue = rest.popleft()
-        for item in queue:
-            yield item
-            rest.append(queue)
-            break
 
 
 def in_flight(jobdir: Path, store_id: str, run: int) -> set[bytes]:

@@ -25,7 +25,15 @@ from ..frontier.store.journal import Journal
 from ..frontier.store.records import DAMAGE, ORPHANS, Batch, Counters
 from ..frontier.store.rows import BUDGET, decode_budget
 from ..frontier.store.salvage import Salvage
-from ..frontier.store.seen import DIGESTS, KEYS, SINCE, UNFINISHED, may_be_digest, run_of
+from ..frontier.store.seen import (
+    DIGESTS,
+    FINGERPRINTS,
+    KEYS,
+    SINCE,
+    UNFINISHED,
+    may_be_digest,
+    run_of,
+)
 from ..frontier.store.states import DEAD, DELAYED, PENDING, UNQUEUED, State, decode_delayed_key
 from ..frontier.store.store import Store
 from ..inflection import inflect
@@ -85,7 +93,7 @@ def _replace_store(jobdir: Jobdir, source: Salvage, locate: Locate | None) -> Re
     place = jobdir.store
     try:
         store = Store(place, engine_of(place))
-        store.create(identity, jobdir.partial, has_digests=_has_digests(source, meta))
+        store.create(identity, jobdir.partial, keys=_keys_of(source, meta))
         with closing(store):
             last = jobdir.last_commit or LastCommit("", -1, 0, 0)
             result = Repair(store, source, last, locate)
@@ -104,11 +112,13 @@ def _replace_store(jobdir: Jobdir, source: Salvage, locate: Locate | None) -> Re
     return result
 
 
-def _has_digests(source: Salvage, meta: dict[bytes, bytes]) -> bool:
-    """Whether keys of seen rows are digests; if the note of that is lost, as the rows look."""
-    if "meta" not in source.incomplete:
-        return meta.get(b"note:" + KEYS.encode()) == DIGESTS
-    return all(may_be_digest(key) for key, _ in islice(source.rows("seen"), 1))
+def _keys_of(source: Salvage, meta: dict[bytes, bytes]) -> bytes:
+    """What keys of seen rows are; if the note of that is lost, as the rows look."""
+    note = meta.get(b"note:" + KEYS.encode())
+    if note is not None or "meta" not in source.incomplete:
+        return note or FINGERPRINTS
+    are_short = all(may_be_digest(key) for key, _ in islice(source.rows("seen"), 1))
+    return DIGESTS if are_short else FINGERPRINTS
 
 
 class Repair(Rewriter):

@@ -29,8 +29,11 @@ _CACHE = f"{__package__}.httpcache.FilesystemCacheStorage"
 _SCRAPYS_RETRY = "scrapy.downloadermiddlewares.retry.RetryMiddleware"
 _RETRY = f"{__package__}.retry.RetryMiddleware"
 _SLOTS = f"{__package__}.slots.SlotMiddleware"
+_PARENTS = f"{__package__}.parents.ParentMiddleware"
 #: Nearer to the downloader than all that Scrapy has.
 _NEAREST = 950
+#: Nearer to the engine than all that Scrapy has.
+_LAST = 10
 
 #: A class of Scrapy's or of a plugin, by each path that settings name it by -> ours in its place.
 SAFE = {
@@ -110,6 +113,15 @@ def leave_slots_alone(settings: BaseSettings) -> None:
     components = settings["DOWNLOADER_MIDDLEWARES"]
     if _SLOTS not in map(_path_of, components):
         components.set(_SLOTS, _NEAREST, _ADDON)
+
+
+def keep_parents(settings: BaseSettings) -> None:
+    """Have each request keep the page that it was found on, where the project asks for it."""
+    if str(settings.get("ALTSCHED_KEEP_PARENT")).lower() in ("none", "false", "0", ""):
+        return
+    components = settings["SPIDER_MIDDLEWARES"]
+    if _PARENTS not in map(_path_of, components):
+        components.set(_PARENTS, _LAST, _ADDON)
 
 
 def warn_of_unsafe_plugins(settings: BaseSettings, spider: Spider) -> None:

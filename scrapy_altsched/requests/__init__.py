@@ -24,5 +24,7 @@ DELAY = "altsched_delay"
 RECRAWL_AFTER = "altsched_recrawl_after"
 #: After how long it comes back by itself, each time that it is done: as for DELAY.
 REVISIT = "altsched_revisit"
+#: The URL of the page that it was found on first.
+FOUND_ON = "altsched_found_on"
 #: Until when it has to wait: seconds since the epoch, or a datetime.
 NOT_BEFORE = "altsched_not_before"

@@ -154,6 +154,16 @@ class Entries:
         tally["scheduler/dequeued"] += 1
         return request
 
+    def copy_of(self, entry: Entry) -> Request:
+        """A copy of the request of *entry*, which stays as it is.
+
+        :raises CodecError: as :meth:`restore`.
+        """
+        if entry.payload is not None:
+            return self.decode(entry.payload)
+        request: Request = entry.request
+        return request.copy()
+
     def decode(self, payload: bytes) -> Request:
         """See :func:`.codec.decode_request`."""
         assert self._codec is not None

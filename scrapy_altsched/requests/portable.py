@@ -30,7 +30,8 @@ from .codec import (
     url_of,
     wrap,
 )
-from .values import ValueCodec, find_problem, shorten
+from .kinds import find_problem, shorten
+from .values import ValueCodec
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -52,7 +53,7 @@ class PortableCodec:
     ) -> None:
         self._spider = spider
         self._pickle = pickle
-        self._classes = {_path_of(cls): cls for cls in (*_SCRAPYS_OWN, *request_classes)}
+        self._classes = allowed_classes(request_classes)
         self._own = vars(spider)
         #: Names that were found to be methods of the spider's class.
         self._methods: set[str] = set()
@@ -64,7 +65,7 @@ class PortableCodec:
         :raises CodecError: a callback is not a method of the spider, the class is not allowed, it
             is too large, or neither msgpack nor, if allowed, pickle can carry a value.
         """
-        _require_size(request.body)
+        require_size(request.body)
         try:
             fields = fields_of(request, self._spider)
             if type(request) is not Request:
@@ -80,7 +81,7 @@ class PortableCodec:
             if not self._pickle:
                 raise CodecError(find_problem(fields) or str(error)) from error
             payload = encode_request(request, self._spider)
-        _require_size(payload)
+        require_size(payload)
         return payload
 
     def is_as_encoded(self, request: Request, payload: bytes) -> bool:  # noqa: ARG002
@@ -161,6 +162,14 @@ class PortableCodec:
         return True
 
 
+def allowed_classes(request_classes: Sequence[type[Request]]) -> dict[str, type[Request]]:
+    """The classes of requests that are created from a server's bytes, by their paths.
+
+    :param request_classes: those besides Scrapy's own.
+    """
+    return {_path_of(cls): cls for cls in (*_SCRAPYS_OWN, *request_classes)}
+
+
 def read_fields(payload: bytes) -> dict[str, Any]:
     """What *payload* says of a request; empty: it cannot be read, or is a pickle."""
     try:
@@ -176,7 +185,8 @@ def read_url(payload: bytes) -> str | None:
     return str(fields["url"]) if "url" in fields else None
 
 
-def _require_size(data: bytes) -> None:
+def require_size(data: bytes) -> None:
+    """CodecError: a request of these bytes is too large for a server."""
     if len(data) > MOST_BYTES:
         raise CodecError(
             f"it has {len(data):,} bytes, and one that goes to the server of a shared crawl has at"

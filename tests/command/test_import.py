@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 import subprocess
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,8 @@ def run_import(
     server: RedisServer, *arguments: str, **settings: Any
 ) -> subprocess.CompletedProcess[str]:
     options = list(arguments)
-    if "--from-redis" not in arguments:
-        options += ["--from-redis", f"redis://localhost:{server.port}/0", "--trust-pickle"]
+    if "--from" not in arguments:
+        options += ["--from", f"redis://localhost:{server.port}/0", "--trust-pickle"]
     for name, value in settings.items():
         options += ["-s", f"{name}={value}"]
     return altsched("import", "pages", *options)
@@ -98,22 +99,25 @@ def test_a_crawl_that_was_stopped_is_completed_and_nothing_lost(
         assert set(again) <= {"/0"}
 
 
-def test_a_full_server_is_named_and_the_rest_imported_later(
+def test_a_full_server_is_named_and_has_nothing_of_the_import(
     server: RedisServer, client: redis.Redis
 ) -> None:
     where = {"ALTSCHED_SHARED": 1, "REDIS_PORT": server.port, **SAME}
-    push(client, "http://a.test/1")
-    assert run_import(server, **where).returncode == 0
-    push(client, *(f"http://a.test/{number}" for number in range(2, 40)))
+    push(client, *(f"http://a.test/{number}" for number in range(40)))
+    before = client.keys()
     client.config_set("maxmemory", 1)
     done = run_import(server, **where)
     assert done.returncode == 1
-    assert "has no memory for all that is imported into the shared crawl 'pages'" in done.stderr
+    assert "has no memory left: raise its maxmemory" in done.stderr
     assert "Traceback" not in done.stderr
+    assert client.keys() == before
     client.config_set("maxmemory", 0)
     done = run_import(server, **where)
     assert done.returncode == 0
-    assert "38 requests are pending in the shared crawl 'pages'; duplicates: 1." in done.stdout
+    assert "40 requests are pending in the shared crawl 'pages'; duplicates: 0." in done.stdout
+    done = run_import(server, **where)
+    assert done.returncode == 1
+    assert "two cannot be merged" in done.stderr
 
 
 @pytest.mark.slow
@@ -134,7 +138,7 @@ def test_what_was_seen_is_left_out_unless_fingerprints_agree(
         server,
         "--without-seen",
         "--trust-pickle",
-        "--from-redis",
+        "--from",
         f"redis://localhost:{server.port}",
         JOBDIR=tmp_path / "without",
         **SAME,
@@ -158,6 +162,20 @@ def test_what_cannot_be_restored_is_counted_and_named(
 # Bad input
 
 
+def test_what_msgpack_cannot_carry_is_a_dead_letter_of_a_shared_crawl(
+    server: RedisServer, client: redis.Redis
+) -> None:
+    push(client, "http://a.test/1")
+    push(client, "http://a.test/2", meta={"queue": deque()})
+    client.zadd("pages:requests", {b"\x80no pickle.": 0})
+    done = run_import(server, ALTSCHED_SHARED=1, REDIS_PORT=server.port)
+    assert done.returncode == 1
+    assert "1 request is pending in the shared crawl 'pages'" in done.stdout
+    assert "2 requests cannot be restored, and will not be crawled." in done.stdout
+    check = altsched("check", "--shared", "pages", "-s", f"REDIS_PORT={server.port}")
+    assert "1 pending, 0 delayed, 2 dead" in check.stdout
+
+
 def test_pickles_are_not_loaded_unless_they_are_trusted(
     tmp_path: Path, server: RedisServer, client: redis.Redis
 ) -> None:
@@ -169,7 +187,7 @@ def test_pickles_are_not_loaded_unless_they_are_trusted(
 
     client.zadd("pages:requests", {pickle.dumps(Evil()): 0})
     url = f"redis://localhost:{server.port}"
-    done = run_import(server, "--from-redis", url, JOBDIR=tmp_path / "job")
+    done = run_import(server, "--from", url, JOBDIR=tmp_path / "job")
     assert done.returncode == 1
     assert "can execute code on this machine" in done.stderr
     assert not made.exists()
@@ -201,9 +219,9 @@ def test_where_to_and_where_from_have_to_be_usable(
 ) -> None:
     push(client, "http://a.test/1")
     assert "set where to" in run_import(server).stderr
-    wrong = ("--trust-pickle", "--from-redis")
+    wrong = ("--trust-pickle", "--from")
     done = run_import(server, *wrong, "nowhere", JOBDIR=tmp_path / "job")
-    assert "has to begin with redis://" in done.stderr
+    assert "nowhere cannot be read (No such file or directory): --from takes" in done.stderr
     done = run_import(server, *wrong, "redis://localhost:1", JOBDIR=tmp_path / "job")
     assert "cannot be reached" in done.stderr
     (tmp_path / "job" / "frontier").mkdir(parents=True)

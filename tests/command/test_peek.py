@@ -72,6 +72,7 @@ def test_a_job_goes_on_in_the_order_that_is_shown(disk: DiskKind, order: Order) 
         "priority": number % 4,
         "slot": f"host{number % 3}.example",
         "depth": number % 5,
+        "found_on": None,
         "fingerprint": shown[0].encode().hex(),
         "rests": False,
         "rests_until": None,

@@ -19,11 +19,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scrapy.settings import Settings
 
+from scrapy_altsched.command import standing as looks
+from scrapy_altsched.command.job import Job
+from scrapy_altsched.command.project import Project
 from scrapy_altsched.command.status import lasting
 from scrapy_altsched.frontier.shared.keys import Keys
 from scrapy_altsched.frontier.store.holder import Holder
 from scrapy_altsched.frontier.store.journal import Journal
+from scrapy_altsched.frontier.store.records import Batch
+from scrapy_altsched.frontier.store.sequence_times import NOTE as TIMES
 from scrapy_altsched.frontier.store.status import read_status
 
 from ..crawls import BY_SLOT, PROJECT, PYTHONPATH, Crawl, altsched, listing, run_python
@@ -108,6 +114,11 @@ def test_a_crawl_that_runs_is_killed_and_is_finished(crawl: Crawl, held: threadi
     stored = answer(crawl.jobdir, "--slots", "5")
     # In the store, what is in flight is pending.
     assert stored["slots"] == [{"slot": "127.0.0.1", "stored": 29}]
+    oldest = stored["oldest_pending"]
+    assert abs(running["began"] - oldest["after"]) < 5
+    assert oldest["before"] is None
+    assert "was accepted after 20" in status(crawl.jobdir, "--slots")
+    assert "oldest" not in status(crawl.jobdir)
     crawl.kill(process)
     died = answer(crawl.jobdir)
     assert (died["state"], died["counts"]["done"]) == ("died", 1)
@@ -138,6 +149,31 @@ def test_a_crawl_that_is_stopped_says_so_and_nothing_is_changed_by_looking(
     shutil.rmtree(crawl.jobdir / "frontier")
     assert answer(crawl.jobdir)["counts"] == stopped["counts"]
     assert "its store" in refusal(crawl.jobdir, "--slots")
+
+
+def test_when_the_oldest_pending_request_was_accepted(
+    crawl: Crawl, held: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held.set()
+    assert crawl.run(CLOSESPIDER_PAGECOUNT=5, CONCURRENT_REQUESTS=1) == 0
+    for note, found, words in (
+        (b"[]", (None, None), "at a time that no version has noted"),
+        (b"[[1000, 1.7e9]]", (None, 1.7e9), "before 2023-11-14 22:13:20 (UTC)"),
+        (b"[[0, 1.7e9]]", (1.7e9, None), "after 2023-11-14 22:13:20 (UTC)"),
+        (
+            b"[[0, 1.7e9], [1000, 1700000060]]",
+            (1.7e9, 1_700_000_060),
+            "after 2023-11-14 22:13:20 (UTC) and before 2023-11-14 22:14:20 (UTC)",
+        ),
+    ):
+        with closing(Journal(crawl.jobdir, "pages")) as journal:
+            journal.write(Batch(journal.counters(), notes={TIMES: note}))
+        oldest = answer(crawl.jobdir, "--slots")["oldest_pending"]
+        assert (oldest["after"], oldest["before"]) == found
+        assert f"was accepted {words}" in status(crawl.jobdir, "--slots")
+    job = Job(Project(Settings()), crawl.jobdir)
+    monkeypatch.setattr(looks, "MOST_WALKED", 10)
+    assert looks.look_at_job(job, 5)["oldest_pending"] is None
 
 
 def test_what_a_command_has_changed_since_is_told(crawl: Crawl, held: threading.Event) -> None:

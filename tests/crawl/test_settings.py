@@ -44,6 +44,7 @@ MAY_BE_ZERO += ["SLOT_BUDGET"]
 FLAGS = {
     "SYNC": False,
     "WAIT_AT_CLOSE": True,
+    "KEEP_PARENT": False,
     "RETRY_FAILED_NEXT_RUN": False,
     "SKIP_STARTED": True,
     "TRUST_STOCK_SEEN": False,

@@ -212,7 +212,7 @@ def test_an_engine_that_is_unknown_is_refused(tmp_path: Path, site: Site, crawl:
 def test_what_only_a_project_of_scrapy_redis_needs_is_named() -> None:
     done = scrapy_without(
         "scrapy_redis",
-        *("altsched", "import", "redis-pages", "--from-redis", NOWHERE, "--trust-pickle"),
+        *("altsched", "import", "redis-pages", "--from", NOWHERE, "--trust-pickle"),
         *("-s", "SPIDER_MODULES=crashsite.fed", "-s", "ALTSCHED_SHARED=1"),
     )
     assert done == (
@@ -221,7 +221,7 @@ def test_what_only_a_project_of_scrapy_redis_needs_is_named() -> None:
     )
     done = scrapy_without(
         "scrapy_redis",
-        *("altsched", "import", "pages", "--from-redis", NOWHERE, "--trust-pickle"),
+        *("altsched", "import", "pages", "--from", NOWHERE, "--trust-pickle"),
         *("-s", "DUPEFILTER_CLASS=scrapy_redis.dupefilter.RFPDupeFilter", "-s", "JOBDIR=none"),
     )
     assert "remove the setting, or set it to 'scrapy_altsched.DupeFilter'" in done

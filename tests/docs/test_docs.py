@@ -434,7 +434,10 @@ def test_every_command_exists() -> None:
             assert verb in targets
             assert not arguments
         elif program == "pip":
-            assert (verb, arguments) == ("install", [SETUP["metadata"]["name"]])
+            (package,) = arguments
+            name, _, extra = package.rstrip("]").partition("[")
+            assert (verb, name) == ("install", SETUP["metadata"]["name"])
+            assert not extra or extra in SETUP["options.extras_require"]
         elif program == "scrapy":
             if verb == "altsched":
                 assert arguments[0] in SUBCOMMANDS

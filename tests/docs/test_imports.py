@@ -116,7 +116,7 @@ LAYERS = (
     ("command", "feeding"),
     ("scheduler", "dupefilter", "addon", "fingerprint"),
     ("crawl",),
-    ("stock", "feeds", "resume", "plugins"),
+    ("stock", "feeds", "resume", "plugins", "report"),
     ("requests", "maintenance", "steering"),
     ("settings",),
     ("frontier",),

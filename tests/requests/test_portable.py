@@ -31,8 +31,8 @@ from scrapy.http import JsonRequest
 
 from scrapy_altsched.errors import CodecError
 from scrapy_altsched.requests.codec import decode_request, encode_request, wrap
+from scrapy_altsched.requests.kinds import CARRIED
 from scrapy_altsched.requests.portable import PortableCodec, read_url
-from scrapy_altsched.requests.values import _CARRIED
 
 from .samples import BUILDERS, TEXT, URLS, LabelledRequest, arguments_of, attributes
 
@@ -536,7 +536,7 @@ def test_a_time_zone_that_other_machines_may_not_have_is_refused(
 ) -> None:
     zone = zoneinfo.ZoneInfo("Europe/Berlin")
     payload = CODEC.encode(Request(URL, meta={"a": zone}))
-    monkeypatch.setattr("scrapy_altsched.requests.values._zones", lambda: {"UTC"})
+    monkeypatch.setattr("scrapy_altsched.requests.kinds._zones", lambda: {"UTC"})
     with pytest.raises(CodecError, match=r"^meta\['a'\] cannot be .*Europe/Berlin is not known"):
         CODEC.encode(Request(URL, meta={"a": zone}))
     assert "time zone Europe/Berlin is not known" in refusal(CODEC, payload)
@@ -1018,7 +1018,7 @@ def test_the_strategies_reach_every_type() -> None:
         walk(value)
 
     explore()
-    assert reached >= _CARRIED
+    assert reached >= CARRIED
 
 
 # What is reported of requests

@@ -22,8 +22,12 @@ class Ages:
 
     def is_due(self, value: bytes, age: Age) -> bool:
         """Whether a page with this seen row is old enough to be crawled again."""
-        finished = end_time_of(value, self._since)
+        finished = self.finished_at(value)
         return finished is not None and finished < age.threshold(self._now(), self._pass_began)
+
+    def finished_at(self, value: bytes) -> float | None:
+        """When a page with this seen row was finished, in epoch seconds; ``None``: it is not."""
+        return end_time_of(value, self._since)
 
     def end_value(self) -> bytes:
         """The seen row of a page that is finished now."""

@@ -108,5 +108,10 @@ class DelayedQueue:
             return None
         return self._clock.monotonic() + max(0.0, first / 1000 - self.time.now())
 
+    def walk(self) -> Iterator[tuple[float, Entry]]:
+        """When each request is due, in seconds since the epoch, in that order; none is taken."""
+        for key, entry in self.window.walk(self._queue):
+            yield decode_delayed_key(key)[0] / 1000, entry
+
     def note_commit(self) -> None:
         self.window.note_commit()

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from random import uniform
 
 from ...errors import StoreError
 from ..clock import Alarm
 from ..contract import PacedGate, Verdict, Waiting
-from ..entry import Counts, DeadLetter, Entry, Lease, PageFailure
+from ..entry import Counts, DeadLetter, Entry, Lease, PageFailure, Place
 from ..events import (
     Committed,
     FailuresDropped,
@@ -22,13 +23,14 @@ from ..events import (
 )
 from ..options import Options
 from ..queue.parked import EVERY_SLOT
-from ..queue.slots import Slot, Slots
+from ..queue.slots import Slot, Slots, take_turns
 from ..queue.window import Window
 from ..store.job_run import FrontierOfRun, JobRun, MemoryRun, Visit
 from ..store.journal import Journal
 from ..store.states import State, decode_value, encode_value
 from ..suspects import Suspects
 from .delayed import DelayedQueue
+from .looking import find_seen, find_waiting
 from .persistence import NoPersistence, Persistence
 from .rework import IsMeant, Locate, Rework
 
@@ -70,7 +72,7 @@ class LocalFrontier(FrontierOfRun):
         self._on_event = on_event
         self._suspects = suspects = Suspects(kept.suspicions, options, run.leases, on_event)
         self.job = suspects.count_in(kept.begin())
-        self.pressure, self.dead = kept.pressure, kept.dead
+        self.pressure, self.dead, self.failed = kept.pressure, kept.dead, kept.failed
         self._live = kept.live
         self._leases: dict[bytes, Lease] = {}
         self._held: dict[bytes, Lease] = {}
@@ -356,6 +358,21 @@ class LocalFrontier(FrontierOfRun):
         if self._order.policy == "one":
             return ()
         return self._slots.busiest.find(all_at_once=all_at_once)
+
+    def peek(self, slot: str | None = None) -> Iterator[Entry]:
+        self._check_owner()
+        queues = take_turns(self._window.walk(it) for it in self._slots.in_order(slot))
+        return (entry for _, entry in queues)
+
+    def locate(self, fingerprint: bytes, slot: str) -> Place:
+        self._check_owner()
+        for lease in chain(self._leases.values(), self._held.values()):
+            if lease.entry.fingerprint == fingerprint:
+                return Place("in flight", lease.entry.payload or b"")
+        own, kept = self._slots.in_order(self._order.slot_of(slot)), self._kept
+        withheld = self._suspects.withheld.values()
+        places = self._window, kept.read_all_pending(), withheld, self._delayed
+        return find_waiting(fingerprint, own, *places) or find_seen(fingerprint, kept)
 
     @property
     def is_over(self) -> bool:

@@ -22,6 +22,7 @@ from ..store.job_run import JobRun, Visit
 from ..store.records import DAMAGE, Batch, Counters, Suspicion, encode_claim
 from ..store.runs import Run, begin
 from ..store.seen import PASS, SINCE, UNFINISHED
+from ..store.sequence_times import NOTE, SequenceTimes
 from ..store.states import DELAYED, FAILED, PENDING
 from ..suspects import judge
 from .ages import Ages
@@ -51,8 +52,10 @@ class Persistence(Uncommitted):
         #: most start requests differ, and a million of them should not be held in memory.
         self._claimed: dict[bytes, int] = {}
         self.read_pending = partial(journal.database.read, PENDING.family)
+        self.read_all_pending = journal.pending
         self.read_delayed = partial(journal.database.read, DELAYED.family)
-        self.dead, self.seen_key_of = journal.dead, journal.seen_key
+        self.dead, self.failed = journal.dead, journal.failed
+        self.seen_key_of = journal.seen_key
         self.memory_requests = options.memory_requests
         self.ages: Ages | None = None
         limit = options.slot_budget
@@ -61,6 +64,7 @@ class Persistence(Uncommitted):
         self._oldest_failed = b""
         self._components = Run(run.counters.run, options.components)
         self.suspicions = judge(dict(journal.suspects()), run.evidence)
+        self._times = SequenceTimes(journal.note(NOTE))
         #: What a write failed to store, or did store in spite of its error: it goes first.
         self._unsaved: Draft | None = None
 
@@ -76,6 +80,7 @@ class Persistence(Uncommitted):
         batch.suspects += self.suspicions.items()
         batch.notes["order"] = str(self._options.order).encode()
         self._begin_ages(batch)
+        self._note_time(batch)
         run.write(batch)
         run.restart_leases()
         self.live = replace(run.counters)
@@ -94,6 +99,11 @@ class Persistence(Uncommitted):
         since = self.journal.note(SINCE)
         if since is not None and began is not None:
             self.ages = Ages(json.loads(since), json.loads(began), self._now)
+
+    def _note_time(self, batch: Batch) -> None:
+        """Note when sequence numbers are given, if it is time to."""
+        if self._times.note(batch.counters.next_sequence, max(self._now(), batch.counters.time)):
+            batch.notes[NOTE] = self._times.encode()
 
     def _now(self) -> float:
         return max(self._options.clock.wall(), self.live.time)
@@ -178,6 +188,7 @@ class Persistence(Uncommitted):
             draft.batch.seen_value = self._components.seen_value
             if self.ages is not None:
                 draft.batch.seen_value = UNFINISHED
+            self._note_time(draft.batch)
             if draft.deferred is None:
                 draft.batch.notes.update(self._run.changed(notes))
                 if self.budget is not None:
@@ -256,4 +267,4 @@ class NoPersistence:
     def _none(self, *_: object) -> Any:
         return iter(())
 
-    slots = dead = read_pending = read_delayed = _none
+    slots = dead = failed = read_pending = read_all_pending = read_delayed = _none

@@ -47,12 +47,13 @@ class Order:
 
     def decode(self, key: bytes) -> tuple[int, bool, int]:
         """Priority, whether in the start requests' own queue, and sequence of a key."""
-        queue = key[-9]
+        return -decode_int(key[:-9]), key[-9] == _START, self.sequence_of(key)
+
+    def sequence_of(self, key: bytes) -> int:
+        """The sequence number of a key."""
         sequence = int.from_bytes(key[-8:], "big")
-        direction = self.start if queue == _START else self.normal
-        if direction == "lifo":
-            sequence = _SEQUENCE_MAX - sequence
-        return -decode_int(key[:-9]), queue == _START, sequence
+        direction = self.start if key[-9] == _START else self.normal
+        return _SEQUENCE_MAX - sequence if direction == "lifo" else sequence
 
     def __str__(self) -> str:
         return f"{self.policy}/{self.normal}/{self.start or 'none'}"

@@ -7,10 +7,11 @@ with the fewest downloads in flight, ties round-robin by name.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 from time import monotonic
+from typing import TypeVar
 
 from sortedcontainers import SortedList
 
@@ -18,6 +19,7 @@ from ..contract import Gate
 from .busiest import Busiest
 from .parked import EVERY_SLOT, Parked
 
+_Item = TypeVar("_Item")
 #: How many names to look ahead in the round: a search for each would take longer than all else.
 _AHEAD = 32
 #: How many idle names to keep in the round, besides one for four others: more would cost memory,
@@ -184,6 +186,17 @@ class Slots:
                 best, fewest = name, active
         return self._by_name[best]
 
+    def in_order(self, name: str | None = None) -> Iterator[Slot]:
+        """Slots that something is pending of, in the order of their turns, and then parked ones.
+
+        :param name: only the one with this name, if it is one of them.
+        """
+        names = chain(self._rotation(), list(self.parked)) if name is None else (name,)
+        for each in names:
+            slot = self._by_name.get(each)
+            if slot is not None and slot.count:
+                yield slot
+
     def lease(self, slot: Slot) -> None:
         self.decrease(slot)
         slot.leased += 1
@@ -251,3 +264,19 @@ class Slots:
                 self._round.irange(maximum=last),
             )
         return (name for name in names if name not in idle)
+
+
+def take_turns(queues: Iterable[Iterator[_Item]]) -> Iterator[_Item]:
+    """One of each in turns, until all are at their ends."""
+    rest: deque[Iterator[_Item]] = deque()
+    for queue in queues:
+        for item in queue:
+            yield item
+            rest.append(queue)
+            break
+    while rest:
+        queue = rest.popleft()
+        for item in queue:
+            yield item
+            rest.append(queue)
+            break

@@ -14,8 +14,9 @@ longer new: a garbage collection does not look into a dict that has never held a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container
-from heapq import heapify, heappop, heappush
+from collections.abc import Callable, Container, Iterable, Iterator
+from heapq import heapify, heappop, heappush, merge
+from itertools import chain
 from random import Random
 
 from ..entry import Entry
@@ -182,6 +183,46 @@ class Window:
             if self._is_past(self._shrink_at, self._shrink_at_bytes):
                 self._shrink(slot)
         return slot.first
+
+    def walk(self, slot: Slot) -> Iterator[tuple[bytes, Entry]]:
+        """Key and request of each that is pending in *slot*, in order; none of them is taken.
+
+        What is read for that is not kept.  Nothing may change before the caller has done with it.
+        """
+        # Some of those in memory are past the bound.
+        in_memory = ((key, None) for key in sorted(slot.keys))
+        for key, value in merge(in_memory, self._walk_stored(slot)):
+            entry = self._entries.get(key)
+            yield key, entry or self._decode(self._values[key] if value is None else value)
+
+    def find(self, fingerprint: bytes, stored: Iterable[tuple[bytes, bytes]]) -> Entry | None:
+        """A request of any slot with this fingerprint.
+
+        :param stored: key and stored form of all that is in the store.
+        """
+        for entry in chain(self._entries.values(), map(self._decode, self._values.values())):
+            if entry.fingerprint == fingerprint:
+                return entry
+        for key, value in stored:
+            if fingerprint in value and not self._is_out(key):
+                entry = self._decode(value)
+                if entry.fingerprint == fingerprint:
+                    return entry
+        return None
+
+    def _is_out(self, key: bytes) -> bool:
+        return any(key in container for container in self._out)
+
+    def _walk_stored(self, slot: Slot) -> Iterator[tuple[bytes, bytes]]:
+        """Key and stored form of all that is only in the store."""
+        start = slot.bound
+        while start is not None:
+            rows = self._read(slot.prefix, start or slot.prefix, _READ, _MOST_BYTES)
+            for key, value in rows:
+                is_in_memory = key in self._entries or key in self._values
+                if not is_in_memory and not self._is_out(key):
+                    yield key, value
+            start = rows[-1][0] + b"\0" if rows else None
 
     def _refill(self, slot: Slot) -> None:
         entries, values = self._entries, self._values

@@ -13,9 +13,11 @@ from ..contract import Verdict
 from ..entry import Entry, Lease
 from ..events import OnEvent, Refused
 from ..options import Options
+from ..store.records import encode_claim
+from ..store.seen import digest_of_claim
 from ..store.states import encode_value
 from .batches import Addition
-from .keys import claim_key_of, slot_id_of
+from .keys import slot_id_of
 from .stream import Stream
 
 #: Bytes of a request above which it stays on its worker: the server serves no other client while it
@@ -163,7 +165,9 @@ class Additions:
             self._claimed[entry.fingerprint] = occurrence + 1
             kind, seen_key = (
                 Kind.ADDED_UNIQUE,
-                claim_key_of(entry.fingerprint, occurrence, self.stream.keys.restarts),
+                digest_of_claim(
+                    encode_claim(entry.fingerprint, occurrence), self.stream.keys.restarts
+                ),
             )
         if entry.payload is None:
             if kind is Kind.ADDED:

@@ -20,6 +20,8 @@ from ..entry import Entry
 PROTOCOL = b"4"
 #: Versions of crawls that can be continued; 1 knew neither delayed nor failed requests.
 READABLE = (b"1", b"2", b"3", PROTOCOL)
+#: Of a crawl without a pace; and of one that is being imported, which no worker can join.
+UNPACED, FILLING = b"2", b"1000000"
 #: What the script calls the kinds of changes: additions, and endings of leases.
 _ADDITIONS = (Kind.ADDED_UNIQUE, Kind.ADDED, Kind.MARKED, Kind.FORGOTTEN, Kind.CHECKED)
 _ENDINGS = (Kind.DONE, Kind.DIED, Kind.RELEASED, Kind.FAILED)

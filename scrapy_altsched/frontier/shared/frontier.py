@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 from ..changes import Kind
 from ..clock import Alarm
 from ..contract import Frontier, JobInfo, PacedGate, Verdict, Waiting
-from ..entry import Counts, DeadLetter, Entry, Lease
+from ..entry import Counts, DeadLetter, Entry, Lease, PageFailure, Place
 from ..events import LeasesReady
 from ..queue.parked import EVERY_SLOT, Parked
 from ..store.job_run import FrontierOfRun
 from ..store.states import encode_failure
 from .batches import Addition
 from .conversation import Conversation
+from .keys import slot_id_of
 
 #: Seconds for which a commit that waits, and closing, wait for the server.
 _WAIT_WITHIN = 20.0
@@ -191,6 +192,26 @@ class SharedFrontier(FrontierOfRun):
             self._parked.end_trial(EVERY_SLOT)
         if self._suspects.note_over(lease):
             self.pressure.urgent = True
+
+    def peek(self, slot: str | None = None) -> Iterator[Entry]:
+        self._check_owner()
+        wanted = None if slot is None else slot_id_of(slot)
+        for slot_id, entry in self._leases.in_order():
+            if wanted in (None, slot_id):
+                yield entry
+
+    def locate(self, fingerprint: bytes, slot: str) -> Place | None:  # noqa: ARG002  (few are here)
+        for lease in self._leases.given_out():
+            if lease.entry.fingerprint == fingerprint:
+                return Place("in flight", lease.entry.payload or b"")
+        for entry in self.peek():
+            if entry.fingerprint == fingerprint:
+                return Place("pending", entry.payload or b"")
+        return None
+
+    def failed(self) -> Iterator[tuple[bytes, PageFailure, bytes]]:
+        # They are on the server, where a command looks for them.
+        return iter(())
 
     @property
     def is_over(self) -> bool:

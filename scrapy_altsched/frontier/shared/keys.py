@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
 
-#: Bytes of a fingerprint that are kept: two of 100 million pages share one with a
-#: probability of 4e-9.
-SEEN_KEY_BYTES = 10
-_SHA1_BYTES = 20
+from ..store.seen import digest_of
+
 _HASH, _ZSET, _SET = b"hash", b"zset", b"set"
 #: The first keys of each call, in the order of ``batch/entering.lua``, and their types.
 FIXED = {
@@ -32,35 +30,6 @@ FIXED = {
 }
 
 
-def seen_key_of(fingerprint: bytes) -> bytes:
-    """What is kept of a fingerprint: a digest, as its bytes may all begin alike."""
-    return blake2b(fingerprint, digest_size=SEEN_KEY_BYTES).digest()
-
-
-def seen_key_of_sha1(fingerprint: bytes) -> bytes:
-    """What is kept of a fingerprint that is a SHA-1 hash: its beginning.
-
-    Crawls that an older version began keep this of all fingerprints with as many bytes.
-    """
-    if len(fingerprint) == _SHA1_BYTES:
-        return fingerprint[:SEEN_KEY_BYTES]
-    return seen_key_of(fingerprint)
-
-
-def claim_key_of(fingerprint: bytes, occurrence: int, restarts: int = 0) -> bytes:
-    """What is kept of the n-th of equal start requests, from 0 on.
-
-    :param restarts: how often the crawl was restarted with what it had seen: start requests are
-        crawled once after each.
-    """
-    return blake2b(
-        fingerprint + occurrence.to_bytes(4, "big"),
-        digest_size=SEEN_KEY_BYTES,
-        person=b"start",
-        salt=restarts.to_bytes(16, "big"),
-    ).digest()
-
-
 def slot_id_of(name: str) -> bytes:
     """The slot *name* on the server.  Two that have the same digest share a queue, no more."""
     return blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
@@ -78,10 +47,11 @@ class Keys:
         self._prefix = prefix = f"altsched:{{{crawl}:0}}:".encode("utf-8", "surrogatepass")
         self.fixed = [prefix + name for name in FIXED]
         self.meta, self.pending, self.ready, _, self.workers, self.deadlines = self.fixed[:6]
-        self.dead, self.heard, self.delayed, self.failed = self.fixed[7], *self.fixed[9:12]
-        self.resting, self.slots, self.budgets = *self.fixed[12:14], self.fixed[16]
+        self.dead, self.suspects, self.heard, self.delayed, self.failed = self.fixed[7:12]
+        self.resting, self.slots = self.fixed[12:14]
+        self.budgets = self.fixed[16]
         #: What all workers of the crawl keep of a fingerprint.
-        self.seen_key_of: Callable[[bytes], bytes] = seen_key_of
+        self.seen_key_of: Callable[[bytes], bytes] = digest_of
         #: How often the crawl was restarted with what it had seen.
         self.restarts = 0
 

@@ -6,12 +6,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ..changes import Kind
-from ..entry import DeadLetter, Lease
+from ..entry import DeadLetter, Entry, Lease
 from ..events import LeaseLost, OnEvent
 from ..store.states import decode_value
 from ..suspects import Suspects
 from .additions import Additions
 from .batches import Addition, Ending
+from .keys import slot_id_of
 from .pace import WorkerPace
 
 
@@ -77,6 +78,18 @@ class Leases:
             if self.by_key.get(lease.key) is lease:
                 self._return(lease)
         self.fetched.clear()
+
+    def in_order(self) -> Iterator[tuple[bytes, Entry]]:
+        """Slot id and request of those that :meth:`next` would take out; none is."""
+        pending = deque(self._here.pending)
+        for lease in self.fetched:
+            while pending and pending[0][0] <= lease.key[8 : 8 + len(pending[0][0])]:
+                entry = pending.popleft()[-1]
+                yield slot_id_of(entry.slot), entry
+            if self.by_key.get(lease.key) is lease:
+                yield lease.key[:8], lease.entry
+        for *_, entry in pending:
+            yield slot_id_of(entry.slot), entry
 
     def hand_out(self, lease: Lease) -> Lease:
         self.given += 1

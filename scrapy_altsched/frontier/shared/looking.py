@@ -9,7 +9,8 @@ from typing import Any
 
 from ...redis_client.connection import explain_errors
 from ..queue.order import Order, size_of_int
-from .keys import field_of, seen_key_of, seen_key_of_sha1, slot_id_of
+from ..store.seen import beginning_of, digest_of
+from .keys import field_of, slot_id_of
 from .operating import HASHED, SharedCrawl
 
 #: Requests of a slot that are read at once, and of all slots.
@@ -105,7 +106,7 @@ class CrawlView(SharedCrawl):
         """The id of the crawl, and what it keeps of a fingerprint."""
         crawl, about = self._look_up("about")
         is_hashed = json.loads(about)["fingerprints"].endswith(HASHED)
-        return crawl, seen_key_of if is_hashed else seen_key_of_sha1
+        return crawl, digest_of if is_hashed else beginning_of
 
     def about(self) -> dict[str, str]:
         """What its first worker has said of it: spider, order, and the note about fingerprints."""

@@ -19,11 +19,12 @@ from ..events import OnEvent, ignore_events
 from ..options import Options, SharedOptions
 from ..store.job_run import MemoryRun
 from ..store.journal import Journal
+from ..store.seen import beginning_of, digest_of
 from .batches import Status
 from .conversation import Conversation
 from .exchange import Exchange
 from .frontier import SharedFrontier
-from .keys import FIXED, Keys, seen_key_of_sha1
+from .keys import FIXED, Keys
 from .operating import HASHED, SharedCrawl
 from .record import Record, open_record
 from .stream import Stream
@@ -118,7 +119,7 @@ class _Opening:
     def __post_init__(self) -> None:
         self.crawl, worker = SharedCrawl(self.client, self.shared.key), self.worker
         if worker.are_sha1:
-            self.crawl.keys.seen_key_of = seen_key_of_sha1
+            self.crawl.keys.seen_key_of = beginning_of
         self.about = {
             "spider": worker.spider,
             "order": str(self.options.order),
@@ -159,13 +160,16 @@ class _Opening:
                 " Scrapy."
             )
         if theirs["fingerprints"] + HASHED == ours["fingerprints"]:
-            self.crawl.keys.seen_key_of = seen_key_of_sha1
+            self.crawl.keys.seen_key_of = beginning_of
             self.worker.warn(
                 f"{begun} by a version of scrapy_altsched that keeps no more than the first 10 of a"
                 " fingerprint's 20 bytes, and goes on so. If those of this project's own"
                 " fingerprinter or filter can begin alike, pages are missing: stop the workers,"
                 f" run: scrapy altsched drop {quote(self.shared.key)}, and crawl again."
             )
+        elif theirs["fingerprints"] == ours["fingerprints"] + HASHED:
+            # It came from a job directory.
+            self.crawl.keys.seen_key_of = digest_of
         elif theirs["fingerprints"] != ours["fingerprints"]:
             raise ConfigError(
                 f"{begun} with other fingerprints ({theirs['fingerprints']}) than this worker's"

@@ -20,7 +20,7 @@ from ...redis_client import read_script
 from ...redis_client.connection import address_of, explain_errors
 from ..entry import Counts, DeadLetter, PageFailure
 from ..store.states import FAILED, decode_failed_key, encode_failed_key, mark_again
-from .batches import READABLE, Status, pack
+from .batches import FILLING, READABLE, Status, pack
 from .exchange import script_of
 from .keys import Keys
 from .observing import Observed, observe
@@ -79,6 +79,12 @@ class SharedCrawl:
             protocol, *found = self._client.hmget(self.keys.meta, names)
         if found[0] is None:
             return None
+        if protocol == FILLING and not of_any_version:
+            raise SharedError(
+                f"The shared crawl {self.name} is being imported, or an import of it was cut short."
+                " Wait until it is complete; or delete what is there of it, and import it again:"
+                f" scrapy altsched drop {quote(self._key)}"
+            )
         if protocol not in READABLE and not of_any_version:
             raise ConfigError(
                 f"The shared crawl {self.name} was written by another version of scrapy_altsched."

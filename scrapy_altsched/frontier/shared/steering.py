@@ -12,9 +12,10 @@ from ...errors import SharedError
 from ...redis_client import read_script
 from ...redis_client.connection import explain_errors
 from .batches import PROTOCOL, Reply, pack
+from .content import CrawlReader
 from .exchange import script_of
 from .keys import field_of, slot_id_of
-from .looking import CrawlView, split_delayed, split_member
+from .looking import split_delayed, split_member
 from .stream import NO_PACE, Stream
 
 #: Requests, or seen keys, that a script removes: in a few ms, in which the server serves no other.
@@ -36,7 +37,7 @@ class WaitingRequest(NamedTuple):
     row: bytes
 
 
-class SteeredCrawl(CrawlView):
+class SteeredCrawl(CrawlReader):
     """A crawl on a server that is steered, too."""
 
     def pause(self) -> bool:

@@ -28,11 +28,13 @@ from ..forks import close_in_child
 from .database import advise
 from .directory import Directory, find, not_reached
 from .holder import Holder
+from .samples import NAME as SAMPLES
+from .samples import SampleFile
 from .status import NAME as STATUS
 from .status import JobStatus
 
 #: Version of everything that is written into a job directory.
-FORMAT = 6
+FORMAT = 7
 #: The oldest one that is brought up to date (see :mod:`.migrations`).
 OLDEST = 1
 
@@ -139,6 +141,7 @@ class Jobdir:
         self.partial = self.place / _PARTIAL
         self._last_commit = Overwritten(self.place / _LAST_COMMIT)
         self._status = Overwritten(self.place / STATUS)
+        self._samples = SampleFile(self.place / SAMPLES)
         close_in_child(self.release)
         try:
             self._lock = self._take_lock()
@@ -238,6 +241,8 @@ class Jobdir:
         """Note how the job stands; an error here is none, either."""
         with suppress(OSError):
             self._status.write(status.encode())
+        with suppress(OSError):
+            self._samples.note(status)
 
     def forget_status(self) -> None:
         """Have nothing be known of how the job stands until its next run; no error, either."""
@@ -279,6 +284,7 @@ class Jobdir:
     def release(self) -> None:
         self._last_commit.close()
         self._status.close()
+        self._samples.close()
         descriptor, self._lock = self._lock, None
         if descriptor is not None:
             os.close(descriptor)

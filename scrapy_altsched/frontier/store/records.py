@@ -170,6 +170,11 @@ class Batch:
     notes: dict[str, bytes] = field(default_factory=dict)
 
 
+#: The key of a row that stands for all claims of a crawl that came from a server: they are among
+#: its seen keys there, and nothing tells which.
+SHARED_CLAIMS = b"\0"
+
+
 def encode_claim(fingerprint: bytes, occurrence: int) -> bytes:
     """The key of the claim to one occurrence of a start request; they are counted from 0."""
     return fingerprint + occurrence.to_bytes(4, "big")

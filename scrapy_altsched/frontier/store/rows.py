@@ -9,8 +9,16 @@ from pathlib import Path
 from ..entry import Counts, DeadLetter, PageFailure
 from .database import Database
 from .engines import database_at, engine_of
-from .records import NOTED, Counters, Suspicion, decode_slot, encode_claim, noted_key
-from .seen import DIGESTS, KEYS, digest_of
+from .records import (
+    NOTED,
+    SHARED_CLAIMS,
+    Counters,
+    Suspicion,
+    decode_slot,
+    encode_claim,
+    noted_key,
+)
+from .seen import FINGERPRINTS, KEY_MAKERS, KEYS, digest_of_claim
 from .states import DEAD, FAILED, PENDING, State
 
 _NOTE = b"note:"
@@ -64,7 +72,7 @@ class Rows:
 
     def read_key_form(self) -> None:
         """Find out what the keys of seen rows are, once the store is open."""
-        self.seen_key = digest_of if self.note(KEYS) == DIGESTS else bytes
+        self.seen_key = KEY_MAKERS[self.note(KEYS) or FINGERPRINTS]
 
     def identity(self) -> bytes | None:
         """Whose the store is, as JSON; ``None``: it was cut short before it could say so."""
@@ -122,7 +130,10 @@ class Rows:
 
     def claimed(self, fingerprint: bytes, occurrence: int) -> int | None:
         """The run that claimed this occurrence of a start request, if one did."""
-        value = self.database.get("started", encode_claim(fingerprint, occurrence))
+        claim = encode_claim(fingerprint, occurrence)
+        value = self.database.get("started", claim)
+        if value is None and self.has_seen_key(digest_of_claim(claim)):
+            value = self.database.get("started", SHARED_CLAIMS)
         return None if value is None else int.from_bytes(value, "big")
 
     def seen(self) -> Iterator[tuple[bytes, bytes]]:

@@ -20,6 +20,8 @@ from .seen import encode_run, run_of
 
 _RUN = "run:"
 _SETTLED = "runs settled"
+#: How the names of all notes about runs begin.
+NOTES = (_RUN, _SETTLED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,9 @@
 """The rows of what was seen: which fingerprint, and what is known of its page.
 
 A key is a digest of the fingerprint, of 10 bytes: two of 100 million pages share one with a
-probability of 4e-9.  In jobs that were begun by an earlier version it is the fingerprint.  Values:
+probability of 4e-9.  In jobs that were begun by an earlier version it is the fingerprint, and in
+those that came from a server, where SHA-1 hashes are not hashed again, it may be its beginning.
+Values:
 
 =================================  ==============================================================
 empty                              nothing
@@ -13,11 +15,12 @@ one zero byte                      it is not finished yet; only in jobs that rec
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 
 #: Name of the note that says what keys are; without it, they are fingerprints.
-KEYS, DIGESTS = "seen keys", b"digests"
-_DIGEST_BYTES = 10
+KEYS, FINGERPRINTS, DIGESTS, BEGINNINGS = "seen keys", b"", b"digests", b"beginnings"
+_DIGEST_BYTES, _SHA1_BYTES = 10, 20
 #: Names of the notes that say since when a job records ages, and when this pass began: JSON, in
 #: epoch seconds.
 SINCE, PASS = "ages since", "pass began"
@@ -36,6 +39,31 @@ def digest_of(fingerprint: bytes) -> bytes:
     digest = _begin()
     digest.update(fingerprint)
     return digest.digest()
+
+
+def digest_of_claim(claim: bytes, restarts: int = 0) -> bytes:
+    """The key of a claim to a start request, which is among the seen ones on servers.
+
+    :param restarts: how often the crawl was restarted with what it had seen: start requests are
+        crawled once after each.
+    """
+    salt = restarts.to_bytes(16, "big")
+    return blake2b(claim, digest_size=_DIGEST_BYTES, person=b"start", salt=salt).digest()
+
+
+def beginning_of(fingerprint: bytes) -> bytes:
+    """The key of a fingerprint where that is the beginning of one that is a SHA-1 hash."""
+    if len(fingerprint) == _SHA1_BYTES:
+        return fingerprint[:_DIGEST_BYTES]
+    return digest_of(fingerprint)
+
+
+#: What keys are -> fingerprint -> its key.
+KEY_MAKERS: Mapping[bytes, Callable[[bytes], bytes]] = {
+    FINGERPRINTS: bytes,
+    DIGESTS: digest_of,
+    BEGINNINGS: beginning_of,
+}
 
 
 def may_be_digest(key: bytes) -> bool:

@@ -30,19 +30,19 @@ class Store(Rows):
         self._first_noted: int | None = None
 
     def create(
-        self, identity: Identity, place: Path | None = None, *, has_digests: bool = True
+        self, identity: Identity, place: Path | None = None, *, keys: bytes = DIGESTS
     ) -> None:
         """Make the store, where there is nothing, or in another *place*, and open it.
 
-        :param has_digests: whether keys of seen rows are digests, or else fingerprints.
+        :param keys: what those of seen rows are: see :mod:`.seen`.
         """
         database = self.database
         try:
             database.open(place or self.path, create=True)
             rows = RowBatch()
             meta = [(b"identity", identity.encode())]
-            if has_digests:
-                meta.append((b"note:" + KEYS.encode(), DIGESTS))
+            if keys:
+                meta.append((b"note:" + KEYS.encode(), keys))
             rows.put("meta", meta)
             database.write(rows, wait=True)
             self.read_key_form()

@@ -12,8 +12,9 @@ from scrapy_altsched.errors import AltschedError
 from scrapy_altsched.frontier.changes import Kind
 from scrapy_altsched.frontier.shared.batches import Addition, Status
 from scrapy_altsched.frontier.shared.exchange import Exchange
-from scrapy_altsched.frontier.shared.keys import Keys, seen_key_of, slot_id_of
+from scrapy_altsched.frontier.shared.keys import Keys, slot_id_of
 from scrapy_altsched.frontier.shared.stream import EncodedBatch, Stream
+from scrapy_altsched.frontier.store.seen import digest_of
 from scrapy_altsched.frontier.store.states import encode_value
 
 from ...frontiers import page
@@ -90,7 +91,7 @@ def test_a_server_that_is_away_is_asked_until_it_is_back(asked: Asked, server: R
 def test_a_batch_whose_answer_was_lost_counts_once(asked: Asked, server: RedisServer) -> None:
     assert asked.ask() is Status.OK
     entry = page("a")
-    key, slot = seen_key_of(b"a"), slot_id_of("")
+    key, slot = digest_of(b"a"), slot_id_of("")
     asked.stream.add(Addition(Kind.ADDED_UNIQUE, key, slot, b"\x80", False, encode_value(entry)))
     # It is received while it stands still, and answered when nobody waits for that any more.
     server.suspend()

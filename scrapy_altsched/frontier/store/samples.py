@@ -1,0 +1,186 @@
+"""``altsched.samples``: how a job stood over its whole life, for the page that shows that.
+
+A commit appends a sample if the last one is old enough.  When the file is full, every second one
+goes, and later ones are taken half as often: so the beginning is never lost, and the end is not
+finer than it.  It is never forced to the disk.  Each sample is a block of one size with a checksum,
+which begins with the store's id: one that is torn, or of another store, is left out.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import TypeVar
+
+from ...disk import Overwritten
+from ...errors import JobdirError
+from ..entry import Counts
+from .status import JobStatus
+
+NAME = "altsched.samples"
+#: Most samples in the file: an hour, of one a second.
+MOST = 3_600
+#: Fewest seconds between two samples, before any went.
+_GRAIN = 1
+#: Time, run, grain, state, counts, duplicates; and the checksum of all that.
+_BODY, _CHECKSUM = struct.Struct("<dIII8q"), struct.Struct("<I")
+#: Bytes of a sample.
+SIZE = _BODY.size + _CHECKSUM.size
+_COUNTS = ("accepted", "pending", "leased", "done", "dead", "delayed", "failed")
+#: The state of a run that goes on, whatever it does; and of those that have noted their end.
+_STATES = ("running", "stopped", "finished", "unsaved")
+ENDED = frozenset(_STATES[1:])
+#: The bytes of the run's number.
+_RUN = slice(8, 12)
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """How a crawl stood once.
+
+    :ivar at: when, in seconds since the epoch.
+    :ivar state: one of :data:`ENDED` if the run had noted its end, else "running".
+    :ivar duplicates: requests that the run had refused as seen.
+    """
+
+    at: float
+    run: int
+    state: str
+    counts: Counts
+    duplicates: int = 0
+
+    @classmethod
+    def of(cls, status: JobStatus) -> Sample:
+        standing = status.standing
+        state = status.state if status.state in ENDED else _STATES[0]
+        return cls(standing.at, status.run, state, standing.counts, standing.duplicates)
+
+    @classmethod
+    def parse(cls, block: bytes) -> Sample:
+        """The inverse of :meth:`encode`, of a block whose checksum is right."""
+        at, run, _, state, *numbers = _BODY.unpack_from(block)
+        *counted, duplicates = numbers
+        counts = Counts(**dict(zip(_COUNTS, counted, strict=True)))
+        return cls(at, run, _STATES[state], counts, duplicates)
+
+    def encode(self, store_id: str, grain: int) -> bytes:
+        """One block; *grain*: seconds between two of them, now."""
+        numbers = (getattr(self.counts, name) for name in _COUNTS)
+        state = _STATES.index(self.state)
+        body = _BODY.pack(self.at, self.run, grain, state, *numbers, self.duplicates)
+        return body + _CHECKSUM.pack(_sum_of(body, store_id))
+
+
+class SampleFile:
+    """The file, as a run of the job writes it.
+
+    The shared crawl that a worker is of has its counts on the server: a worker keeps no samples.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._file = path, Overwritten(path)
+        #: Of what is in it; ``None``: this run has none yet.
+        self._size: int | None = None
+        self._grain = _GRAIN
+        self._last = -math.inf
+
+    def note(self, status: JobStatus) -> None:
+        """Note how the job stands, unless that was done just now; OSError: it was not."""
+        standing = status.standing
+        if standing.shared is not None:
+            return
+        # The clock may have been set back.
+        if abs(standing.at - self._last) < self._grain and status.state not in ENDED:
+            return
+        self._last = standing.at
+        size = self._begin(status.store_id) if self._size is None else self._size
+        if size >= MOST * SIZE:
+            size = self._thin_out(status.store_id)
+        block = Sample.of(status).encode(status.store_id, self._grain)
+        self._file.write(block, size)
+        self._size = size + SIZE
+
+    def _begin(self, store_id: str) -> int:
+        """Go on after the samples of earlier runs, in a file of this run's own; its size."""
+        blocks = list(_blocks_in(self._path, store_id))
+        if blocks:
+            _, _, self._grain, *_ = _BODY.unpack_from(blocks[-1])
+        return self._replace(blocks)
+
+    def _thin_out(self, store_id: str) -> int:
+        """Leave out every second one of them; its size."""
+        size = self._replace(thin(list(_blocks_in(self._path, store_id)), _run_of))
+        self._grain *= 2
+        return size
+
+    def _replace(self, blocks: Sequence[bytes]) -> int:
+        """Write it anew; its size.  A death, or an OSError, leaves the old file or the new one."""
+        self._file.close()
+        self._size = None
+        content = b"".join(blocks)
+        self._file.write(content)
+        return len(content)
+
+    def close(self) -> None:
+        self._size, self._last = None, -math.inf
+        self._file.close()
+
+
+def read_samples(jobdir: Path, store_id: str) -> list[Sample]:
+    """All samples of a job, the oldest first; JobdirError: the file cannot be read."""
+    path = jobdir / NAME
+    try:
+        return [Sample.parse(block) for block in _blocks_in(path, store_id)]
+    except OSError as error:
+        raise JobdirError(
+            f"{path} cannot be read ({error.strerror or error}). Make it readable for this user, or"
+            " delete it: the history is lost then, and nothing else."
+        ) from error
+
+
+def thin(items: Sequence[_T], run_of: Callable[[_T], int]) -> list[_T]:
+    """Every second one of *items*, which are in order, and the first and the last of each run.
+
+    If that is most of them, as of many short runs, only those of every second run, or fourth, and
+    so on, by their numbers; and of the first and the last run.
+    """
+    runs = []
+    for number, group in groupby(items, run_of):
+        own = list(group)
+        runs.append((number, [*own[:-1:2], own[-1]]))
+    ends, step = (runs[0][0], runs[-1][0]), 1
+    while True:
+        kept = [
+            item for number, own in runs if number % step == 0 or number in ends for item in own
+        ]
+        if len(kept) <= len(items) * 3 // 4 or step > max(ends):
+            return kept
+        step *= 2
+
+
+def _blocks_in(path: Path, store_id: str) -> Iterator[bytes]:
+    """The blocks of a store that are whole; OSError: the file is there, and cannot be read."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return
+    for start in range(0, len(content) - SIZE + 1, SIZE):
+        block = content[start : start + SIZE]
+        body, checksum = block[: _BODY.size], block[_BODY.size :]
+        if _CHECKSUM.pack(_sum_of(body, store_id)) == checksum:
+            yield block
+
+
+def _run_of(block: bytes) -> int:
+    return int.from_bytes(block[_RUN], "little")
+
+
+def _sum_of(body: bytes, store_id: str) -> int:
+    return zlib.crc32(body, zlib.crc32(store_id.encode()))
