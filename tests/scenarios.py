@@ -23,6 +23,7 @@ from scrapy_altsched.maintenance import importing, rewriter
 from scrapy_altsched.maintenance.convert import convert
 from scrapy_altsched.maintenance.opening import open_frontier, visit
 from scrapy_altsched.maintenance.requeue import dead_requests, failed_requests, requeue
+from scrapy_altsched.maintenance.restart import restart
 
 from .frontiers import OWNER, lease_from, name_of, page
 from .killing import Phase
@@ -168,6 +169,13 @@ def change_engine(path: Path, phase: Phase, engine: Choice) -> None:
     have_small_batches()
     phase("convert")
     convert(path, OWNER, engine)
+
+
+def begin_again(path: Path, phase: Phase, engine: Choice) -> None:
+    """A job is restarted with what it has seen."""
+    have_small_batches()
+    phase("restart")
+    restart(path, OWNER, "", keeps_seen=True)
 
 
 def import_job(path: Path, phase: Phase, engine: Choice) -> None:

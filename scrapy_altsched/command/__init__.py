@@ -30,7 +30,7 @@ from .project import Project
 #: Modules of this folder that are no subcommands.
 _PARTS = (
     *("answers", "confirming", "crawl", "groups", "job", "metrics", "places", "project"),
-    *("selection", "sources", "standing", "target"),
+    *("selection", "sources", "standing", "steered", "target"),
 )
 SUBCOMMANDS = tuple(name for _, name, _ in iter_modules(__path__) if name not in _PARTS)
 

@@ -26,6 +26,7 @@ from ..settings import read_redis
 from ..steering.actions import Action, Discard, Effect
 from .answers import Report, describe_numbers, describe_state
 from .project import Project
+from .steered import SharedSteering
 
 
 class Crawl:
@@ -38,12 +39,13 @@ class Crawl:
     def __init__(self, project: Project, key: str) -> None:
         values = read_redis(project.settings)
         # What they need is optional.  Pickles from a server are not loaded.
-        from ..frontier.shared.content import CrawlReader
+        from ..frontier.shared.steering import SteeredCrawl
         from ..redis_client.connection import connect
         from ..requests.portable import read_fields, read_url
 
-        self.key, self.words = key, f"--shared {quote(key)}"
-        self.crawl = CrawlReader(connect(values), key)
+        self.words = f"--shared {quote(key)}"
+        self.key, self._project = key, project
+        self.crawl = SteeredCrawl(connect(values), key)
         self.url_of = read_url
         self._read = read_fields
 
@@ -65,10 +67,11 @@ class Crawl:
 
     def apply(self, action: Action, given: Sequence[str] = ()) -> Effect:
         """Apply an action, as for a job."""
-        raise NotImplementedError
+        return SharedSteering(self, self._project, given).apply(action)
 
-    def count(self, discard: Discard) -> int:
-        raise NotImplementedError
+    def count(self, action: Discard) -> int:
+        """How many requests an action would drop, as for a job."""
+        return sum(1 for _ in SharedSteering(self, self._project).matching(action))
 
     def waiting(self) -> int:
         counts = self.crawl.look().counts
@@ -130,8 +133,16 @@ class Crawl:
         return self._read(payload)
 
     def find(self, wanted: Collection[bytes]) -> dict[bytes, list[Place]]:
+        found = group_places(self.stored().find(wanted))
+        return {
+            it: found.get(it) or [Place("done" if self.crawl.has_seen(it) else "never seen")]
+            for it in wanted
+        }
+
+    def stored(self) -> StoredRequests:
+        """All that is stored of requests."""
         crawl = self.crawl
-        stored = StoredRequests(
+        return StoredRequests(
             crawl.look().counts,
             crawl.pending(),
             crawl.delayed(),
@@ -139,11 +150,6 @@ class Crawl:
             dead_requests(crawl.dead()),
             leased=crawl.leased(),
         )
-        found = group_places(stored.find(wanted))
-        return {
-            it: found.get(it) or [Place("done" if crawl.has_seen(it) else "never seen")]
-            for it in wanted
-        }
 
     def fingerprints(self) -> bytes | None:
         return self.crawl.about()["fingerprints"].encode()

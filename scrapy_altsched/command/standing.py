@@ -143,6 +143,7 @@ def look_at_crawl(crawl: Crawl, rates: Rates | None = None) -> Answer:
         "spider": known.spider,
         "state": "finished" if known.finished else state,
         "began": seen.created,
+        "paused": seen.paused,
         "counts": counts_of(counts),
         **pace_of(counts, found, ended),
         "bytes": seen.memory,

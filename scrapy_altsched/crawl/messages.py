@@ -79,9 +79,18 @@ EVENTS = {
         " with: %(check)s",
         "altsched/shared/stalled",
     ),
+    events.CrawlPaused: _info(
+        "%(job)s is paused: what is in flight is finished, and nothing else is begun, by any"
+        " worker. It goes on with: scrapy altsched resume --shared %(quoted_key)s"
+    ),
+    events.CrawlGoesOn: _info("%(job)s is not paused any more."),
+    events.StopRequested: _info(
+        "An operator has stopped the workers of %(lower_job)s (scrapy altsched stop): the spider is"
+        " closed when what is in flight is finished. Start workers again to go on."
+    ),
     events.AlreadyFinished: _info(
         "%(job)s had finished before this worker came to it. To crawl everything again, run:"
-        " scrapy altsched restart %(quoted_key)s"
+        " scrapy altsched restart --shared %(quoted_key)s"
     ),
 }
 #: After ``Stalled``, when it goes on.

@@ -324,6 +324,9 @@ class Session:
                         self._run_start_again()
                 elif isinstance(event, events.FrontierLost | events.VersionOutdated):
                     close_unfinished(self._engine, self._spider, "frontier_lost")
+                elif isinstance(event, events.StopRequested):
+                    # The reason of Ctrl-C.
+                    self._engine.close_spider(self._spider, "shutdown")
 
     def _note_refusal(self, event: events.Refused) -> None:
         entry, request = event.entry, event.entry.request

@@ -140,5 +140,17 @@ class Stalled(Event):
     why: str
 
 
+class CrawlPaused(Event):
+    """Nothing more is leased to any worker, as an operator has asked."""
+
+
+class CrawlGoesOn(Event):
+    """After :class:`CrawlPaused`, requests are leased again."""
+
+
+class StopRequested(Event):
+    """An operator has asked the workers that run to end."""
+
+
 class AlreadyFinished(Event):
     """The crawl had finished before this worker came to it."""

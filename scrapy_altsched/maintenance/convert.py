@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
@@ -23,26 +24,40 @@ def convert(path: Path, owner: str, engine: str) -> str:
     :raises JobdirError: the directory cannot be used, or has no space; StoreError: the store cannot
         be read.  The job is as it was.
     """
+
+    def write(journal: Journal) -> bool:
+        if journal.engine != engine:
+            _copy(journal, engine)
+        return journal.engine != engine
+
+    return replace_store(path, owner, write).engine
+
+
+def replace_store(path: Path, owner: str, write: Callable[[Journal], bool]) -> Journal:
+    """Give the job in a directory another store; its journal, which is closed.
+
+    :param write: writes the store, at the place for a partial one; whether there is to be one.
+    :raises AltschedError: as :func:`convert`.
+    """
     journal = Journal(path, owner)
     jobdir = journal.jobdir
     try:
         try:
-            if journal.engine != engine:
-                _copy(journal, engine)
+            is_other = write(journal)
         finally:
             journal.close(hold=True)
-        if journal.engine != engine:
+        if is_other:
             jobdir.replace_store()
     except OSError as error:
         raise JobdirError(
-            f"A store of {path} with another engine cannot be written ({error}). Nothing was"
-            " changed; check that the disk has space for a copy of the store."
+            f"Another store of {path} cannot be written ({error}). Nothing was changed; check that"
+            " the disk has space for a copy of the store."
         ) from error
     finally:
         # What could not be finished would keep a full disk full.
         shutil.rmtree(jobdir.partial, ignore_errors=True)
         jobdir.release()
-    return journal.engine
+    return journal
 
 
 def _copy(journal: Journal, engine: str) -> None:

@@ -192,7 +192,8 @@ def explain(error: Exception, client: redis.Redis, *, later: bool = False) -> Al
             f"{server} is a replica, or read-only for another reason: nothing can be changed there."
             " Set REDIS_URL or REDIS_HOST to its master."
         )
-    if isinstance(error, redis.exceptions.OutOfMemoryError):
+    # Some servers say it of a script in other words.
+    if isinstance(error, redis.exceptions.OutOfMemoryError) or "-OOM " in text:
         return SharedError(
             f"{server} has no memory left: raise its maxmemory (redis-cli CONFIG SET maxmemory"
             " ...), or delete what is not needed, such as a shared crawl: scrapy altsched drop KEY"

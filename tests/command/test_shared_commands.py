@@ -60,7 +60,12 @@ def bury(crawl: Crawl, server: RedisServer, *paths: str) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("restart", KEY), ("drop", KEY), ("check", "--shared", KEY), ("requeue", "--shared", KEY)],
+    [
+        ("restart", "--shared", KEY),
+        ("drop", KEY),
+        ("check", "--shared", KEY),
+        ("requeue", "--shared", KEY),
+    ],
     ids=lambda arguments: arguments[0],
 )
 def test_a_crawl_that_is_not_there(
@@ -80,13 +85,11 @@ def test_a_crawl_that_is_not_there(
 @pytest.mark.slow
 def test_restart_and_drop(crawl: Crawl, server: RedisServer) -> None:
     work(crawl, server, CLOSESPIDER_PAGECOUNT=1)
-    done = on(server, "restart", KEY)
-    assert done.returncode == 1
-    assert "is not finished, and goes on when a worker is started" in done.stderr
+    assert on(server, "restart", "--shared", KEY).returncode == 2
     work(crawl, server)
-    done = on(server, "restart", KEY)
+    done = on(server, "restart", "--shared", KEY)
     assert done.returncode == 0, done.stderr
-    assert "starts again from nothing with the next worker" in done.stdout
+    assert "starts again from nothing, with the next worker" in done.stdout
     work(crawl, server)
     assert crawl.stat("response_received_count") == 3
     done = on(server, "drop", KEY)
@@ -137,6 +140,7 @@ def test_check_says_when_the_counters_do_not_add_up(crawl: Crawl, server: RedisS
     [
         (("requeue",), "name a JOBDIR, or a crawl with --shared KEY"),
         (("check",), "name a JOBDIR, or a crawl with --shared KEY"),
+        (("restart",), "name a JOBDIR, or a crawl with --shared KEY"),
         (("check", "--repair", "--shared", KEY), "--shared takes no option but --finished"),
         (("requeue", "--all", "--shared", KEY, "http://a"), "name requests, or --all, not both"),
     ],

@@ -109,7 +109,7 @@ def test_a_crawl_is_dropped_to_make_room(tmp_path: Path) -> None:
         assert "cannot begin, as the server's memory is full: raise its maxmemory" in workers[0].log
         assert time.monotonic() - began < 20
         # One that is finished can be restarted, and deleted.
-        assert altsched("restart", "pages", *settings).returncode == 0
+        assert altsched("restart", "--shared", "pages", *settings).returncode == 0
         drop = altsched("drop", "pages", *settings)
         assert drop.returncode == 0, drop.stderr
         assert client.keys("altsched*") == []

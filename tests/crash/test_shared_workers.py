@@ -139,7 +139,7 @@ def test_a_late_worker_ends_at_once_and_says_so(tmp_path: Path, server: RedisSer
         workers[0].launch().wait()
         workers[1].launch().wait()
         assert "had finished before this worker came to it" in workers[1].log
-        assert "scrapy altsched restart pages" in workers[1].log
+        assert "scrapy altsched restart --shared pages" in workers[1].log
         assert site.hits.total() == len(graph)
         assert not workers[1].item_paths()
         workers.wait()

@@ -146,6 +146,11 @@ class Additions:
     def add(self, entry: Entry) -> Verdict:
         """The verdict on a request, as far as it is known here."""
         kind, seen_key = Kind.ADDED, b""
+        starts_again = entry.from_start and entry.unique and self.stream.keys.restarts > 0
+        if starts_again:
+            # It may have been seen before the crawl was restarted, and is crawled once since then.
+            self.mark_seen(entry.fingerprint)
+            entry.unique = False
         if entry.unique:
             kind, seen_key = Kind.ADDED_UNIQUE, self._seen_key_of(entry.fingerprint)
             if seen_key in self.known:
@@ -155,12 +160,14 @@ class Additions:
                 return Verdict.SEEN
         self._encode(entry)
         level, inverted = self._order.level(entry.priority, entry.start)
-        if self._skips_started and entry.from_start and not entry.unique:
-            occurrence = self._claimed.get(entry.fingerprint, 0)
+        if (self._skips_started or starts_again) and entry.from_start and not entry.unique:
+            occurrence = 0 if starts_again else self._claimed.get(entry.fingerprint, 0)
             self._claimed[entry.fingerprint] = occurrence + 1
             kind, seen_key = (
                 Kind.ADDED_UNIQUE,
-                digest_of_claim(encode_claim(entry.fingerprint, occurrence)),
+                digest_of_claim(
+                    encode_claim(entry.fingerprint, occurrence), self.stream.keys.restarts
+                ),
             )
         if entry.payload is None:
             if kind is Kind.ADDED:

@@ -16,10 +16,10 @@ import msgpack
 from ..changes import Kind
 from ..entry import Entry
 
-#: Version of batches, and of the keys and what they hold once a crawl has a pace.
-PROTOCOL = b"3"
+#: Version of batches, and of the keys and what they hold while a crawl is paused.
+PROTOCOL = b"4"
 #: Versions of crawls that can be continued; 1 knew neither delayed nor failed requests.
-READABLE = (b"1", b"2", PROTOCOL)
+READABLE = (b"1", b"2", b"3", PROTOCOL)
 #: Of a crawl without a pace; and of one that is being imported, which no worker can join.
 UNPACED, FILLING = b"2", b"1000000"
 #: What the script calls the kinds of changes: additions, and endings of leases.
@@ -87,6 +87,7 @@ class Status(enum.Enum):
     LOST = b"LOST"  # The crawl is gone, or is another one.
     FINISHED = b"FINISHED"  # The crawl had finished before this worker came.
     FULL = b"FULL"  # The crawl would be a new one, and the server has no memory for it.
+    RUNNING = b"RUNNING"  # The crawl is to be restarted, and workers are there.
     PROTOCOL = b"PROTOCOL"  # The server's data is of another version.
 
 
@@ -106,6 +107,8 @@ class Reply:
     :ivar delayed: how many requests wait until they are due; *due_in*: ms until the first one is.
     :ivar dropped: how many failed requests there was no more room for, in all.
     :ivar rests_for: ms until the next download slot may be asked again; -1: that is not known.
+    :ivar paused: since when nothing is leased, in ms since the epoch; 0: it is.
+    :ivar stops: how often workers were told to end.
     :ivar ticks: of each lease, the number of its permit; 0, or missing: it needs none.
     :ivar permits: keys of leases that may be started now, each with such a number.
     :ivar limits: delay in ms, jitter in thousandths, and cap of download slots in this crawl;
@@ -129,6 +132,8 @@ class Reply:
     failed: int = 0
     dropped: int = 0
     rests_for: int = -1
+    paused: int = 0
+    stops: int = 0
     refused: Sequence[int] = ()
     full: Sequence[int] = ()
     void: Sequence[bytes] = ()
@@ -142,6 +147,10 @@ class Reply:
     permits: Sequence[tuple[bytes, int]] = ()
     limits: Sequence[int] = ()
     over: Sequence[int] = ()
+
+
+#: Numbers in a reply of any version; those that newer ones add, where they are missing.
+_OLDEST, _NEWER = 12, (-1, 0, 0)
 
 
 def parse_reply(blob: bytes) -> Reply:
@@ -161,7 +170,8 @@ def parse_reply(blob: bytes) -> Reply:
         ends = [leases, state == b"finished", late or b"", held, tuple(told)]
         fields = [*parts[:4], *ends, ticks, allowed, limits, over]
     # One number is for older versions: whether the crawl was finished before.
-    numbers = [*numbers[:8], *numbers[9:], -1][:13]
+    numbers = [*numbers[:8], *numbers[9:]]
+    numbers += _NEWER[len(numbers) - _OLDEST :]
     return Reply(Status(status), crawl, *numbers, *fields)
 
 

@@ -87,7 +87,9 @@ class Conversation:
         #: Whether anything was stored since the last commit was told of, and whether any lease has
         #: ended since the log of them was begun.
         self._is_unreported = self._has_ended = False
-        self.is_waiting = self._is_start_over = False
+        self.is_waiting = self._is_start_over = self._is_paused = False
+        #: How often workers had been told to end when this one last asked.
+        self._stops: int | None = None
         #: Whether an answer was waited for in vain, and none has come since.
         self._is_given_up = False
         self._heard_at = clock.monotonic()
@@ -260,6 +262,7 @@ class Conversation:
         reply, additions = self.stream.reply, self.additions
         is_known = not (additions.undecided or self.stream.unacknowledged)
         others = reply.pending or reply.leased or reply.feeders or additions.here.left
+        others = others or reply.paused
         return reply.delayed > 0 and is_known and not others
 
     def commit(self) -> None:
@@ -316,7 +319,7 @@ class Conversation:
             one, many = "change of this worker waits", "changes of this worker wait"
             waiting = counted(stream.unacknowledged, one, many)
             why = f"the server's memory is full, and {waiting} for it"
-        elif self.is_waiting and reply.pending:
+        elif self.is_waiting and reply.pending and not reply.paused:
             # Slots that rest until a known time are as they should be.
             if not self.pace.is_on or reply.rests_for < 0:
                 requests = counted(reply.pending, "pending request")
@@ -423,6 +426,7 @@ class Conversation:
             sorted(reply.leases, key=lambda pair: pair[0][8:]) if is_joining else reply.leases
         )
         self.pace.take_reply(reply)
+        self._obey(reply)
         for fingerprint, suspicion in reply.suspicions:
             self.suspects.hold_against(fingerprint, Suspicion.parse(suspicion))
         # No worker has leased anything any more: this one's leases have expired long ago.
@@ -444,6 +448,17 @@ class Conversation:
         # What was added meanwhile is not stored yet, and must not be taken to be.
         if self._is_unreported and self.stream.unacknowledged == len(self.stream.held):
             self._note_committed()
+
+    def _obey(self, reply: Reply) -> None:
+        """Do what an operator has asked of all workers."""
+        if self._stops is not None and reply.stops > self._stops:
+            self.on_event(events.StopRequested())
+        self._stops = reply.stops
+        if reply.paused:
+            self.leases.return_fetched()
+        if self._is_paused is not (is_paused := reply.paused > 0):
+            self._is_paused = is_paused
+            self.on_event(events.CrawlPaused() if is_paused else events.CrawlGoesOn())
 
     def _note_committed(self) -> None:
         self._commits += 1

@@ -52,6 +52,13 @@ class Keys:
         self.budgets = self.fixed[16]
         #: What all workers of the crawl keep of a fingerprint.
         self.seen_key_of: Callable[[bytes], bytes] = digest_of
+        #: How often the crawl was restarted with what it had seen.
+        self.restarts = 0
+
+    @staticmethod
+    def mark_of(crawl: bytes) -> bytes:
+        """What of a crawl's id is in the names of its buckets: one with the same has the same."""
+        return crawl[:3]
 
     def leases(self, token: bytes) -> bytes:
         return self._prefix + b"leases:" + token
@@ -61,7 +68,7 @@ class Keys:
 
         65,536 buckets serve 20 million URLs.
         """
-        names = crawl[:3].hex().encode(), seen_key[:2].hex().encode()
+        names = self.mark_of(crawl).hex().encode(), seen_key[:2].hex().encode()
         return b"%sseen:%s:%s" % (self._prefix, *names)
 
     def buckets(self, crawl: bytes) -> Iterator[bytes]:

@@ -63,10 +63,21 @@ class Leases:
             if not self._pace.is_too_late(first):
                 return first
             self._pace.note_given_back()
-            self._pace.note_unstarted(first.key)
-            self._drop(first.key)
-            self._additions.stream.give_back(first.key, first.entry)
+            self._return(first)
         return self._here.lease() if pending else None
+
+    def _return(self, lease: Lease) -> None:
+        """Have one put back with the next batch that was not asked for yet."""
+        self._pace.note_unstarted(lease.key)
+        self._drop(lease.key)
+        self._additions.stream.give_back(lease.key, lease.entry)
+
+    def return_fetched(self) -> None:
+        """Have all put back that were not asked for yet."""
+        for lease in self.fetched:
+            if self.by_key.get(lease.key) is lease:
+                self._return(lease)
+        self.fetched.clear()
 
     def in_order(self) -> Iterator[tuple[bytes, Entry]]:
         """Slot id and request of those that :meth:`next` would take out; none is."""

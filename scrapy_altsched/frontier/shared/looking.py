@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Any
 
@@ -25,6 +25,12 @@ def split_member(member: bytes) -> tuple[bytes, bytes]:
     """Key and stored form of a pending request; IndexError: it is cut short."""
     size = 8 + size_of_int(member[8:]) + 9
     return member[:size], member[size:]
+
+
+def split_delayed(member: bytes) -> tuple[bytes, bytes]:
+    """Slot and stored form of a delayed request; IndexError: it is cut short."""
+    # 9 bytes for which is the first of equals; the order key lacks its sequence number.
+    return member[9:17], member[9 + 8 + size_of_int(member[17:]) + 1 :]
 
 
 class CrawlView(SharedCrawl):
@@ -49,24 +55,28 @@ class CrawlView(SharedCrawl):
             name = slot_id_of(slot)
             with explain_errors(self._client):
                 rest = self._client.zscore(self.keys.resting, name)
-            for member in self._queue(name):
+            for member in self.queue(name):
                 yield *split_member(member), None if rest is None else rest / 1000
             return
         for member in self._ready(limit):
             yield *split_member(member), None
         for name, until in self.in_order(self.keys.resting):
-            for member in self._queue(name):
+            for member in self.queue(name):
                 yield *split_member(member), until / 1000
 
     def pending(self) -> Iterator[tuple[bytes, bytes]]:
         """Key and stored form of all pending requests, in the order of keys."""
+        return map(split_member, self.members())
+
+    def members(self) -> Iterator[bytes]:
+        """The same, joined as the server has them."""
         start = b"-"
         with explain_errors(self._client):
             while True:
                 found: Any = self._client.zrangebylex(
                     self.keys.pending, start, b"+", start=0, num=_WALKED_AT_ONCE
                 )
-                yield from map(split_member, found)
+                yield from found
                 if len(found) < _WALKED_AT_ONCE:
                     return
                 start = b"(" + found[-1]
@@ -74,9 +84,7 @@ class CrawlView(SharedCrawl):
     def delayed(self) -> Iterator[tuple[float, bytes]]:
         """When each delayed request is due, in seconds since the epoch, and its stored form."""
         for member, due in self.in_order(self.keys.delayed):
-            # 9 bytes for which is the first of equals; the order key lacks its sequence number.
-            size = 9 + 8 + size_of_int(member[17:]) + 1
-            yield due / 1000, member[size:]
+            yield due / 1000, split_delayed(member)[1]
 
     def leased(self) -> Iterator[tuple[str, bytes]]:
         """Token of a worker, and stored form of a request that is in flight with it, of all."""
@@ -88,12 +96,17 @@ class CrawlView(SharedCrawl):
 
     def has_seen(self, fingerprint: bytes) -> bool:
         """Whether a page with this fingerprint was found."""
-        crawl, about = self._look_up("about")
-        is_hashed = json.loads(about)["fingerprints"].endswith(HASHED)
-        seen_key = (digest_of if is_hashed else beginning_of)(fingerprint)
+        crawl, key_of = self.seen_keys()
+        seen_key = key_of(fingerprint)
         with explain_errors(self._client):
             found: Any = self._client.hexists(self.keys.bucket(crawl, seen_key), field_of(seen_key))
         return bool(found)
+
+    def seen_keys(self) -> tuple[bytes, Callable[[bytes], bytes]]:
+        """The id of the crawl, and what it keeps of a fingerprint."""
+        crawl, about = self._look_up("about")
+        is_hashed = json.loads(about)["fingerprints"].endswith(HASHED)
+        return crawl, digest_of if is_hashed else beginning_of
 
     def about(self) -> dict[str, str]:
         """What its first worker has said of it: spider, order, and the note about fingerprints."""
@@ -108,7 +121,7 @@ class CrawlView(SharedCrawl):
             tick = int(self._client.hget(self.keys.meta, "tick") or 0)
         loads = [(int(load), name) for name, load in found]
         heapify(loads)
-        queues = {name: self._queue(name) for _, name in loads}
+        queues = {name: self.queue(name) for _, name in loads}
         while loads:
             load, name = heappop(loads)
             for member in queues[name]:
@@ -117,7 +130,7 @@ class CrawlView(SharedCrawl):
                 heappush(loads, ((load // _LEASED_ONCE + 1) * _LEASED_ONCE + tick, name))
                 break
 
-    def _queue(self, slot: bytes) -> Iterator[bytes]:
+    def queue(self, slot: bytes) -> Iterator[bytes]:
         """Pending requests of the slot with this id, the next one first."""
         start, limit = b"[" + slot, 1
         with explain_errors(self._client):

@@ -36,6 +36,7 @@ class Observed:
     """What is known of those who work on a crawl.
 
     :ivar created: when the crawl was begun, in seconds since the epoch.
+    :ivar paused: since when nothing is leased, likewise; ``None``: requests are.
     :ivar limits: delay in seconds, jitter as a fraction, and cap (0: any number) of download slots;
         ``None``: the crawl has no pace.
     :ivar own_limits: slots that have limits of their own; *resting*: those that may not be asked
@@ -44,6 +45,7 @@ class Observed:
     """
 
     created: float
+    paused: float | None
     workers: list[WorkerState]
     limits: tuple[float, float, int] | None
     own_limits: int
@@ -84,6 +86,7 @@ def observe(client: redis.Redis, keys: Keys, crawl: bytes) -> Observed:
     rest = first[0][1] if first else float("inf")
     return Observed(
         created=int(meta.get(b"created", 0)) / 1000,
+        paused=int(meta[b"paused"]) / 1000 if b"paused" in meta else None,
         workers=sorted(workers, key=lambda worker: -worker.leases),
         limits=limits,
         own_limits=own_limits,

@@ -141,7 +141,9 @@ class _Opening:
             self.is_finished = state == b"finished"
             self.restarts = self.is_finished and self.shared.restart
             if not self.restarts:
-                self._compare(json.loads(about))
+                known = json.loads(about)
+                self._compare(known)
+                self.crawl.keys.restarts = known.get("restarts", 0)
 
     def _compare(self, theirs: dict[str, str]) -> None:
         ours, begun = self.about, f"The shared crawl {self.crawl.name} was begun"

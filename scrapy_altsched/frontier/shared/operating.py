@@ -8,7 +8,6 @@ import random
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from shlex import quote
 from typing import Any
@@ -129,32 +128,39 @@ class SharedCrawl:
         with explain_errors(self._client):
             return observe(self._client, self.keys, crawl)
 
-    def restart(self, are_sha1: Callable[[str], bool]) -> None:
-        """Have it, if it is finished, start again from nothing, with the next worker that comes.
+    def restart(self, are_sha1: Callable[[str], bool], *, keeps_seen: bool = False) -> None:
+        """Have it start again, from nothing, with the next worker that comes; none may be there.
 
         :param are_sha1: whether fingerprints are SHA-1 hashes, by the note about them; of others an
             older version may have kept too little, which ends here.
+        :param keeps_seen: whether pages that were seen stay seen, but for start requests that are
+            not filtered.
         """
-        crawl, state, about = self._look_up("state", "about")
-        reply = None
+        crawl, about = self._look_up("about")
+        known, beginning = json.loads(about), b""
+        if keeps_seen:
+            known["restarts"] = known.get("restarts", 0) + 1
+            beginning = self.keys.mark_of(crawl)
+        elif not (note := known["fingerprints"]).endswith(HASHED) and not are_sha1(note):
+            known["fingerprints"] = note + HASHED
+        text, size = json.dumps(known).encode(), 16 - len(beginning)
+        stream = Stream(
+            self.keys, lambda: beginning + os.urandom(size), text, 1, restarts=b"stopped"
+        )
         with explain_errors(self._client):
-            if state == b"finished":
-                known = json.loads(about)
-                note: str = known["fingerprints"]
-                if not note.endswith(HASHED) and not are_sha1(note):
-                    known["fingerprints"] = note + HASHED
-                text = json.dumps(known).encode()
-                batch = Stream(self.keys, partial(os.urandom, 16), text, 1, restarts=True).build(
-                    leaving=True
-                )
-                reply = script_of(self._client)(batch)
-            if reply is None or reply.status is not Status.OK or reply.crawl == crawl:
+            tokens: Any = self._client.hkeys(self.keys.workers)
+            reply = script_of(self._client)(stream.build(leaving=True))
+            if reply.status is not Status.OK:
+                key = quote(self._key)
                 raise SharedError(
-                    f"The shared crawl {self.name} is not finished, and goes on when a worker is"
-                    " started. To begin it again from nothing, stop its workers and run: scrapy"
-                    f" altsched drop {quote(self._key)}"
+                    f"The shared crawl {self.name} has workers, and is restarted without them. Stop"
+                    f" them: scrapy altsched stop --shared {key}; `scrapy altsched status --shared"
+                    f" {key}` says when they are gone. One that was killed counts until its leases"
+                    " expire."
                 )
-            self.unlink_seen(crawl)
+            self._unlink(map(self.keys.leases, tokens))
+            if not keeps_seen:
+                self.unlink_seen(crawl)
 
     def drop(self) -> int:
         """Delete it, with all that it knows; how many requests it had accepted."""

@@ -48,7 +48,8 @@ class Stream:
     :param earlier: tokens of the same worker before it was started again, or has begun a new
         stream; it takes their leases.
     :param suspected: fingerprints of which the first answer says what is held against them.
-    :param restarts: whether a crawl that is finished starts again from nothing.
+    :param restarts: whether a crawl that is finished starts again from nothing; ``b"stopped"``:
+        also one that is not, while no worker is there.
     :param keep_failed: how many failed requests are kept.
     :param budget: how many unique requests of a download slot are accepted; 0: all.
     :ivar held: endings that are not sent before :meth:`release_endings`.
@@ -67,7 +68,7 @@ class Stream:
         crawl: bytes = b"",
         earlier: Sequence[bytes] = (),
         suspected: Collection[bytes] = (),
-        restarts: bool = False,
+        restarts: bool | bytes = False,
         keep_failed: int = 100_000,
         budget: int = 0,
     ) -> None:

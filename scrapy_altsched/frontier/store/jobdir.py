@@ -243,6 +243,11 @@ class Jobdir:
         with suppress(OSError):
             self._samples.note(status)
 
+    def forget_status(self) -> None:
+        """Have nothing be known of how the job stands until its next run; no error, either."""
+        with suppress(OSError):
+            (self.place / STATUS).unlink()
+
     def note_end(self, run: int) -> None:
         """Note that the process of *run*, which finished the job, has ended as it should."""
         with suppress(OSError, StoreError):  # as if it had died: the safe side

@@ -41,9 +41,14 @@ def digest_of(fingerprint: bytes) -> bytes:
     return digest.digest()
 
 
-def digest_of_claim(claim: bytes) -> bytes:
-    """The key of a claim to a start request, which is among the seen ones on servers."""
-    return blake2b(claim, digest_size=_DIGEST_BYTES, person=b"start").digest()
+def digest_of_claim(claim: bytes, restarts: int = 0) -> bytes:
+    """The key of a claim to a start request, which is among the seen ones on servers.
+
+    :param restarts: how often the crawl was restarted with what it had seen: start requests are
+        crawled once after each.
+    """
+    salt = restarts.to_bytes(16, "big")
+    return blake2b(claim, digest_size=_DIGEST_BYTES, person=b"start", salt=salt).digest()
 
 
 def beginning_of(fingerprint: bytes) -> bytes:

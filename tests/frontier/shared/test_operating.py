@@ -6,7 +6,7 @@ import pytest
 import redis
 
 from scrapy_altsched.errors import SharedError
-from scrapy_altsched.frontier import Options, Waiting
+from scrapy_altsched.frontier import Entry, Options, Waiting
 from scrapy_altsched.frontier.entry import Counts, DeadLetter, PageFailure, Reason
 from scrapy_altsched.frontier.events import AlreadyFinished, FailuresDropped, FrontierLost
 from scrapy_altsched.frontier.shared.keys import Keys, slot_id_of
@@ -79,11 +79,54 @@ def test_a_crawl_that_runs_is_not_restarted(
 ) -> None:
     join(server).add(page("a"))
     before = dump(client)
-    with pytest.raises(
-        SharedError, match=r"is not finished, and goes on when .* altsched drop cra"
-    ):
+    with pytest.raises(SharedError, match=r"has workers, .* altsched stop --shared crawl"):
         crawl.restart(lambda _: True)
     assert dump(client) == before
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_stopped_crawl_starts_again_from_nothing(
+    crawl: SharedCrawl, server: RedisServer, client: redis.Redis, is_clean: bool
+) -> None:
+    worker = join(server)
+    worker.add(page("a"), page("b"))
+    worker.take()
+    if is_clean:
+        worker.close()
+    else:
+        # It has died with what it had leased, a while ago.
+        client.zadd(crawl.keys.deadlines, {worker.frontier._stream.token: 1})
+        worker.frontier.abandon()
+    crawl.restart(lambda _: True)
+    assert (crawl.look().counts, crawl.look().workers) == (Counts(), 0)
+    assert [key for key in client.scan_iter() if b":seen:" in key or b":leases:" in key] == []
+    crawl_whole(server, "a", "c")
+
+
+@pytest.mark.parametrize("is_filtered", [False, True])
+def test_a_crawl_starts_again_with_what_it_has_seen(
+    crawl: SharedCrawl, server: RedisServer, is_filtered: bool
+) -> None:
+    def starts(count: int) -> list[Entry]:
+        return [page("start", unique=is_filtered, from_start=True) for _ in range(count)]
+
+    for name in "ab":
+        worker = join(server)
+        worker.add(*starts(2), page("a"), page(name), page("start"))
+        # Once, or each time that it is yielded; and again after a restart.
+        count = 1 if is_filtered else 2
+        found = worker.work_off()
+        assert found.count("start") == count + (not is_filtered and name == "a")
+        assert {*found} == {"start", name}
+        worker.close(finished=True)
+        crawl.restart(lambda _: True, keeps_seen=True)
+        assert crawl.look().counts == Counts()
+    worker = join(server)
+    worker.add(*starts(1), page("a"), page("b"), page("c"))
+    other = join(server)
+    other.add(*starts(1))
+    other.close()
+    assert sorted(worker.work_off()) == ["c", "start"]
 
 
 def test_a_late_worker_of_the_crawl_before_ends(

@@ -477,7 +477,7 @@ def test_a_worker_of_an_older_version_has_nothing_of_a_crawl_with_a_pace(world: 
 def test_a_worker_is_told_if_another_one_goes_on_by_newer_rules(world: World) -> None:
     worker = world.join(Limit(cap=1))
     worker.add(*pages(2))
-    world.client.hset(world.keys.meta, "protocol", "4")
+    world.client.hset(world.keys.meta, "protocol", "5")
     worker.exchange()
     assert of(worker, VersionOutdated) == [VersionOutdated()]
     assert worker.frontier.is_over

@@ -4,7 +4,9 @@
 -- call touches is declared in KEYS.  The names, after "altsched:{crawl:partition}:" :
 --
 --   meta       hash    what is known of the crawl, its counters, and the version of all of this;
---                      "held:" + token -> how many requests that worker has leased
+--                      "held:" + token -> how many requests that worker has leased; "paused", if
+--                      it is: since when, in ms; "stops": how often its workers were stopped;
+--                      "brought": the limits that its last worker has brought
 --   pending    zset    score 0; member: slot (8 bytes) + order key + row, taken by ZRANGEBYLEX
 --   ready      zset    slot -> load, of slots that have pending requests
 --   busy       hash    slot -> load, of slots that have leased requests
@@ -50,10 +52,10 @@ local UNIQUE, ANY, FORGET, CHECK = 1, 2, 4, 5 -- 3: mark
 local DONE, RELEASED, FAILS = 1, 3, 4 -- 2: died
 local FREE, SUSPECT, BLAMED = 0, 1, 2
 local A_DEATH, SUSPECT_AT = 4, 12
-local WAITS, HELD = 'waits', 'held:'
--- Versions of what the keys hold: without delayed and failed requests; with them; and with a pace, which
--- workers of an older version would not keep.
-local UNPACED, PACED = '2', '3'
+local WAITS, STOPPED, HELD = 'waits', 'stopped', 'held:'
+-- Versions of what the keys hold: with delayed and failed requests, which version 1 had not; with a pace; and
+-- paused.  Workers of an older version would not keep the last two.
+local UNPACED, PACED, PAUSED = '2', '3', '4'
 
 local protocol, crawl, token, number, feeding, want, adds, endings, adopt, observed, overdue, timeout,
     create, leaving, watched, judged, keep_failed, pace, budget = unpack(cmsgpack.unpack(ARGV[1]), 1, 19)
@@ -71,16 +73,19 @@ local function digits(n) return string.format('%.0f', n) end
 -- Which worker is asking: nothing is written until it is known that all of the batch applies.
 local NUMBERS = { 'accepted', 'done', 'dead', 'leased', 'version', 'sequence', 'tick', 'epoch', 'dropped' }
 local meta = redis.call('HMGET', META, 'crawl', 'state', 'about', 'previous', 'protocol', 'created', 'limits', 'run',
-    'restarted', unpack(NUMBERS))
+    'restarted', 'paused', 'stops', unpack(NUMBERS))
 local is_new, previous = not meta[1], meta[4] or ''
 if not is_new and tonumber(meta[5]) > tonumber(protocol) then return cmsgpack.pack({ 'PROTOCOL' }) end
 if is_new and (crawl ~= '' or number ~= 1) then return cmsgpack.pack({ 'LOST' }) end
 if not is_new and crawl ~= '' and meta[1] ~= crawl then
     return cmsgpack.pack({ crawl == previous and 'FINISHED' or 'LOST' })
 end
-local restarts = not is_new and create and create[3] and meta[2] == 'finished'
+local restarts = not is_new and create and create[3]
+    and (meta[2] == 'finished' or create[3] == STOPPED and redis.call('ZCOUNT', DEADLINES, digits(now), '+inf') == 0)
 if restarts then previous, is_new, meta = meta[1], true, {} end
+if create and create[3] == STOPPED and not (is_new or restarts) then return cmsgpack.pack({ 'RUNNING' }) end
 local state, created = meta[2] or 'open', tonumber(meta[6] or now)
+local paused, stops = tonumber(meta[10] or 0), tonumber(meta[11] or 0)
 local about
 if is_new then
     crawl, about = create[1], create[2]
@@ -88,7 +93,7 @@ else
     crawl, about = meta[1], meta[3]
 end
 local n = {}
-for i, name in ipairs(NUMBERS) do n[name] = tonumber(meta[9 + i] or 0) end
+for i, name in ipairs(NUMBERS) do n[name] = tonumber(meta[11 + i] or 0) end
 
 local record = not is_new and redis.call('HGET', WORKERS, token)
 local last = record and struct.unpack('>I8', record) or 0

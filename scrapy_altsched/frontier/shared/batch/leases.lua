@@ -63,6 +63,7 @@ end
 -- place among them.
 -- While there is little to do, a worker has no more than its share, and others have something, too;
 -- as in guided self-scheduling (Polychronopoulos and Kuck 1987).
+if paused > 0 then want = 0 end
 if want > 0 then
     local workers = redis.call('ZCARD', DEADLINES)
     if workers > 1 then

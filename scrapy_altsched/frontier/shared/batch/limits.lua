@@ -48,6 +48,15 @@ elseif number == 1 and is_paced then
         if is_other(limit_of(own_slots[i]), own_slots[i + 1]) then differing = differing + 1 end
     end
 end
+-- An operator who defers a slot begins the pace that any worker would have begun.
+if number == 1 and type(own) == 'table' then
+    redis.call('HSET', META, 'brought', cmsgpack.pack({ own[1], own[2], own[3] }))
+elseif number == 1 and own == 'off' then
+    redis.call('HDEL', META, 'brought')
+elseif number == 1 and not is_paced and #deferrals > 0 and deferrals[2] >= 0 then
+    local brought = redis.call('HGET', META, 'brought')
+    own = brought and cmsgpack.unpack(brought)
+end
 -- A worker that has no limits to begin with knew of a pace that the server has lost.
 if not is_paced and type(own) ~= 'table' then told, deferrals = {}, {} end
 if #told > 0 or #deferrals > 0 then begin_pace() end
@@ -63,10 +72,17 @@ for i = 1, #told, 2 do
     if before[1] == 0 and delay > 0 then rest_at_least(told[i], now + 2 * delay) end
 end
 for i = 1, #deferrals, 2 do
-    local slot, limit = deferrals[i], limit_of(deferrals[i])
-    local until_ = math.max(now + deferrals[i + 1], limit[4] or 0)
-    set_limit(slot, { limit[1], limit[2], limit[3], until_, true })
-    rest_at_least(slot, until_)
+    local slot, limit, wait = deferrals[i], limit_of(deferrals[i]), deferrals[i + 1]
+    if wait >= 0 then
+        local until_ = math.max(now + wait, limit[4] or 0)
+        set_limit(slot, { limit[1], limit[2], limit[3], until_, true })
+        rest_at_least(slot, until_)
+    else
+        -- It may have been asked just now.
+        set_limit(slot, { limit[1], limit[2], limit[3], 0, false })
+        local rest = rest_of(slot)
+        if rest and rest ~= NEVER then rests[slot] = math.min(rest, now + limit[1]) end
+    end
 end
 for i = 1, #started, 3 do
     local slot, tick = started[i]:sub(1, 8), started[i + 1]

@@ -1,0 +1,238 @@
+"""What is asked of a shared crawl, done there: the server tells its workers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from scrapy import Request, Spider
+from scrapy.settings import Settings
+from scrapy.utils.request import request_from_dict
+
+from ..crawl.setup import CrawlClock
+from ..engine.engine import slot_of
+from ..errors import ConfigError, InputError
+from ..frontier import Entry
+from ..frontier.queue.order import Order
+from ..frontier.store.states import decode_value
+from ..inflection import counted
+from ..requests.delays import take_delay
+from ..requests.entries import codec_of
+from ..requests.identity import PageIdentity, differences
+from ..settings import Config
+from ..steering.actions import (
+    Action,
+    Defer,
+    Discard,
+    Effect,
+    Forget,
+    Pause,
+    Push,
+    RequestFields,
+    Requeue,
+    Resume,
+    Stop,
+    Undefer,
+)
+from .project import Project, create_spider, identity_for, identity_of
+
+if TYPE_CHECKING:
+    from ..frontier.shared.batches import Reply
+    from ..frontier.shared.steering import WaitingRequest
+    from ..requests.entries import Codec
+    from .crawl import Crawl
+
+#: Pages that are forgotten together: all that is pending is looked through for them.
+_FORGOTTEN_AT_ONCE = 100_000
+#: Where they are that are still to be crawled.
+_LEFT = ("pending", "delayed", "in flight")
+
+
+class SharedSteering:
+    """Applies actions to a shared crawl.
+
+    :param given: arguments of the spider, as ``NAME=VALUE``.
+    """
+
+    def __init__(self, crawl: Crawl, project: Project, given: Sequence[str] = ()) -> None:
+        self._crawl, self._project, self._given = crawl, project, list(given)
+        self._server = crawl.crawl
+
+    def apply(self, action: Action) -> Effect:
+        """Apply an action; AltschedError: it cannot be."""
+        match action:
+            case Push():
+                return self._push(action)
+            case Pause():
+                return self._pause()
+            case Resume():
+                return self._resume()
+            case Stop():
+                return self._stop()
+            case Defer():
+                seconds = action.until - time.time()
+                return self._tell_pace(self._server.defer(action.slot, seconds))
+            case Undefer():
+                reply = self._server.undefer(action.slot)
+                return Effect(int(bool(reply.limits)))
+            case Forget():
+                return self._forget(action)
+            case Discard():
+                return Effect(self._server.discard(self.matching(action)))
+            case Requeue():
+                return self._requeue(action)
+        raise NotImplementedError(action.verb)
+
+    def _push(self, action: Push) -> Effect:
+        from ..frontier.shared.bringing import Bringing
+
+        known = self._server.look()
+        # As in a worker, whatever else the project's own settings say.
+        settings = Settings(self._project.settings)
+        settings.set("ALTSCHED_SHARED", True, priority="cmdline")
+        settings.set("ALTSCHED_SHARED_KEY", self._crawl.key, priority="cmdline")
+        spider = create_spider(Project(settings), known.spider, self._given)
+        config = Config.from_settings(spider.crawler.settings, disk=True)
+        shared = config.shared_options(spider.name)
+        assert shared is not None
+        order = Order.parse(self._server.about()["order"])
+        options = replace(config.frontier, clock=CrawlClock(), order=order)
+        identity, codec = identity_of(spider), codec_of(config, spider)
+        with Bringing(
+            options,
+            shared,
+            spider.name,
+            identity.note,
+            are_sha1=identity.are_sha1,
+            warn=lambda _: None,
+        ) as crawl:
+            for entry in _entries(action.requests, spider, identity, codec):
+                crawl.add(entry)
+        if known.finished and not crawl.added:
+            self._server.finish_again()
+        return Effect(crawl.added, crawl.refused, self._note_workers() if crawl.added else "")
+
+    def _pause(self) -> Effect:
+        if self._server.pause():
+            return Effect(1)
+        return Effect(note="It was paused already.")
+
+    def _resume(self) -> Effect:
+        if self._server.resume():
+            return Effect(1, note=self._note_workers())
+        return Effect(note="It was not paused.")
+
+    def _stop(self) -> Effect:
+        workers = self._server.stop()
+        if not workers:
+            return Effect(note="No worker is running.")
+        return Effect(workers, note=counted(workers, "worker is told.", "workers are told."))
+
+    def _note_workers(self) -> str:
+        if self._server.look().workers:
+            return ""
+        return "No worker is running: start one to go on."
+
+    @staticmethod
+    def _tell_pace(reply: Reply) -> Effect:
+        if reply.finished:
+            return Effect(note="The crawl is finished: nothing is asked for.", is_applied=False)
+        if not reply.limits:
+            note = (
+                "The server holds back no download slot of this crawl: its workers have"
+                " ALTSCHED_SHARED_PACE = False, or a SCHEDULER_PRIORITY_QUEUE without slots. Stop"
+                " them, and start them with other settings."
+            )
+            return Effect(note=note, is_applied=False)
+        return Effect(1)
+
+    def _forget(self, action: Forget) -> Effect:
+        spider_class = self._project.spider_class(self._crawl.owner)
+        identity = identity_for(self._project.crawler(self._crawl.owner), spider_class)
+        if causes := differences(self._crawl.fingerprints(), identity.note):
+            raise ConfigError(
+                f"The fingerprints of the shared crawl {self._server.name} were made with"
+                f" {' and '.join(causes)}: its pages cannot be told here. Run this in its project,"
+                " with the settings of the crawl."
+            )
+        changed = refused = 0
+        rest = iter(action.urls)
+        while urls := list(islice(rest, _FORGOTTEN_AT_ONCE)):
+            fingerprints = set(map(partial(_fingerprint, identity), urls))
+            found = self._crawl.stored().find(fingerprints)
+            left = {it for it, place in found if place.state in _LEFT}
+            refused += len(left)
+            changed += self._server.forget(fingerprints - left)
+        note = ""
+        if refused:
+            one = "page is still to be crawled, and left as it is."
+            many = "pages are still to be crawled, and left as they are."
+            note = counted(refused, one, many)
+        return Effect(changed, refused, note)
+
+    def matching(self, action: Discard) -> Iterator[WaitingRequest]:
+        """What waits in the crawl, and would be dropped."""
+        is_by_slot = self._server.order().policy == "slots"
+        for it in self._server.waiting(action.slot if is_by_slot else None):
+            fields = self._crawl.fields_of(decode_value(it.row).payload or b"")
+            slot = slot_of(fields["url"], fields.get("meta") or {}) if "url" in fields else ""
+            if action.matches(slot, fields):
+                yield it
+
+    def _requeue(self, action: Requeue) -> Effect:
+        keys = {bytes.fromhex(key) for key in action.keys}
+        if action.state == "dead":
+            count = self._server.requeue(list(keys))
+        else:
+            count = self._server.requeue_failed(it for it in self._server.failed() if it[0] in keys)
+        return Effect(count, len(keys) - count, self._note_workers() if count else "")
+
+
+def _fingerprint(identity: PageIdentity, url: str) -> bytes:
+    try:
+        request = Request(url)
+    except (ValueError, TypeError) as error:
+        raise InputError(
+            f"{url!r} is no URL ({error}). Those before it may be forgotten; correct it, and name"
+            " all of them again."
+        ) from error
+    return identity.of(request, identity.page_of(request))
+
+
+def _entries(
+    requests: Iterable[RequestFields], spider: Spider, identity: PageIdentity, codec: Codec
+) -> Iterator[Entry]:
+    """Requests as the frontier takes them; InputError: one cannot be made, or stored."""
+    for number, fields in enumerate(requests, 1):
+        try:
+            yield _entry(dict(fields), spider, identity, codec)
+        except (ValueError, TypeError, AttributeError, LookupError) as error:
+            raise InputError(
+                f"Request {number:,} ({fields.get('url')}) cannot be pushed:"
+                f" {type(error).__name__}: {error}. Those before it are in the crawl. Correct it,"
+                " and push all of them again: what is filtered is not added twice."
+            ) from error
+
+
+def _entry(
+    fields: dict[str, object], spider: Spider, identity: PageIdentity, codec: Codec
+) -> Entry:
+    request = request_from_dict(fields, spider=spider)
+    delay = take_delay(request.meta, _refuse_delay)
+    return Entry(
+        identity.of(request, identity.page_of(request)),
+        slot=slot_of(request.url, request.meta),
+        priority=request.priority,
+        start=bool(request.meta.get("is_start_request")),
+        payload=codec.encode(request),
+        unique=not request.dont_filter and identity.is_refused is None,
+        delay=delay,
+    )
+
+
+def _refuse_delay(key: str, value: object, must_be: str) -> None:
+    raise ValueError(f"{key} = {value!r} cannot be used: {must_be}")
