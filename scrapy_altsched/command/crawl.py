@@ -55,16 +55,6 @@ class Crawl:
     def failed(self) -> Iterator[FailedRequest]:
         return failed_requests(self.crawl.failed())
 
-    def requeue(self, chosen: Collection[DeadRequest | FailedRequest]) -> Effect:
-        dead = [request.key for request in chosen if isinstance(request, DeadRequest)]
-        failed = [
-            (request.key, request.why, request.value)
-            for request in chosen
-            if isinstance(request, FailedRequest)
-        ]
-        count = self.crawl.requeue(dead) + self.crawl.requeue_failed(failed)
-        return Effect(count, len(chosen) - count)
-
     def apply(self, action: Action, given: Sequence[str] = ()) -> Effect:
         """Apply an action, as for a job."""
         return SharedSteering(self, self._project, given).apply(action)

@@ -75,7 +75,7 @@ from ..requests.codec import decode_fields, decode_request, locate, url_of
 from ..requests.identity import NOTE
 from ..resume.spider_state import STATE
 from ..scheduler import Scheduler
-from ..steering.actions import Action, Discard, Effect, Forget, Push, Requeue, Stop
+from ..steering.actions import Action, Discard, Effect, Forget, Push, Stop
 from ..steering.spool import Sent, Spool
 from ..stock.job import QUEUE, SEEN
 from .answers import Report, describe_numbers, describe_state
@@ -159,10 +159,6 @@ class Job:
             return locate(payload)[0]
         except CodecError:
             return ""
-
-    def requeue(self, chosen: Sequence[DeadRequest | FailedRequest]) -> Effect:
-        """Make requests pending again that are all dead, or have all failed."""
-        return self.apply(Requeue(chosen[0].state.family, [it.key.hex() for it in chosen]))
 
     def apply(self, action: Action, given: Sequence[str] = ()) -> Effect:
         """Have an action applied, and wait for that: by the crawl that runs, or else here.

@@ -14,7 +14,7 @@ from rich.table import Table
 from ..inflection import counted
 from ..maintenance.requeue import DeadRequest
 from ..requests.codec import is_whole
-from ..steering.actions import Effect
+from ..steering.actions import Effect, Requeue
 from .answers import print_effect, print_formatted, time_of
 from .project import Project, misuse
 from .selection import Selection, Stopped, add_selection
@@ -47,7 +47,10 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
         _show(requests, selection, target)
         return 0
     chosen = _choose(requests, names, selection, target)
-    effect = target.requeue(chosen) if chosen else Effect()
+    effect = Effect()
+    if chosen:
+        keys = [request.key.hex() for request in chosen]
+        effect = target.apply(Requeue(chosen[0].state.family, keys))
     are = counted(effect.changed, "request is", "requests are")
     what = "failed" if selection.failed else "dead"
     left = len(stopped) - effect.changed

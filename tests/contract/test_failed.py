@@ -14,7 +14,7 @@ from scrapy_altsched.frontier.events import FailuresDropped
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.maintenance import requeue as requeuing
-from scrapy_altsched.maintenance.opening import open_frontier
+from scrapy_altsched.maintenance.opening import open_frontier, visit
 from scrapy_altsched.maintenance.requeue import FailedRequest, failed_requests, requeue
 from scrapy_altsched.requests.codec import encode_request, locate
 
@@ -64,11 +64,11 @@ def failed_in(path: Path) -> list[FailedRequest]:
 
 
 def requeue_in(path: Path) -> int:
-    journal = Journal(path, OWNER)
+    frontier = visit(path, OWNER, Options())
     try:
-        return requeue(journal, failed_requests(journal.failed()), locate)
+        return requeue(frontier, failed_requests(frontier.run.journal.failed()), locate)
     finally:
-        journal.close()
+        frontier.close()
 
 
 @pytest.fixture(params=STORED)
@@ -240,7 +240,7 @@ def test_requeued_ones_are_pending_with_all_their_tries(disk: DiskKind) -> None:
 
 
 def test_many_are_requeued_in_portions(disk: DiskKind, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requeuing, "CHUNK", 3)
+    monkeypatch.setattr(requeuing, "PORTION", 3)
     names = [str(number) for number in range(10)]
     frontier = disk.open()
     for name in names:

@@ -27,6 +27,12 @@ class Budget:
         self.changed.add(slot)
         return True
 
+    def give_back(self, slot: str) -> None:
+        """Count one less, as it is not to be crawled."""
+        if self._counts[slot]:
+            self._counts[slot] -= 1
+            self.changed.add(slot)
+
     def take_changed(self) -> list[tuple[str, int]]:
         """Name and count of those that have changed since the last call."""
         found = [(slot, self._counts[slot]) for slot in sorted(self.changed)]

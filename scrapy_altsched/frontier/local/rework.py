@@ -121,6 +121,10 @@ class Rework:
         self._live.accepted -= 1
         if entry.payload is None:
             self._live.memory_only -= 1
+        # With one queue for all, the store does not tell the download slot.
+        name = entry.slot if slot is None else slot.name
+        if self._kept.budget is not None and entry.unique and name:
+            self._kept.budget.give_back(name)
 
     def _slot_of(self, key: bytes) -> Slot | None:
         prefix = key[:8]
