@@ -42,6 +42,10 @@ class SpoolError(JobdirError):
     """Actions that wait for a crawl cannot be read or written."""
 
 
+class NotAppliedError(AltschedError):
+    """What was asked of a crawl could not be done, or not all of it."""
+
+
 class FeedLockedError(AltschedError):
     """Another crawl writes to the file of a feed."""
 

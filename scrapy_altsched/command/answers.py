@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..crawl.outcome import Outcome
-from ..errors import AltschedError
+from ..errors import NotAppliedError
 from ..frontier import Counts
 from ..maintenance.audit import Problem
 from ..requests import FOUND_ON
@@ -77,10 +77,10 @@ def print_rows(rows: Iterable[tuple[str, str]], sentences: Iterable[str]) -> Non
 def print_effect(effect: Effect, sentence: str) -> int:
     """Print what an action has come to: *sentence*, and what else there is to say; the exit code.
 
-    :raises AltschedError: it could not be applied.
+    :raises NotAppliedError: it was not.
     """
     if not effect.is_applied:
-        raise AltschedError(effect.note)
+        raise NotAppliedError(effect.note)
     print(sentence)
     if effect.note:
         print(effect.note)

@@ -21,7 +21,7 @@ from .receiver import Receiver
 from .setup import Setup
 
 #: Seconds between two looks at whether something waits.
-_EVERY = 0.5
+_EVERY = 1.0
 
 
 class Steering:

@@ -26,7 +26,7 @@ from scrapy_altsched.frontier import Lease, Options, Order, Verdict
 from scrapy_altsched.frontier.contract import Waiting
 from scrapy_altsched.frontier.entry import DeadLetter
 from scrapy_altsched.frontier.events import Committed, Event, Refused, Unreadable
-from scrapy_altsched.frontier.local import uncommitted
+from scrapy_altsched.frontier.local import draft, uncommitted
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.local.persistence import Persistence
 from scrapy_altsched.frontier.store.job_run import JobRun
@@ -303,7 +303,7 @@ def test_what_is_committed_leaves_the_list_of_changes(disk: DiskKind) -> None:
 
 def test_a_slot_that_was_emptied_by_thousands_can_be_used_again(disk: DiskKind) -> None:
     frontier = disk.open(FIFO)
-    count = uncommitted._RANGE_DELETE_FROM + 1
+    count = draft._RANGE_DELETE_FROM + 1
     for number in range(count):
         frontier.add(page(str(number), "slot"))
     frontier.commit()
@@ -322,7 +322,7 @@ def test_a_slot_that_was_emptied_by_thousands_can_be_used_again(disk: DiskKind) 
 
 def test_a_request_that_comes_while_its_slot_is_emptied_is_kept(disk: DiskKind) -> None:
     frontier = disk.open(FIFO)
-    for number in range(uncommitted._RANGE_DELETE_FROM + 1):
+    for number in range(draft._RANGE_DELETE_FROM + 1):
         frontier.add(page(str(number), "slot"))
     frontier.commit()
     leases = list(take_all(frontier))

@@ -18,7 +18,7 @@ from typing import Any
 
 import redis
 
-from ...errors import AltschedError, SharedError
+from ...errors import ConfigError, SharedError
 from ...redis_client.connection import explain_errors
 from ..content import (
     Claim,
@@ -181,7 +181,7 @@ def fill_crawl(
             filling.write(portion)
         filling.finish()
     except BaseException:  # nothing is to be left of it, whatever has ended it
-        with suppress(AltschedError):
+        with suppress(ConfigError, SharedError):
             filling.discard()
         raise
 
