@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 import time
 from datetime import datetime, timezone
@@ -12,6 +14,7 @@ import pytest
 
 from scrapy_altsched.feeds import archive
 from scrapy_altsched.frontier.store.engines import Choice
+from scrapy_altsched.frontier.store.status import read_status
 
 from ..crawls import BY_SLOT, ONE_BY_ONE, Crawl, altsched
 from ..sites import Page, Site
@@ -368,3 +371,49 @@ def test_requests_of_a_running_crawl(tmp_path: Path, engine: Choice) -> None:
         process.communicate(timeout=60)
         assert process.returncode == 0
         assert site.order == ["/0", "/down", "/held", "/down"]
+
+
+# Deaths
+
+
+@BY_ENGINE
+@pytest.mark.parametrize("who", ["crawl", "both"])
+def test_a_push_in_the_midst_of_which_processes_die_is_taken_in_once(
+    tmp_path: Path, engine: Choice, who: str
+) -> None:
+    """The command goes on where the crawl died, and the next run where both did."""
+    lines = 20_000
+    with Site({"/0": Page()}) as site:
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0", engine=engine)
+        assert crawl.run(**BY_SLOT) == 0
+        operate("pause", crawl.jobdir)
+        process = crawl.start(**BY_SLOT)
+        crawl.wait_for_log(process, "The crawl is paused since")
+        urls = tmp_path / "urls"
+        urls.write_text(
+            "".join(f"{json.dumps({'url': site.url, 'dont_filter': True})}\n" for _ in range(lines))
+        )
+        command = [sys.executable, "-m", "scrapy", "altsched", "push", crawl.jobdir, "-"]
+        with urls.open() as given:
+            push = subprocess.Popen(
+                command, stdin=given, stdout=subprocess.PIPE, text=True, cwd=crawl.project
+            )
+
+        def accepted() -> int:
+            status = read_status(crawl.jobdir)
+            return 0 if status is None else status.standing.counts.accepted
+
+        crawl.wait_until(process, lambda: accepted() > 1_000)
+        if who == "both":
+            push.kill()
+        crawl.kill(process)
+        output, _ = push.communicate(timeout=120)
+        if who == "both":
+            process = crawl.start(**BY_SLOT)
+            crawl.wait_until(process, lambda: accepted() > lines)
+            operate("stop", crawl.jobdir)
+            process.communicate(timeout=60)
+        else:
+            assert f"{lines:,} accepted, 0 seen before." in output
+        # The page of the first run, and each line once.
+        assert f"requests  {lines + 1:,} accepted: 1 done" in operate("check", crawl.jobdir)
