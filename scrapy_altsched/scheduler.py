@@ -13,12 +13,13 @@ from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.misc import build_from_crawler, load_object
 
 from .crawl.garbage import freeze, thaw
-from .crawl.outcome import Outcome, exit_code
+from .crawl.outcome import Outcome
 from .crawl.session import Session
 from .crawl.setup import FedSpider, Setup
 from .dupefilter import DupeFilter
 from .engine.engine import keep_spider_state
 from .errors import AltschedError, FrontierFailedError
+from .exit_code import exit_code
 from .feeds import JobFeeds
 from .steering.actions import Forget
 
@@ -112,7 +113,7 @@ class Scheduler(BaseScheduler):
         except AltschedError as error:
             logger.critical("%s", error, extra={"spider": spider})
             if isinstance(error, FrontierFailedError):
-                exit_code.set(Outcome.UNFINISHED)
+                exit_code.set(Outcome.UNFINISHED.code)
             exit_code.fail()
             keep_spider_state(self.crawler)
             raise

@@ -15,17 +15,18 @@ traceback, exit code 1) and UsageError for arguments that make no sense (exit co
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from importlib import import_module
+from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any, ClassVar
 
 from scrapy.commands import ScrapyCommand
 from scrapy.exceptions import UsageError
 
-from ..crawl.outcome import exit_code  # noqa: F401  (to be registered before all else)
 from ..errors import AltschedError
-from .project import Project
+from ..exit_code import exit_code  # noqa: F401  (to be registered before all else)
 
 #: Modules of this folder that are no subcommands.
 _PARTS = (
@@ -33,6 +34,13 @@ _PARTS = (
     *("selection", "sources", "standing", "steered", "target"),
 )
 SUBCOMMANDS = tuple(name for _, name, _ in iter_modules(__path__) if name not in _PARTS)
+
+
+def _summary_of(name: str) -> str:
+    """The first line of a subcommand's docstring, which is read without running it."""
+    source = Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")
+    found = re.search(r'^"""(.+)$', source, re.MULTILINE)
+    return "" if found is None else found[1].removesuffix('"""')
 
 
 class Command(ScrapyCommand):
@@ -56,12 +64,15 @@ class Command(ScrapyCommand):
             required=True,
             prog="scrapy altsched",
         )
+        # What all of them import takes as long as the answers of some.
+        typed = [name for name in SUBCOMMANDS if name in sys.argv] or SUBCOMMANDS
         for name in SUBCOMMANDS:
-            module = import_module(f".{name}", __name__)
-            summary = (module.__doc__ or "").partition("\n")[0]
+            summary = _summary_of(name)
             subparser = choices.add_parser(name, help=summary, description=summary)
-            module.add_arguments(subparser)
-            subparser.set_defaults(module=module)
+            if name in typed:
+                module = import_module(f".{name}", __name__)
+                module.add_arguments(subparser)
+                subparser.set_defaults(module=module)
             # Here and not in the parent: `-s` may come where people write it, at the end.
             super().add_options(subparser)
 
@@ -80,6 +91,8 @@ class Command(ScrapyCommand):
 
     def run(self, args: list[str], opts: Any) -> None:  # noqa: ARG002  (Scrapy's interface)
         assert self.settings is not None
+        from .project import Project  # every call of Scrapy would wait for that
+
         try:
             self.exitcode = opts.module.run(opts, Project(self.settings))
             return

@@ -1,21 +1,13 @@
-"""How a job ends, how its dead letters decide that, and what the process's exit code says of it.
-
-Scrapy exits with 0 however a crawl ends, and has no hook for it: the code is set at Python's exit.
-"""
+"""How a job ends, how its dead letters decide that, and what the exit code says of it."""
 
 from __future__ import annotations
 
-import atexit
 import enum
 import logging
-import os
-import sys
 from collections.abc import Callable, Iterable
-from contextlib import suppress
-from os import _exit
 from typing import TYPE_CHECKING
 
-from ..command_line import CommandLine
+from ..exit_code import exit_code
 from ..frontier.entry import Cause, DeadLetter
 
 if TYPE_CHECKING:
@@ -54,6 +46,11 @@ class Outcome(enum.Enum):
     @property
     def is_finished(self) -> bool:
         return self in (Outcome.FINISHED, Outcome.DEAD_LETTERS)
+
+    @property
+    def code(self) -> int:
+        """The exit code."""
+        return CODES[self]
 
 
 #: 1 and 2 are Scrapy's own: for failures, and for usage errors.
@@ -108,42 +105,6 @@ class DeadLetters:
         return "; ".join(self._examples[bool(self.unrestorable)])
 
 
-class ExitCode:
-    """The exit code of this process, once it is set."""
-
-    def __init__(self) -> None:
-        self._code = self._pid = 0
-
-    def set(self, outcome: Outcome) -> None:
-        self._set(CODES[outcome])
-
-    def fail(self) -> None:
-        """Make it exit with 1, unless a code was set: Scrapy 2.13 does not if no crawl opens."""
-        self._set(self._code or 1)
-
-    def _set(self, code: int) -> None:
-        """Make the process exit with *code*, if it is a Scrapy crawl command."""
-        command = CommandLine.current()
-        if command is not None and command.scrapy_command in ("crawl", "runspider"):
-            self._code, self._pid = code, os.getpid()
-
-    def exit(self) -> None:
-        """End the process if its code is not Scrapy's: later exit handlers do not run."""
-        if not self._code or self._pid != os.getpid():
-            return
-        with suppress(Exception):
-            logging.shutdown()
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(Exception):
-                stream.flush()
-        _exit(self._code)
-
-
-exit_code = ExitCode()
-# Registered early, it runs late: after the project's own handlers.
-atexit.register(exit_code.exit)
-
-
 def close_failed(engine: Engine, spider: Spider, error: AltschedError) -> None:
     """Log *error* with the traceback of its cause, and close the spider; returns before it is."""
     logger.critical(
@@ -158,5 +119,5 @@ def close_failed(engine: Engine, spider: Spider, error: AltschedError) -> None:
 
 def close_unfinished(engine: Engine, spider: Spider, reason: str) -> None:
     """Close the spider, with the exit code of an unfinished job, whatever the settings say."""
-    exit_code.set(Outcome.UNFINISHED)
+    exit_code.set(Outcome.UNFINISHED.code)
     engine.close_spider(spider, reason)

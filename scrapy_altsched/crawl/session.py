@@ -17,6 +17,7 @@ from scrapy.signals import (
 
 from ..engine.engine import keep_spider_state, place_spider_state
 from ..errors import AltschedError, CodecError, JobdirLostError
+from ..exit_code import exit_code
 from ..feeds import Archive, JobFeeds
 from ..frontier import Entry, Event, Frontier, events
 from ..inflection import inflect
@@ -33,7 +34,7 @@ from .downloads import Downloads
 from .every_run import EveryRun
 from .failures import Failures
 from .in_progress import InProgress
-from .outcome import DeadLetters, Outcome, close_failed, close_unfinished, exit_code, judge
+from .outcome import DeadLetters, Outcome, close_failed, close_unfinished, judge
 from .progress_line import ProgressLine
 from .recent import Recent
 from .revisits import Revisits
@@ -146,7 +147,7 @@ class Session:
             # Before its first line: what is there now is not this job's, whatever happens.
             self._committer.commit_all()
         if self._config.exit_code:
-            exit_code.set(Outcome.UNFINISHED)
+            exit_code.set(Outcome.UNFINISHED.code)
 
     def _open_archive(self, path: Path) -> None:
         run, size = self.frontier.job.run, self._config.archive_size
@@ -186,7 +187,7 @@ class Session:
                 # Scrapy's feeds close after the scheduler.
                 self._engine.call_when_stopped(self.feeds.locks.give_back)
             if self._config.exit_code and self._is_durable:
-                exit_code.set(self._outcome)
+                exit_code.set(self._outcome.code)
             if self._engine.is_started:
                 self._engine.call_when_stopped(frontier.run.end)
 
