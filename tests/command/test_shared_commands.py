@@ -111,7 +111,9 @@ def test_dead_letters_are_listed_and_requeued(crawl: Crawl, server: RedisServer)
     assert done.returncode == 2
     assert "there is no dead letter named" in done.stderr
     done = on(server, "requeue", "--shared", KEY, f"{base}/1")
-    assert done.stdout == "1 request is pending again; dead: 1.\n"
+    assert done.stdout == (
+        "1 request is pending again; dead: 1.\nNo worker is running: start one to go on.\n"
+    )
     work(crawl, server)
     assert "requeue --shared pages" in crawl.log
     check = on(server, "check", "--finished", "--shared", KEY)
