@@ -42,6 +42,10 @@ class SpoolError(JobdirError):
     """Actions that wait for a crawl cannot be read or written."""
 
 
+class NoActionError(SpoolError):
+    """What waits for a crawl is no action, or one of another user: it is put aside."""
+
+
 class NotAppliedError(AltschedError):
     """What was asked of a crawl could not be done, or not all of it."""
 

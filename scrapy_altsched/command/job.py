@@ -35,7 +35,7 @@ from ..errors import (
 )
 from ..frontier.content import Content
 from ..frontier.entry import Cause, DeadLetter, Place, Reason
-from ..frontier.shared.record import crawl_of, refuse_worker
+from ..frontier.shared.record import NAME_CRAWL, crawl_of, refuse_worker, refuse_worker_of
 from ..frontier.store import jobdir as jobdirs
 from ..frontier.store.database import remedy
 from ..frontier.store.engines import ENGINES
@@ -49,6 +49,7 @@ from ..frontier.store.jobdir import (
 from ..frontier.store.journal import Journal
 from ..frontier.store.states import UNQUEUED, decode_value
 from ..frontier.store.status import NAME as STATUS
+from ..frontier.store.status import read_status
 from ..frontier.store.view import View
 from ..inflection import counted
 from ..maintenance.audit import Problem, Remedy, audit
@@ -81,8 +82,8 @@ from ..stock.job import QUEUE, SEEN
 from .answers import Report, describe_numbers, describe_state
 from .project import Project, create_spider, misuse
 
-NAME_CRAWL = "Name the crawl with --shared KEY instead of the JOBDIR."
-
+#: Actions for which the spider has to be there.
+_OF_SPIDER = (Push, Forget)
 _NONE_RUNS = "No crawl of the job is running."
 #: Seconds between two looks for an answer; between two tries to lock a job that a process seems to
 #: have; and without a sign of life until no answer is expected.
@@ -166,7 +167,9 @@ class Job:
         :param given: arguments of the spider, as ``NAME=VALUE``, in case it has to be created.
         :raises SpoolError: the process that has the job does not answer.
         """
-        if isinstance(action, Stop) and not self._is_running():
+        if (status := read_status(self.jobdir)) is not None:
+            refuse_worker_of(status.standing.shared, self.jobdir, NAME_CRAWL)
+        if isinstance(action, Stop) and not (self._is_running() or is_locked(self.jobdir)):
             return Effect(note=_NONE_RUNS)
         spool = Spool(self.jobdir)
         sent = spool.send(action)
@@ -177,6 +180,11 @@ class Job:
             raise
 
     def _wait(self, spool: Spool, sent: Sent, action: Action, given: Sequence[str]) -> Effect:
+        needs_spider = isinstance(action, _OF_SPIDER)
+
+        def takes(waiting: Action) -> bool:
+            return needs_spider or not isinstance(waiting, _OF_SPIDER)
+
         note, state = "", self._sign_of_life()
         heard = tried = time.monotonic()
         while (effect := spool.take_answer(sent)) is None:
@@ -185,8 +193,7 @@ class Job:
             if is_due and not is_locked(self.jobdir):
                 tried = time.monotonic()
                 with suppress(JobdirLockedError):
-                    needs_spider = isinstance(action, Push | Forget) or len(spool.waiting()) > 1
-                    apply_waiting(self._setup(given if needs_spider else None))
+                    apply_waiting(self._setup(given if needs_spider else None), takes)
                     note = f"{_NONE_RUNS} It holds from the next one on."
                     if isinstance(action, Stop):
                         return Effect(note=_NONE_RUNS)

@@ -8,12 +8,12 @@ from __future__ import annotations
 import argparse
 from shlex import quote
 
+from ..frontier.shared.record import NAME_CRAWL
 from ..inflection import counted
 from ..maintenance.restart import restart
 from ..requests.identity import are_sha1
 from .confirming import add_confirmation, confirm
 from .crawl import Crawl
-from .job import NAME_CRAWL
 from .project import Project
 from .target import add_target, open_one_target
 

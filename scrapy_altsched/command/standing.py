@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ..crawl.rates import Rates
-from ..errors import JobdirMismatchError
 from ..frontier import Counts
-from ..frontier.shared.record import refuse_worker
+from ..frontier.shared.record import NAME_CRAWL, refuse_worker, refuse_worker_of
 from ..frontier.store.holder import Holder, find_holder
 from ..frontier.store.jobdir import LastCommit, find_store, has_ended
 from ..frontier.store.sequence_times import NOTE as TIMES
@@ -24,7 +23,7 @@ from ..frontier.store.sequence_times import SequenceTimes
 from ..frontier.store.status import JobStatus, read_status
 from ..frontier.store.view import View
 from .crawl import Crawl
-from .job import NAME_CRAWL, Job
+from .job import Job
 
 #: Names are those of the JSON object; times are in seconds since the epoch.
 Answer: TypeAlias = dict[str, Any]
@@ -51,11 +50,7 @@ def look_at_job(job: Job, slots: int | None = None) -> Answer:
     if status is None:
         answer |= _describe_silence(last)
     else:
-        if (shared := status.standing.shared) is not None:
-            raise JobdirMismatchError(
-                f"JOBDIR {jobdir} belongs to a worker of the shared crawl {shared!r}, which has all"
-                f" requests. {NAME_CRAWL}"
-            )
+        refuse_worker_of(status.standing.shared, jobdir, NAME_CRAWL)
         answer |= _describe_run(jobdir, status)
         is_older = last is not None and last.number > status.commit
         answer["changed_since"] = is_older and status.state not in _OPEN

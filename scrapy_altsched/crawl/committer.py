@@ -73,6 +73,8 @@ class Committer:
         self._next: Call | None = None
         self._due_at = self._now() + self._pace.pause
         self._committing = self._closing = False
+        #: Whether the next commit must be one batch.
+        self._whole = False
         #: Number of the last commit that is stored.
         self._number = 0
         #: When a commit was handed over that is stored elsewhere, and not there yet.
@@ -149,8 +151,10 @@ class Committer:
         if has_changes:
             self._prepare_others()
             # Only after the others have written: a note may say how far they got.
-            is_done = frontier.commit(self._states.capture(), wait=wait)
+            notes, whole = self._states.capture(), self._whole
+            is_done = frontier.commit(notes, wait=wait, whole=whole)
             if is_done:
+                self._whole = False
                 self._states.note_commit()
             # What is stored elsewhere is on its way, and a further commit would do no more.
             is_done |= not frontier.job.stored_here
@@ -196,8 +200,8 @@ class Committer:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Commit nothing meanwhile, so that all that changes goes into one commit."""
-        before, self._committing = self._committing, True
+        """Commit nothing meanwhile, so that all that changes goes into one commit, and batch."""
+        before, self._committing, self._whole = self._committing, True, True
         try:
             yield
         finally:

@@ -16,7 +16,7 @@ from scrapy import Request
 from scrapy.utils.request import request_from_dict
 
 from ..engine.engine import slot_of
-from ..errors import CodecError, ConfigError
+from ..errors import AltschedError, CodecError, ConfigError
 from ..frontier import Entry, Frontier
 from ..frontier.entry import DeadLetter
 from ..frontier.local.frontier import LocalFrontier
@@ -115,7 +115,12 @@ class Inlet:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             progress.refuse(f"{fields.get('url')!r} cannot be requested: {error}")
             return
-        self.push(request, progress)
+        try:
+            self.push(request, progress)
+        except AltschedError:
+            raise
+        except Exception as error:  # of a fingerprinter of the project's own, most often
+            progress.refuse(f"{request.url} was not accepted ({type(error).__name__}: {error})")
 
     def push(self, request: Request, progress: Progress) -> None:
         """Take in a request, and tell *progress* whether it was accepted."""

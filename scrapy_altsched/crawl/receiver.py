@@ -14,9 +14,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 
-from ..errors import AltschedError, SpoolError
+from ..errors import AltschedError, NoActionError, SpoolError, StoreError
 from ..resume.state import ReadNote
-from ..steering.actions import Effect, Stop
+from ..steering.actions import Action, Effect, Stop
 from ..steering.spool import Received, Spool
 from .inlet import Inlet, Progress
 
@@ -30,6 +30,7 @@ class Receiver:
 
     :param commit: stores all changes with the notes; whether nothing is left.
     :param stop: ends the crawl.
+    :param takes: whether an action can be applied here; others are left where they are.
     :param together: a context in which nothing is committed.
     """
 
@@ -39,10 +40,11 @@ class Receiver:
         inlet: Inlet,
         commit: Callable[[], bool],
         stop: Callable[[], object] = bool,
+        takes: Callable[[Action], bool] = lambda _: True,
         together: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         self._spool, self._inlet, self._commit, self._stop = spool, inlet, commit, stop
-        self._together = together
+        self._takes, self._together = takes, together
         #: Effects by the ids of actions whose files may still be there.
         self._applied: dict[str, Effect] = {}
         #: How far the action has come that an earlier run has begun.
@@ -71,13 +73,16 @@ class Receiver:
         try:
             if self._current is None and not self._begin_next():
                 return False
-            self._has_complained = False
-            return self._go_on()
-        except SpoolError as error:
+            is_more = self._go_on()
+        except (SpoolError, StoreError) as error:
+            # From the line on that was not taken.
+            self.close()
             if not self._has_complained:
                 self._has_complained = True
                 logger.warning("%s", error)
             return False
+        self._has_complained = False
+        return is_more
 
     def close(self) -> None:
         """Let go of an action that is not applied wholly: a later run goes on with it."""
@@ -95,24 +100,33 @@ class Receiver:
         for path in waiting:
             try:
                 received = self._spool.open(path)
-            except SpoolError as error:
+            except NoActionError as error:
                 logger.warning("%s", error)
                 self._spool.refuse(path)
                 continue
             if received is None:
                 continue
             self._current, self._path = received, path
-            if received.id not in self._applied:
-                self._progress = self._begun.setdefault(received.id, Progress())
-                try:
-                    action = received.action(self._progress.line)
-                except SpoolError as error:
-                    self._end(str(error))
-                else:
-                    self._is_stop = isinstance(action, Stop)
-                    self._steps = self._inlet.apply(action, self._progress)
-            return True
+            if received.id in self._applied or self._begin(received):
+                return True
+            self.close()
         return False
+
+    def _begin(self, received: Received) -> bool:
+        """Prepare the steps of an action, or of what is left of it; whether it is for here."""
+        known = self._begun.get(received.id, Progress())
+        self._progress = known
+        try:
+            action = received.action(known.line)
+        except NoActionError as error:
+            self._end(str(error))
+            return True
+        if not self._takes(action):
+            return False
+        self._begun[received.id] = known
+        self._is_stop = isinstance(action, Stop)
+        self._steps = self._inlet.apply(action, known)
+        return True
 
     def _go_on(self) -> bool:
         assert self._current is not None
@@ -120,13 +134,23 @@ class Receiver:
             return False
         name = self._current.id
         if name not in self._applied:
+            if self._current.is_withdrawn():
+                self.close()
+                return True
             with self._together():
                 try:
                     next(self._steps)
                 except StopIteration:
                     self._end()
+                except NoActionError as error:
+                    self._end(str(error))
+                except (SpoolError, StoreError):
+                    raise
                 except AltschedError as error:
                     self._end(str(error))
+                except Exception as error:  # of the project's own code, most often
+                    logger.exception("What an operator has asked for was not applied wholly")
+                    self._end(f"{type(error).__name__}: {error}")
             if not self._commit():
                 return False
         if (effect := self._applied.get(name)) is not None:
@@ -144,4 +168,4 @@ class Receiver:
         self._applied[self._current.id] = Effect(
             done.changed, done.refused, note, is_applied=not problem
         )
-        del self._begun[self._current.id]
+        self._begun.pop(self._current.id, None)

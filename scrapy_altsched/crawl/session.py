@@ -137,12 +137,14 @@ class Session:
         if jobdir is not None:
             for part in self._every_run, self.deferrals:
                 self._states.add(ResumeState(capture=part.capture, restore=part.restore))
-            self.steering.listen(jobdir, self._committer, self._states)
+            if job.stored_here:
+                self.steering.listen(jobdir, self._committer, self._states)
             for capture in self._identity.notes, self._in_progress.notes, self.feeds.notes:
                 self._states.add(ResumeState(capture=capture))
 
     def _start_committing(self) -> None:
         self._committer.start()
+        self.steering.start()
         if self._archive is not None:
             # Before its first line: what is there now is not this job's, whatever happens.
             self._committer.commit_all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from .outcome import DeadLetters
 from .receiver import Receiver
 from .setup import Setup
 
+logger = logging.getLogger(__name__)
+
 #: Seconds between two looks at whether something waits.
 _EVERY = 1.0
 
@@ -37,16 +40,22 @@ class Steering:
         self._next: Call | None = None
 
     def listen(self, jobdir: str, committer: Committer, states: ResumeStates) -> None:
-        """Apply what waits in a job directory, now and then, from soon on."""
+        """Apply what waits in a job directory, once it was started."""
         spool = Spool(Path(jobdir))
         spool.clear()
         save, together = committer.save_all, committer.together
-        self._receiver = receiver = Receiver(spool, self._inlet, save, self._stop, together)
+        self._receiver = receiver = Receiver(
+            spool, self._inlet, save, self._stop, together=together
+        )
         for part in self.hold, receiver:
             state = ResumeState(capture=part.capture, restore=part.restore, outlives_job=True)
             states.add(state)
-        self.hold.announce()
-        self._call_after(0.0)
+
+    def start(self) -> None:
+        """Look for what waits, now and then, from soon on."""
+        if self._receiver is not None:
+            self.hold.announce()
+            self._call_after(0.0)
 
     def push(self, requests: Iterable[Request]) -> int:
         """Take in requests as if the spider had yielded them; how many were accepted."""
@@ -77,9 +86,10 @@ class Steering:
         due, is_more = self._next, False
         try:
             is_more = self._receiver.step()
-        finally:  # also after an error that nothing expects
-            if self._next is due and due is not None:
-                self._call_after(0.0 if is_more else _EVERY)
+        except Exception:  # without the next call, nothing would be heard any more
+            logger.exception("Error in a timed call of scrapy_altsched")
+        if self._next is due and due is not None:
+            self._call_after(0.0 if is_more else _EVERY)
 
     def _stop(self) -> None:
         self._setup.engine.close_spider(self._setup.spider, "shutdown")

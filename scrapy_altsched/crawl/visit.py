@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from ..maintenance.opening import visit
 from ..requests.codec import locate
 from ..requests.entries import RequestEntry
 from ..resume.state import ResumeState, ResumeStates
+from ..steering.actions import Action
 from ..steering.spool import Spool
 from .deferrals import Deferrals
 from .hold import Hold
@@ -21,9 +23,10 @@ from .setup import Setup
 from .status import NAMED
 
 
-def apply_waiting(setup: Setup) -> None:
-    """Apply all actions that wait for the job in the setup's JOBDIR; no run of it begins.
+def apply_waiting(setup: Setup, takes: Callable[[Action], bool]) -> None:
+    """Apply actions that wait for the job in the setup's JOBDIR; no run of it begins.
 
+    :param takes: whether an action can be applied with this setup; others are left.
     :raises JobdirLockedError: a crawl runs, or another command has the job.
     :raises AltschedError: it cannot be used; what was answered is stored.
     """
@@ -39,7 +42,7 @@ def apply_waiting(setup: Setup) -> None:
             frontier.add(entry)
 
         def save() -> bool:
-            while not frontier.commit(states.capture(), wait=True):
+            while not frontier.commit(states.capture(), wait=True, whole=True):
                 pass
             if setup.config.sync:
                 frontier.run.sync()
@@ -48,7 +51,7 @@ def apply_waiting(setup: Setup) -> None:
         deferrals, hold = Deferrals(setup, frontier), Hold(setup)
         inlet = Inlet(setup, frontier, add, deferrals, hold, locate=locate)
         states = ResumeStates(frontier.run.note, resumed=True)
-        receiver = Receiver(Spool(Path(setup.jobdir)), inlet, save)
+        receiver = Receiver(Spool(Path(setup.jobdir)), inlet, save, takes=takes)
         for part in deferrals, hold, receiver:
             states.add(ResumeState(capture=part.capture, restore=part.restore))
         while receiver.step():

@@ -318,11 +318,14 @@ class Frontier(Protocol):
     def has_changes(self, notes: Mapping[str, bytes] = ...) -> bool:
         """Whether a commit with these notes would write anything."""
 
-    def commit(self, notes: Mapping[str, bytes] = ..., *, wait: bool = False) -> bool:
+    def commit(
+        self, notes: Mapping[str, bytes] = ..., *, wait: bool = False, whole: bool = False
+    ) -> bool:
         """Write changes, in one atomic batch of bounded size; whether no further call is needed.
 
-        *notes* (name -> bytes) go into the batch that completes them.  With *wait* it blocks for
-        as long as the store is busy with itself.  After a StoreError a later call writes the batch.
+        *notes* (name -> bytes) go into the batch that completes them; if they must not be stored
+        without all that has changed, it is one batch as a *whole*.  With *wait* it blocks for as
+        long as the store is busy with itself.  After a StoreError a later call writes the batch.
         """
 
     @property

@@ -14,7 +14,7 @@ from ..frontier.events import OnEvent, ignore_events
 from ..frontier.local.frontier import LocalFrontier
 from ..frontier.options import Options
 from ..frontier.queue.order import Order
-from ..frontier.shared.record import refuse_worker
+from ..frontier.shared.record import NAME_CRAWL, refuse_worker
 from ..frontier.store.journal import Journal
 from ..frontier.store.states import decode_value
 from ..frontier.store.store import Store
@@ -68,10 +68,13 @@ def open_frontier(
         _reorder(journal, options.order, locate)
         if options.records_ages:
             record_ages(journal, max(options.clock.wall(), journal.counters().time))
-        frontier = LocalFrontier(options, journal, on_event)
+        retried = 0
         if options.retry_failed and locate is not None:
-            retried = requeue(frontier, failed_requests(journal.failed()), locate)
-            frontier.job = replace(frontier.job, retried=retried)
+            # Before the run begins: nothing can take events yet.
+            before = LocalFrontier(options, journal, is_visit=True)
+            retried = requeue(before, failed_requests(journal.failed()), locate)
+        frontier = LocalFrontier(options, journal, on_event)
+        frontier.job = replace(frontier.job, retried=retried)
         return frontier
     except BaseException:  # nothing else would let go of the job directory
         with suppress(StoreError):
@@ -86,6 +89,7 @@ def visit(path: str | os.PathLike[str], owner: str, options: Options) -> LocalFr
     """
     journal = Journal(path, owner)
     try:
+        refuse_worker(journal, journal.jobdir.path, NAME_CRAWL)
         # Of a change that was cut short, rows may have the ids of slots to come.
         journal.remove_orphans(journal.counters().next_slot)
         options = replace(options, order=order_of(journal) or options.order)

@@ -140,7 +140,8 @@ class Discard(Action):
         if self._urls is not None and not self._urls.matches(request.get("url")):
             return False
         depth = (request.get("meta") or {}).get("depth", 0)
-        return self.depth_over is None or depth > self.depth_over
+        # It can be the project's own.
+        return self.depth_over is None or (isinstance(depth, int) and depth > self.depth_over)
 
 
 @dataclass(frozen=True)

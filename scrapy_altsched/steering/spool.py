@@ -10,6 +10,7 @@ has the crawl request what they like.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..disk import force_name, write_whole
-from ..errors import SpoolError
+from ..errors import NoActionError, SpoolError
 from .actions import Action, Effect, parse_action
 
 NAME = "altsched.actions"
@@ -114,7 +115,10 @@ class Spool:
         return paths
 
     def open(self, path: Path) -> Received | None:
-        """Begin to read an action; ``None``: it was withdrawn; SpoolError: it is another user's."""
+        """Begin to read an action; ``None``: it was withdrawn.
+
+        :raises NoActionError: it is none, or another user's; SpoolError: try again later.
+        """
         with _explained(path, "read"):
             try:
                 file = self._open(path)
@@ -159,12 +163,18 @@ class Spool:
 
     def _open(self, path: Path) -> IO[bytes]:
         # Another user's, a link, or a pipe on which to wait for ever.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            descriptor = os.open(path, flags)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise NoActionError(f"{path} is a link, and was not followed.") from error
+            raise
         found = os.fstat(descriptor)
         is_own = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
         if not is_own or found.st_size > MOST_BYTES:
             os.close(descriptor)
-            raise SpoolError(
+            raise NoActionError(
                 f"{path} is not a file of user {os.geteuid()} with at most {MOST_BYTES:,} bytes,"
                 " and was not read. Act on a crawl by `scrapy altsched`, as the user that it runs"
                 " as."
@@ -176,7 +186,7 @@ class Received:
     """An action that is read, a line at a time.
 
     :ivar id: as its sender has named it.
-    :raises SpoolError: its beginning is not that of an action.
+    :raises NoActionError: its beginning is not that of an action.
     """
 
     def __init__(self, path: Path, file: IO[bytes]) -> None:
@@ -188,25 +198,30 @@ class Received:
             self.id = str(head["id"])
             self._verb, self._arguments = str(head["verb"]), dict(head["arguments"])
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise SpoolError(f"{path} is no action ({error!r}): it was put aside.") from error
+            raise NoActionError(f"{path} is no action ({error!r}): it was put aside.") from error
+
+    def is_withdrawn(self) -> bool:
+        """Whether its sender has deleted it."""
+        return not os.fstat(self._file.fileno()).st_nlink
 
     def close(self) -> None:
         self._file.close()
 
     def action(self, skipped: int = 0) -> Action:
-        """What is asked for, from a line on; SpoolError: that is not known here.
+        """What is asked for, from a line on; NoActionError: that is not known here.
 
         :param skipped: how many of the lines that it is about were taken already.
         """
         try:
             return parse_action(self._verb, self._arguments, self._lines(skipped))
         except ValueError as error:
-            raise SpoolError(f"{self._path} cannot be applied: {error}.") from error
+            raise NoActionError(f"{self._path} cannot be applied: {error}.") from error
 
     def _lines(self, skipped: int) -> Iterator[Any]:
-        """SpoolError: a line is no JSON."""
+        """NoActionError: a line is no JSON."""
         for number in count(1):
-            text = self._file.readline(MOST_LINE)
+            with _explained(self._path, "read"):
+                text = self._file.readline(MOST_LINE)
             if not text:
                 return
             if number <= skipped:
@@ -215,7 +230,7 @@ class Received:
                 yield json.loads(text)
             except (ValueError, RecursionError) as error:
                 what = f"line {number + 1:,} of {self._path} is no JSON ({error})"
-                raise SpoolError(f"Not all of it was applied: {what}.") from error
+                raise NoActionError(f"Not all of it was applied: {what}.") from error
 
 
 def _write(file: IO[str], value: Any) -> None:

@@ -292,6 +292,17 @@ class Model:
                     queue.remove(other)
                     self.waiting.append(other)
 
+    def discard(self, name: str) -> int:
+        now, before = self.now, len(self.now.alive())
+        aside = [*self.waiting, *self.blamed]
+
+        def stays(item: Item) -> bool:
+            return item.name[0] != name or item in aside or not item.stored
+
+        now.pending = [item for item in now.pending if stays(item)]
+        now.delayed = [row for row in now.delayed if stays(row[2])]
+        return before - len(now.alive())
+
     def end(
         self, item: Item, how: str, then: Item | None = None, delay: float | None = None
     ) -> None:
@@ -313,6 +324,9 @@ class Model:
         if then is not None:
             self.accept(then, delay)
         self.clear(item)
+
+
+_ENDS = (Kind.DONE, Kind.DIED, Kind.FAILED, Kind.DISCARDED)
 
 
 class Machine(RuleBasedStateMachine):
@@ -437,6 +451,12 @@ class Machine(RuleBasedStateMachine):
         if was_seen:
             del self.model.now.seen[name]
 
+    @rule(name=NAMES)
+    def discard(self, name: str) -> None:
+        expected = self.model.discard(name)
+        parts = self.frontier.discard(lambda _, entry: entry.fingerprint[:1] == name.encode())
+        assert sum(parts) == expected
+
     @rule()
     def commit(self) -> None:
         changed = self.frontier.has_changes()
@@ -488,7 +508,7 @@ class Machine(RuleBasedStateMachine):
         assert isinstance(self.frontier._kept, Persistence)
         uncommitted = self.frontier._kept
         changes = [*uncommitted._deferred, *uncommitted._list]
-        ends = [change for change in changes if change[0] in (Kind.DONE, Kind.DIED, Kind.FAILED)]
+        ends = [change for change in changes if change[0] in _ENDS]
         ended = {key for _, key, *_ in ends}
         added = (Kind.ADDED_UNIQUE, Kind.ADDED, Kind.DUE)
         accepted = [(change[1], change[3]) for change in changes if change[0] in added]

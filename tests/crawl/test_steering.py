@@ -13,7 +13,7 @@ import pytest
 from scrapy import Request
 
 from scrapy_altsched.crawl.receiver import Receiver
-from scrapy_altsched.errors import SpoolError
+from scrapy_altsched.errors import SpoolError, StoreError
 from scrapy_altsched.frontier.entry import PageFailure, Reason
 from scrapy_altsched.frontier.store.engines import Choice
 from scrapy_altsched.steering.actions import (
@@ -201,16 +201,17 @@ def test_discarded_requests_go_and_others_stay(
     crawl.scheduler.close("shutdown")
 
 
-def test_requests_that_live_in_memory_only_can_be_discarded(jobdir: Path) -> None:
+def test_requests_that_live_in_memory_only_are_not_discarded(jobdir: Path) -> None:
+    """The pages that have led to them wait for their end."""
     crawl = open_crawl(jobdir)
     for number in range(5):
         meta = {"key": lambda: None}
         crawl.scheduler.enqueue_request(Request(f"{SITE}/memory{number}", meta=meta))
     crawl.scheduler.enqueue_request(Request(f"{SITE}/stored"))
-    assert ask(crawl, jobdir, Discard(pattern="site.test/memory*")).changed == 5
-    assert end_all(crawl) == [f"{SITE}/stored"]
+    assert ask(crawl, jobdir, Discard(slot="site.test")).changed == 1
     counts = counts_of(crawl)
-    assert (counts.accepted, counts.memory_only, counts.unaccounted) == (1, 0, 0)
+    assert (counts.accepted, counts.memory_only, counts.unaccounted) == (5, 5, 0)
+    assert len(end_all(crawl)) == 5
     crawl.scheduler.close("finished")
 
 
@@ -422,4 +423,120 @@ def test_an_action_that_was_withdrawn_is_not_applied(jobdir: Path) -> None:
     assert not spool.withdraw(sent)
     take_all(crawl)
     assert crawl.engine.closed_with is None
+    crawl.scheduler.close("shutdown")
+
+
+# When something fails in the midst of it
+
+
+def test_a_step_is_one_batch_however_large(
+    jobdir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a death between two batches would have a part of it applied twice."""
+    crawl = open_crawl(jobdir)
+    requests = [{"url": SITE, "body": "x" * 100_000, "dont_filter": True} for _ in range(90)]
+    pushed = Spool(jobdir).send(Push(requests))
+    journal = crawl.scheduler._session.frontier.run.journal
+    images: list[Path] = []
+    write = journal.write
+
+    def write_and_copy(*arguments: Any, **named: Any) -> None:
+        write(*arguments, **named)
+        images.append(tmp_path / f"image {len(images)}")
+        shutil.copytree(jobdir, images[-1])
+
+    monkeypatch.setattr(journal, "write", write_and_copy)
+    take_all(crawl)
+    crawl.scheduler._session.frontier.abandon()
+    assert images
+    for image in images:
+        resumed = open_crawl(image)
+        take_all(resumed)
+        assert counts_of(resumed).accepted == len(requests)
+        assert Spool(image).take_answer(pushed) == Effect(changed=len(requests))
+        resumed.scheduler.close("shutdown")
+
+
+@BY_ENGINE
+def test_a_discard_goes_on_after_a_commit_that_failed(
+    jobdir: Path, engine: Choice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crawl = open_crawl(jobdir, engine)
+    for number in range(1_000):
+        crawl.scheduler.enqueue_request(Request(f"{SITE}/{number}"))
+    crawl.scheduler.checkpoint()
+    frontier = crawl.scheduler._session.frontier
+    sent = Spool(jobdir).send(Discard(slot="site.test"))
+    receiver = receiver_of(crawl)
+    while not frontier.counts().accepted < 1_000:
+        assert receiver.step()
+    write, failures = frontier.run.journal.write, [StoreError("the disk is full")]
+
+    def fail_once(*arguments: Any, **named: Any) -> None:
+        if failures:
+            raise failures.pop()
+        write(*arguments, **named)
+
+    monkeypatch.setattr(frontier.run.journal, "write", fail_once)
+    while failures:
+        receiver.step()
+    # The store is opened again for that.
+    crawl.scheduler._session._committer._due_at = 0.0
+    take_all(crawl)
+    assert Spool(jobdir).take_answer(sent) == Effect(changed=1_000)
+    assert counts_of(crawl).accepted == 0
+    assert problems_of(frontier) == []
+    crawl.scheduler.close("shutdown")
+
+
+def test_delayed_requests_that_are_discarded_do_not_come_back_before_the_commit(
+    jobdir: Path,
+) -> None:
+    crawl = open_crawl(jobdir, ALTSCHED_MEMORY_REQUESTS=50)
+    for number in range(1_000):
+        meta = {"altsched_delay": 0.001 * number}
+        crawl.scheduler.enqueue_request(Request(f"{SITE}/{number}", meta=meta))
+    crawl.scheduler.checkpoint()
+    frontier = crawl.scheduler._session.frontier
+    before = frontier.delayed
+    gone = sum(frontier.discard(lambda _, entry: entry.fingerprint[0] % 2 == 0))
+    assert gone > 100
+    found = []
+    while frontier.delayed or frontier.pending:
+        found += end_all(crawl)
+    assert len(found) == before + (1_000 - before) - gone
+    assert crawl.scheduler.checkpoint()
+    assert problems_of(frontier) == []
+    crawl.scheduler.close("finished")
+
+
+def test_an_error_of_the_project_s_own_code_costs_a_line_and_no_more(
+    jobdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crawl = open_crawl(jobdir)
+    enqueue = crawl.scheduler.enqueue_request
+
+    def fail_for_one(request: Request) -> bool:
+        if request.url.endswith("/3"):
+            raise KeyError("product")
+        accepted: bool = enqueue(request)
+        return accepted
+
+    monkeypatch.setattr(crawl.scheduler, "enqueue_request", fail_for_one)
+    effect = ask(crawl, jobdir, Push(urls(10)))
+    assert (effect.changed, effect.refused, effect.is_applied) == (9, 1, True)
+    assert effect.note == f"{SITE}/3 was not accepted (KeyError: 'product')"
+    crawl.scheduler.close("shutdown")
+
+
+def test_an_action_that_is_withdrawn_in_the_midst_of_it_ends_there(jobdir: Path) -> None:
+    crawl = open_crawl(jobdir)
+    spool = Spool(jobdir)
+    sent = spool.send(Push(urls(5_000)))
+    while not counts_of(crawl).accepted:
+        assert receiver_of(crawl).step()
+    assert spool.withdraw(sent)
+    take_all(crawl)
+    assert 0 < counts_of(crawl).accepted < 5_000
+    assert ask(crawl, jobdir, Pause()) == Effect(changed=1)
     crawl.scheduler.close("shutdown")

@@ -41,7 +41,7 @@ class DelayedQueue:
             max(1, kept.memory_requests // _SHARE),
             unwritten=kept.unwritten,
             # What has become due is before all that waits, and so before all that is read again.
-            out=(_NONE, _NONE, _NONE, _NONE),
+            out=(kept.ended, _NONE, _NONE, _NONE),
             encode=encode_delayed,
             decode=decode_delayed,
         )

@@ -395,13 +395,15 @@ class LocalFrontier(FrontierOfRun):
         self._check_owner()
         return bool(self._undecided or self._kept.has_changes(notes))
 
-    def commit(self, notes: Mapping[str, bytes] = _NO_NOTES, *, wait: bool = False) -> bool:
+    def commit(
+        self, notes: Mapping[str, bytes] = _NO_NOTES, *, wait: bool = False, whole: bool = False
+    ) -> bool:
         self._check_owner()
         self._decide_again()
         kept = self._kept
         self._live.next_slot = self._slots.next_id
         self._live.time = self._delayed.time.now()
-        written = kept.commit(notes, wait=wait)
+        written = kept.commit(notes, wait=wait, whole=whole)
         if written is None:
             self._completed += 1
             return True

@@ -171,7 +171,7 @@ class Persistence(Uncommitted):
             or self._run.changed(notes)
         )
 
-    def commit(self, notes: Mapping[str, bytes], *, wait: bool) -> Draft | None:
+    def commit(self, notes: Mapping[str, bytes], *, wait: bool, whole: bool) -> Draft | None:
         """Write one batch, if there is anything; StoreError: it goes first the next time."""
         if not self.has_changes(notes):
             return None
@@ -184,7 +184,7 @@ class Persistence(Uncommitted):
                 memory_only=live.memory_only,
                 time=live.time,
             )
-            self._unsaved = draft = self.prepare(base)
+            self._unsaved = draft = self.prepare(base, whole=whole)
             draft.batch.seen_value = self._components.seen_value
             if self.ages is not None:
                 draft.batch.seen_value = UNFINISHED

@@ -54,26 +54,29 @@ class Rework:
     def discard(self, is_meant: IsMeant) -> Iterator[tuple[int, int]]:
         """Drop those that are meant: how many pending and delayed ones went with each portion.
 
-        What is accepted between portions may be passed over.
+        What is accepted between portions may be passed over, and so are requests that live in
+        memory only: the pages that have led to them wait for their end.
 
         :raises StoreError: what comes next cannot be read; all before it is as it was said.
         """
-        unsaved = self._window.unwritten()
-        for at in range(0, len(unsaved), PORTION):
-            some = [key for key in unsaved[at : at + PORTION] if self._window.has(key)]
-            yield self._discard_pending(((it, self._window.entry(it)) for it in some), is_meant), 0
+        for some in self._unsaved(self._window):
+            yield self._discard_pending(some, is_meant), 0
         for rows in self._stored(PENDING, lambda: b""):
             found = ((key, decode_value(value)) for key, value in rows if not self._is_out(key))
             yield self._discard_pending(found, is_meant), 0
-        waiting = self._delayed.window.unwritten()
-        for at in range(0, len(waiting), PORTION):
-            some = [key for key in waiting[at : at + PORTION] if self._delayed.window.has(key)]
-            requests = ((it, self._delayed.window.entry(it)) for it in some)
-            yield 0, self._discard_delayed(requests, is_meant)
+        for some in self._unsaved(self._delayed.window):
+            yield 0, self._discard_delayed(some, is_meant)
         # What has become due is before the first one that waits.
         for rows in self._stored(DELAYED, self._delayed.first_key):
             found = ((key, decode_delayed(row)) for key, row in rows if not self._is_out(key))
             yield 0, self._discard_delayed(found, is_meant)
+
+    def _unsaved(self, window: Window) -> Iterator[Iterator[tuple[bytes, Entry]]]:
+        """Those that are not stored yet, in portions."""
+        keys = window.unwritten()
+        for at in range(0, len(keys), PORTION):
+            some = ((it, window.entry(it)) for it in keys[at : at + PORTION] if window.has(it))
+            yield (pair for pair in some if pair[1].payload is not None)
 
     def _stored(
         self, state: State, first: Callable[[], bytes | None]
@@ -83,8 +86,10 @@ class Rework:
             return
         database, start = self._kept.journal.database, b""
         while (beginning := first()) is not None:
-            rows = database.iterate(state.family, start=max(start, beginning))
-            portion = list(islice(rows, PORTION))
+            # No iterator may be left open meanwhile: the store could not be opened again.
+            portion = list(
+                islice(database.iterate(state.family, start=max(start, beginning)), PORTION)
+            )
             if not portion:
                 return
             yield portion
@@ -94,33 +99,30 @@ class Rework:
         return key in self._kept.unwritten or any(key in keys for keys in self._out)
 
     def _discard_pending(self, requests: Iterable[tuple[bytes, Entry]], is_meant: IsMeant) -> int:
-        found: dict[Slot, set[bytes]] = defaultdict(set)
+        found: dict[Slot, dict[bytes, Entry]] = defaultdict(dict)
         by_slot = self._order.policy == "slots"
         for key, entry in requests:
             slot = self._slot_of(key)
             if slot is not None and is_meant(slot.name if by_slot else "", entry):
-                found[slot].add(key)
+                found[slot][key] = entry
+        for slot, entries in found.items():
+            for key, entry in entries.items():
                 self._note_discarded(key, slot, entry)
-        for slot, keys in found.items():
-            self._window.remove(slot, keys)
-            self._slots.decrease(slot, len(keys))
+            self._window.remove(slot, entries)
+            self._slots.decrease(slot, len(entries))
             self._slots.drop_if_empty(slot)
         return sum(map(len, found.values()))
 
     def _discard_delayed(self, requests: Iterable[tuple[bytes, Entry]], is_meant: IsMeant) -> int:
-        keys = set()
-        for key, entry in requests:
-            if is_meant(entry.slot, entry):
-                keys.add(key)
-                self._note_discarded(key, None, entry)
-        self._delayed.remove(keys)
-        return len(keys)
+        found = {key: entry for key, entry in requests if is_meant(entry.slot, entry)}
+        for key, entry in found.items():
+            self._note_discarded(key, None, entry)
+        self._delayed.remove(found)
+        return len(found)
 
     def _note_discarded(self, key: bytes, slot: Slot | None, entry: Entry) -> None:
         self._kept.discard(key, slot, entry)
         self._live.accepted -= 1
-        if entry.payload is None:
-            self._live.memory_only -= 1
         # With one queue for all, the store does not tell the download slot.
         name = entry.slot if slot is None else slot.name
         if self._kept.budget is not None and entry.unique and name:

@@ -139,11 +139,8 @@ class Uncommitted:
 
     def discard(self, key: bytes, slot: Slot | None, entry: Entry) -> None:
         """Note that a pending request was dropped; no *slot*: it was delayed."""
-        if entry.payload is None:
-            del self._memory_only[key]
-            return
         if key in self.unwritten:
-            self.size -= len(entry.payload)
+            self.size -= len(entry.payload or b"")
         else:
             self.pressure.changes += 1
         self.ended[key] = True
@@ -175,13 +172,16 @@ class Uncommitted:
     def clear(self, fingerprint: bytes) -> None:
         self._list.append(_CLEARED, fingerprint)
 
-    def prepare(self, base: Counters) -> Draft:
-        """The next batch, counted from *base*: an early one, or the last with all that is left."""
+    def prepare(self, base: Counters, *, whole: bool = False) -> Draft:
+        """The next batch, counted from *base*: an early one, or the last with all that is left.
+
+        :param whole: whether there is to be no early one.
+        """
         early = self.pressure.changes - self._done
         if self._early_left is None:
             self._early_left = -(-early // BATCH) + -(-self.size // BATCH_BYTES)
         draft = Draft(Batch(base))
-        if self._early_left > 0 and (early > BATCH or self.size > BATCH_BYTES):
+        if not whole and self._early_left > 0 and (early > BATCH or self.size > BATCH_BYTES):
             changes, deferred = choose_part(
                 self._list, self.ended, BATCH, BATCH_BYTES, self.followers
             )

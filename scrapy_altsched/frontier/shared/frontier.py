@@ -257,7 +257,13 @@ class SharedFrontier(FrontierOfRun):
         has_ended = self._stream.unacknowledged > 0 or bool(self._additions.ended)
         return has_ended or bool(self.run.changed(notes))
 
-    def commit(self, notes: Mapping[str, bytes] = _NO_NOTES, *, wait: bool = False) -> bool:
+    def commit(
+        self,
+        notes: Mapping[str, bytes] = _NO_NOTES,
+        *,
+        wait: bool = False,
+        whole: bool = False,  # noqa: ARG002  (the server takes batches of its own)
+    ) -> bool:
         self._check_owner()
         # What a note tells must be known before the endings count that it belongs to.
         self.run.write_notes(notes)

@@ -32,13 +32,22 @@ def crawl_of(rows: Rows) -> str | None:
     return None if name is None else name.decode()
 
 
+#: What to do instead, where a crawl can be named.
+NAME_CRAWL = "Name the crawl with --shared KEY instead of the JOBDIR."
+
+
 def refuse_worker(rows: Rows, path: Path, remedy: str) -> None:
     """Refuse the job directory of a worker to what handles crawls of one machine.
 
     :param remedy: what to do instead, in a sentence.
     :raises JobdirMismatchError: it is one.
     """
-    if (name := crawl_of(rows)) is not None:
+    refuse_worker_of(crawl_of(rows), path, remedy)
+
+
+def refuse_worker_of(name: str | None, path: Path, remedy: str) -> None:
+    """The same, if the *name* of the worker's crawl is known otherwise."""
+    if name is not None:
         raise JobdirMismatchError(
             f"JOBDIR {path} belongs to a worker of the shared crawl {name}, which has all requests."
             f" {remedy}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -14,6 +15,7 @@ from ..forks import close_in_child
 from .journal import Journal
 from .lease_log import RECEIVED, Evidence, LeaseLog, NullLeaseLog
 from .records import Batch
+from .seen import PASS, SINCE
 from .status import JobStatus, read_status
 
 #: Name of the note of the run that finished the job.
@@ -211,6 +213,11 @@ class Visit(JobRun):
             and counters.failed >= before.failed
             and counters.dead >= before.dead
         )
+        if before.finished and counters.accepted > before.accepted:
+            # As in any other run after a finished one, start requests come again, and old pages.
+            batch.clear_started = True
+            if self.note(SINCE) is not None:
+                batch.notes.setdefault(PASS, json.dumps(counters.time).encode())
         super().write(batch, wait=wait)
 
     def restart_leases(self, held: Iterable[tuple[bytes, bool, bool]] = ()) -> None:
