@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -115,7 +116,8 @@ class StandIn:
         self.scheduler: Any = build_from_crawler(
             load_object(self.crawler.settings["SCHEDULER"]), self.crawler
         )
-        self.engine.scheduler = self.scheduler
+        # Scrapy 2.13 keeps a crawler, and so its engine, for ever.
+        self.engine.scheduler = weakref.proxy(self.scheduler)
         if opens:
             self.scheduler.open(self.spider)
 
