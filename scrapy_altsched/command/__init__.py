@@ -30,8 +30,8 @@ from ..exit_code import exit_code  # noqa: F401  (to be registered before all el
 
 #: Modules of this folder that are no subcommands.
 _PARTS = (
-    *("answers", "confirming", "crawl", "groups", "job", "metrics", "places", "project"),
-    *("selection", "sources", "standing", "steered", "target"),
+    *("answers", "confirming", "crawl", "groups", "job", "job_steering", "metrics"),
+    *("places", "project", "selection", "sources", "standing", "steered", "target"),
 )
 SUBCOMMANDS = tuple(name for _, name, _ in iter_modules(__path__) if name not in _PARTS)
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import struct
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -17,29 +14,22 @@ from typing import Any, cast
 
 from scrapy import Spider
 from scrapy.exceptions import UsageError
-from scrapy.utils.misc import load_object
 
 from ..crawl.deferrals import NOTE as DEFERRED
 from ..crawl.outcome import DeadLetters, Outcome, judge
-from ..crawl.setup import Setup
-from ..crawl.visit import apply_waiting
-from ..dupefilter import DupeFilter
 from ..engine.engine import slot_of
 from ..errors import (
     AltschedError,
     CodecError,
     JobdirError,
-    JobdirLockedError,
-    SpoolError,
     StoreDamagedError,
 )
 from ..frontier.content import Content
 from ..frontier.entry import Cause, DeadLetter, Place, Reason
-from ..frontier.shared.record import NAME_CRAWL, crawl_of, refuse_worker, refuse_worker_of
+from ..frontier.shared.record import NAME_CRAWL, crawl_of, refuse_worker
 from ..frontier.store import jobdir as jobdirs
 from ..frontier.store.database import remedy
 from ..frontier.store.engines import ENGINES
-from ..frontier.store.holder import find_holder, is_locked
 from ..frontier.store.jobdir import (
     Identity,
     LastCommit,
@@ -48,8 +38,6 @@ from ..frontier.store.jobdir import (
 )
 from ..frontier.store.journal import Journal
 from ..frontier.store.states import UNQUEUED, decode_value
-from ..frontier.store.status import NAME as STATUS
-from ..frontier.store.status import read_status
 from ..frontier.store.view import View
 from ..inflection import counted
 from ..maintenance.audit import Problem, Remedy, audit
@@ -75,19 +63,11 @@ from ..maintenance.requeue import (
 from ..requests.codec import decode_fields, decode_request, locate, url_of
 from ..requests.identity import NOTE
 from ..resume.spider_state import STATE
-from ..scheduler import Scheduler
-from ..steering.actions import Action, Discard, Effect, Forget, Push, Stop
-from ..steering.spool import Sent, Spool
+from ..steering.actions import Action, Discard, Effect
 from ..stock.job import QUEUE, SEEN
 from .answers import Report, describe_numbers, describe_state
-from .project import Project, create_spider, misuse
-
-#: Actions for which the spider has to be there.
-_OF_SPIDER = (Push, Forget)
-_NONE_RUNS = "No crawl of the job is running."
-#: Seconds between two looks for an answer; between two tries to lock a job that a process seems to
-#: have; and without a sign of life until no answer is expected.
-_POLL, _SELDOM, _PATIENCE = 0.1, 2.0, 60.0
+from .job_steering import JobSteering, is_running
+from .project import Project, misuse
 
 
 class Job:
@@ -162,82 +142,8 @@ class Job:
             return ""
 
     def apply(self, action: Action, given: Sequence[str] = ()) -> Effect:
-        """Have an action applied, and wait for that: by the crawl that runs, or else here.
-
-        :param given: arguments of the spider, as ``NAME=VALUE``, in case it has to be created.
-        :raises SpoolError: the process that has the job does not answer.
-        """
-        if (status := read_status(self.jobdir)) is not None:
-            refuse_worker_of(status.standing.shared, self.jobdir, NAME_CRAWL)
-        if isinstance(action, Stop) and not (self._is_running() or is_locked(self.jobdir)):
-            return Effect(note=_NONE_RUNS)
-        spool = Spool(self.jobdir)
-        sent = spool.send(action)
-        try:
-            return self._wait(spool, sent, action, given)
-        except BaseException:
-            spool.withdraw(sent)
-            raise
-
-    def _wait(self, spool: Spool, sent: Sent, action: Action, given: Sequence[str]) -> Effect:
-        needs_spider = isinstance(action, _OF_SPIDER)
-
-        def takes(waiting: Action) -> bool:
-            return needs_spider or not isinstance(waiting, _OF_SPIDER)
-
-        note, state = "", self._sign_of_life()
-        heard = tried = time.monotonic()
-        while (effect := spool.take_answer(sent)) is None:
-            # Seldom while a crawl seems to run: one that begins must find the job unlocked.
-            is_due = not self._is_running() or time.monotonic() - tried > _SELDOM
-            if is_due and not is_locked(self.jobdir):
-                tried = time.monotonic()
-                with suppress(JobdirLockedError):
-                    apply_waiting(self._setup(given if needs_spider else None), takes)
-                    note = f"{_NONE_RUNS} It holds from the next one on."
-                    if isinstance(action, Stop):
-                        return Effect(note=_NONE_RUNS)
-            time.sleep(_POLL)
-            if (now := self._sign_of_life()) != state:
-                heard, state = time.monotonic(), now
-            if time.monotonic() - heard > _PATIENCE:
-                holder = find_holder(self.jobdir)
-                raise SpoolError(
-                    f"Process {holder.pid if holder else '(unknown)'}, which has the job in"
-                    f" {self.jobdir}, has not taken what was asked for within {_PATIENCE:.0f} s,"
-                    " and it was withdrawn: the process may hang, or run an older version of"
-                    " scrapy_altsched."
-                )
-        return replace(effect, note=f"{effect.note} {note}".strip())
-
-    def _is_running(self) -> bool:
-        holder = find_holder(self.jobdir)
-        return holder is not None and holder.pid != os.getpid() and bool(holder.lives())
-
-    def _sign_of_life(self) -> int:
-        with suppress(OSError):
-            return (self.jobdir / STATUS).stat().st_mtime_ns
-        return 0
-
-    def _setup(self, given: Sequence[str] | None) -> Setup:
-        """What a visit is made of; *given*: of the spider itself, or without it if that will do."""
-        settings = self._project.settings.copy()
-        settings.set("ALTSCHED_SHARED", False, "cmdline")
-        project = Project(settings)
-        if given is not None:
-            spider = create_spider(project, self.owner, list(given))
-        else:
-            spider = Spider(self.owner)
-            spider.crawler = project.crawler()
-        crawler = spider.crawler
-        # Without the spider, no fingerprint is asked for.
-        name = crawler.settings["DUPEFILTER_CLASS"] if given is not None else DupeFilter
-        dupefilter = load_object(name).from_crawler(crawler)
-        jobdir = str(self.jobdir)
-        scheduler = Scheduler(dupefilter, jobdir, stats=crawler.stats, crawler=crawler)
-        scheduler.spider = spider
-        own_filter = scheduler.df if isinstance(scheduler.df, DupeFilter) else None
-        return Setup(scheduler, own_filter)
+        """Have an action applied, and wait for that: see :class:`.job_steering.JobSteering`."""
+        return JobSteering(self.jobdir, self.owner, self._project, given).apply(action)
 
     def count(self, action: Discard) -> int:
         """How many requests it would drop now; a crawl may be running."""
@@ -264,7 +170,7 @@ class Job:
         """All of it, as of the last commit; a crawl may be running."""
         with self._view() as view:
             content = read_job(view, self.owner, NOTE, STATE, DEFERRED)
-            if self._is_running():
+            if is_running(self.jobdir):
                 content.head.remarks.append(
                     f"A crawl is running in {self.jobdir}: this is how it was at its last commit."
                 )
