@@ -15,6 +15,7 @@ traceback, exit code 1) and UsageError for arguments that make no sense (exit co
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from importlib import import_module
@@ -33,6 +34,8 @@ _PARTS = (
     *("answers", "confirming", "crawl", "groups", "job", "job_steering", "metrics"),
     *("places", "project", "selection", "sources", "standing", "steered", "target"),
 )
+#: The exit code after Ctrl-C, as shells have it.
+_INTERRUPTED = 130
 SUBCOMMANDS = tuple(name for _, name, _ in iter_modules(__path__) if name not in _PARTS)
 
 
@@ -93,6 +96,7 @@ class Command(ScrapyCommand):
         assert self.settings is not None
         from .project import Project  # every call of Scrapy would wait for that
 
+        code = 1
         try:
             self.exitcode = opts.module.run(opts, Project(self.settings))
             return
@@ -106,5 +110,13 @@ class Command(ScrapyCommand):
                 "This project's spiders or settings need the package scrapy-redis, which is not"
                 f" installed: run `{sys.executable} -m pip install scrapy-redis`"
             )
+        except KeyboardInterrupt:
+            message = "interrupted. What it had done by then stays."
+            code = _INTERRUPTED
+        except BrokenPipeError:
+            # What reads the answer has seen enough: https://docs.python.org/3/library/signal.html
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            self.exitcode = code
+            return
         print(f"scrapy altsched {opts.subcommand}: {message}", file=sys.stderr)
-        self.exitcode = 1
+        self.exitcode = code

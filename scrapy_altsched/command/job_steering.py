@@ -87,6 +87,13 @@ class JobSteering:
                     if isinstance(action, Stop):
                         return Effect(note=_NONE_RUNS)
             time.sleep(_POLL)
+            if not sent.path.exists() and (effect := spool.take_answer(sent)) is None:
+                raise SpoolError(
+                    f"What was asked for is gone from {spool.directory} without an answer: it was"
+                    " deleted, or the crawl has put it aside, which its log tells."
+                )
+            if effect is not None:
+                break
             if (now := self._sign_of_life()) != state:
                 heard, state = time.monotonic(), now
             if time.monotonic() - heard > _PATIENCE:

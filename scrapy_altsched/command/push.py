@@ -125,6 +125,8 @@ def _check(
 
 
 def _describe(effect: Effect, target: Target) -> str:
+    if effect.refused and effect.note:
+        return f"{effect.changed:,} accepted, {effect.refused:,} not: seen before, or for a reason."
     sentence = f"{effect.changed:,} accepted, {effect.refused:,} seen before."
     if not effect.refused:
         return sentence

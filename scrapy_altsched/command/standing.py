@@ -47,6 +47,8 @@ def look_at_job(job: Job, slots: int | None = None) -> Answer:
     status, last = read_status(jobdir), LastCommit.read(jobdir)
     if status is not None and job.store_id not in ("", status.store_id):
         status = None  # it is of a store that was there before
+    if last is not None and job.store_id not in ("", last.store_id):
+        last = None
     if status is None:
         answer |= _describe_silence(last)
     else:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
+from shlex import quote
 from typing import TypeAlias
 
 from rich.console import Group
@@ -140,7 +141,9 @@ def _rows(answer: Answer, *, bar: bool) -> Iterator[_Row]:
     yield row("spider", answer["spider"])
     yield row("state", describe_state(answer))
     if answer.get("paused") is not None:
-        yield row("paused", f"since {at(answer['paused'])}, until `scrapy altsched resume`")
+        words = f"--shared {quote(answer['key'])}" if is_shared else quote(answer["target"])
+        resume = f"scrapy altsched resume {words}"
+        yield row("paused", f"since {at(answer['paused'])}, until `{resume}`")
     if "held_by" in answer:
         yield row("in use", f"by process {answer['held_by']}, which has not told how it stands")
     if "counts" not in answer:
@@ -184,7 +187,7 @@ def describe_state(answer: Answer) -> str:
         return f"{state}, {workers}, begun at {at(answer['began'])}"
     if state == "silent":
         return (
-            "not known: no run of this version has written it yet. The next one does; `scrapy"
+            "not known: no run has written it yet. The next one does; `scrapy"
             " altsched check` reads the job itself"
         )
     process = f"process {answer['pid']} on host {answer['host']}, run {answer['run']:,}"

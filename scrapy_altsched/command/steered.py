@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 #: Pages that are forgotten together: all that is pending is looked through for them.
 _FORGOTTEN_AT_ONCE = 100_000
+_FINISHED = "The crawl is finished: nothing is asked for."
 #: Where they are that are still to be crawled.
 _LEFT = ("pending", "delayed", "in flight")
 
@@ -74,11 +75,14 @@ class SharedSteering:
             case Stop():
                 return self._stop()
             case Defer():
+                if self._server.look().finished:
+                    return Effect(note=_FINISHED, is_applied=False)
                 seconds = action.until - time.time()
                 return self._tell_pace(self._server.defer(action.slot, seconds))
             case Undefer():
-                reply = self._server.undefer(action.slot)
-                return Effect(int(bool(reply.limits)))
+                did_rest = self._server.rests(action.slot)
+                self._server.undefer(action.slot)
+                return Effect(int(did_rest))
             case Forget():
                 return self._forget(action)
             case Discard():
@@ -140,7 +144,7 @@ class SharedSteering:
     @staticmethod
     def _tell_pace(reply: Reply) -> Effect:
         if reply.finished:
-            return Effect(note="The crawl is finished: nothing is asked for.", is_applied=False)
+            return Effect(note=_FINISHED, is_applied=False)
         if not reply.limits:
             note = (
                 "The server holds back no download slot of this crawl: its workers have"

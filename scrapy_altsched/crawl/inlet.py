@@ -76,7 +76,7 @@ class Inlet:
         self._spider, self._identity = setup.spider, setup.identity
         self._wall = setup.clock.wall
         self._frontier, self._add = frontier, add
-        self._locate = locate or setup.entries.locate
+        self._locate, self._check = locate or setup.entries.locate, setup.entries.check
         self._deferrals, self._hold, self._dead_letters = deferrals, hold, dead_letters
 
     def apply(self, action: Action, progress: Progress) -> Iterator[None]:
@@ -116,7 +116,11 @@ class Inlet:
             progress.refuse(f"{fields.get('url')!r} cannot be requested: {error}")
             return
         try:
+            # No page would bring it again.
+            self._check(request)
             self.push(request, progress)
+        except CodecError as error:
+            progress.refuse(f"{request.url} cannot be stored: {error}")
         except AltschedError:
             raise
         except Exception as error:  # of a fingerprinter of the project's own, most often

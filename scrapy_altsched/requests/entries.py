@@ -164,6 +164,11 @@ class Entries:
         request: Request = entry.request
         return request.copy()
 
+    def check(self, request: Request) -> None:
+        """CodecError: the request could not be stored, and so would end with the process."""
+        if self._codec is not None:
+            self._codec.encode(request)
+
     def decode(self, payload: bytes) -> Request:
         """See :func:`.codec.decode_request`."""
         assert self._codec is not None

@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import stat
 import time
 import uuid
@@ -32,6 +33,7 @@ FORMAT = 1
 #: Bytes of a file, and of a line of it: what is longer is no action of ours.
 MOST_BYTES, MOST_LINE = 4 * 1024**3, 64 * 1024**2
 _ACTION, _ANSWER = ".action", ".answer"
+_is_id = re.compile("[0-9a-f]{32}").fullmatch
 #: Seconds after which an answer that was not fetched goes.
 _KEPT = 86_400.0
 
@@ -196,6 +198,8 @@ class Received:
             if head["format"] > FORMAT:
                 raise ValueError("it was sent by a newer scrapy_altsched: upgrade this one")
             self.id = str(head["id"])
+            if not _is_id(self.id):
+                raise ValueError("its id is none")
             self._verb, self._arguments = str(head["verb"]), dict(head["arguments"])
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise NoActionError(f"{path} is no action ({error!r}): it was put aside.") from error

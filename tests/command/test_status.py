@@ -234,7 +234,7 @@ def test_a_job_of_which_no_run_has_told_anything(crawl: Crawl, held: threading.E
     silent = answer(crawl.jobdir)
     assert silent["state"] == "silent"
     assert silent["counts"] == {"accepted": 30, "done": 30}
-    assert "not known: no run of this version has written it yet" in status(crawl.jobdir)
+    assert "not known: no run has written it yet" in status(crawl.jobdir)
     # One that another store has left, as of a copy that was put in place, is none.
     (crawl.jobdir / "altsched.status").write_bytes(b"x" * 8_192)
     assert "altsched.status cannot be read (it is damaged)" in refusal(crawl.jobdir)

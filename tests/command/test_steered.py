@@ -66,7 +66,7 @@ def test_workers_pause_take_what_is_pushed_and_go_on(tmp_path: Path, server: Red
         pushed = {"url": f"{site.url}/pushed", "callback": "parse"}
         assert crawl.apply(Push([pushed, pushed]), given) == Effect(1, 1)
         answer = on(server, "status", "--shared", KEY).stdout
-        assert "until `scrapy altsched resume`" in answer
+        assert "until `scrapy altsched resume --shared pages`" in answer
         # It stays so for a worker that is started again.
         workers[0].die()
         workers[0].launch()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -417,3 +419,36 @@ def test_a_push_in_the_midst_of_which_processes_die_is_taken_in_once(
             assert f"{lines:,} accepted, 0 seen before." in output
         # The page of the first run, and each line once.
         assert f"requests  {lines + 1:,} accepted: 1 done" in operate("check", crawl.jobdir)
+
+
+def test_a_request_that_cannot_be_stored_is_not_pushed(tmp_path: Path) -> None:
+    """It would end with the process, and no page would bring it again."""
+    with Site({"/0": Page()}) as site:
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        assert crawl.run(**BY_SLOT) == 0
+        line = json.dumps({"url": f"{site.url}/1", "callback": "__class__"})
+        done = altsched("push", crawl.jobdir, "-", given=f"{line}\n")
+    assert "Traceback" not in done.stderr
+    assert "cannot be" in done.stdout + done.stderr
+    assert "requests  1 accepted: 1 done" in operate("check", crawl.jobdir)
+
+
+def test_an_action_whose_file_is_deleted_is_not_waited_for(tmp_path: Path) -> None:
+    with Site({"/0": Page()}) as site:
+        crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
+        assert crawl.run(**BY_SLOT) == 0
+        operate("pause", crawl.jobdir)
+        process = crawl.start(**BY_SLOT)
+        crawl.wait_for_log(process, "The crawl is paused since")
+        process.send_signal(signal.SIGSTOP)
+        command = [sys.executable, "-m", "scrapy", "altsched", "resume", crawl.jobdir]
+        resume = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=crawl.project)
+        spool = crawl.jobdir / "altsched.actions"
+        crawl.wait_until(process, lambda: any(spool.glob("*.action")))
+        shutil.rmtree(spool)
+        _, errors = resume.communicate(timeout=60)
+        assert resume.returncode == 1
+        assert "is gone from" in errors
+        process.send_signal(signal.SIGCONT)
+        operate("stop", crawl.jobdir)
+        process.communicate(timeout=60)

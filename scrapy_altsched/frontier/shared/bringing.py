@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
 
-from ...errors import SharedError
+from ...errors import AltschedError, SharedError
 from ..contract import Verdict
 from ..entry import Entry
 from ..events import Event, MemoryFull, Refused
@@ -73,6 +74,10 @@ class Bringing:
             if kind is None:
                 self.wait()
                 self._frontier.close()
+            else:
+                # Otherwise it counts as a worker until its leases would have expired.
+                with suppress(AltschedError):
+                    self._frontier.close()
         finally:
             self._frontier.abandon()
 

@@ -72,6 +72,11 @@ class SteeredCrawl(CrawlReader):
         """Leave a slot alone for so long, if the crawl has a pace, which the answer says."""
         return self._tell_of(slot, max(0, round(seconds * 1000)))
 
+    def rests(self, slot: str) -> bool:
+        """Whether a slot is left alone, by its delay or otherwise."""
+        with explain_errors(self._client):
+            return self._client.zscore(self.keys.resting, slot_id_of(slot)) is not None
+
     def undefer(self, slot: str) -> Reply:
         """Leave a slot alone no longer than its delay, as for :meth:`defer`."""
         return self._tell_of(slot, _UNDEFER)
