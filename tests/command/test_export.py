@@ -14,15 +14,22 @@ from typing import Any
 
 import pytest
 import redis
+from scrapy.settings import Settings
 
+from scrapy_altsched.command.job import Job
+from scrapy_altsched.command.project import Project
 from scrapy_altsched.frontier import Entry, Order
 from scrapy_altsched.frontier.store.engines import Choice
+from scrapy_altsched.frontier.store.journal import Journal
+from scrapy_altsched.frontier.store.records import Batch
+from scrapy_altsched.frontier.store.states import FAILED, encode_failed_key
 from scrapy_altsched.maintenance.opening import open_frontier
 from scrapy_altsched.requests.codec import PICKLED, wrap
 from scrapy_altsched.requests.identity import NOTE
 from scrapy_altsched.stock.files import SeenFile
 
 from ..crawls import PROJECT, PYTHONPATH, STOCK, Crawl, altsched, listing
+from ..frontiers import OWNER
 from ..moving import FINGERPRINTS, entry_of, fill_server, job_at, make_job
 from ..servers import RedisServer
 from ..sites import Gates, Site, random_graph, wait_for_pages
@@ -388,3 +395,36 @@ def test_what_a_server_says_is_neither_imported_nor_unpickled_unless_it_is_trust
     assert "antigravity.Request, is to be imported from what a server says" in done.stderr
     assert not (target / "frontier").exists()
     run(*arguments, "--trust-pickle", JOBDIR=target)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("SCHEDULER_DISK_QUEUE", "nowhere"), ("SCHEDULER_PRIORITY_QUEUE", "builtins.int")],
+)
+def test_queues_that_stock_cannot_have_are_named(
+    tmp_path: Path, job: Path, name: str, value: str
+) -> None:
+    done = run("export", job, "--to-stock", tmp_path / "stock", code=1, **{name: value})
+    assert f"{name} = {value!r}" in done.stderr
+    assert "damaged" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_what_cannot_be_read_is_called_damage(tmp_path: Path) -> None:
+    path = tmp_path / "job"
+    make_job(path)
+
+    def fail() -> None:
+        with Job(Project(Settings()), path).content() as content:
+            next(content.parts)
+            raise ValueError("of the target")
+
+    with pytest.raises(ValueError, match=r"^of the target$"):
+        fail()
+    journal = Journal(path, OWNER)
+    batch = Batch(journal.counters())
+    batch.stored[FAILED].append((encode_failed_key(1, bytes(17)), b"\1"))
+    journal.write(batch)
+    journal.close()
+    done = run("export", path, code=1)
+    assert f"The store {path}/frontier is damaged" in done.stderr
