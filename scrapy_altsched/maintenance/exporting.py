@@ -64,7 +64,9 @@ def read_job(rows: Rows, spider: str, *notes: str) -> Content:
 def _parts(rows: Rows) -> Iterator[Part]:
     names = {slot_id: name for slot_id, _, name in rows.slots()}
     for key, row in rows.pending():
-        yield _held(PENDING, key[8:], row, names.get(int.from_bytes(key[:8], "big")))
+        name = names.get(int.from_bytes(key[:8], "big"))
+        # One queue for all has no name, and its requests have slots nevertheless.
+        yield _held(PENDING, key[8:], row, name or None)
     queue = rows.counters().delayed_queue.to_bytes(8, "big")
     for key, row in rows.requests(DELAYED, queue):
         due, sequence = decode_delayed_key(key)

@@ -268,7 +268,8 @@ class _Reader:
             why = PageFailure(reason, line["text"], line["status"], line["tries"])
         elif state is DEAD:
             why = DeadLetter(line["text"], Cause[line["cause"]])
-        slot, sequence = _typed(line, "slot", str), _typed(line, "sequence", int)
+        # An empty one was not known where it was exported.
+        slot, sequence = _typed(line, "slot", str) or None, _typed(line, "sequence", int)
         if not (0 <= at < _MOST and 0 <= sequence < _MOST):
             raise ValueError("its time or its sequence number is none")
         return StoredRequest(state, entry, slot, sequence, at, why)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
@@ -122,6 +123,24 @@ def test_what_workers_of_a_server_get_is_what_was_left(tmp_path: Path, client: r
     frontier.close()
 
 
+@BY_ENGINE
+def test_requests_that_waited_in_one_queue_for_all_get_download_slots_elsewhere(
+    tmp_path: Path, client: redis.Redis, engine: Choice
+) -> None:
+    make_job(tmp_path / "job", engine, Order("one", "fifo", None))
+    lines = lines_of(tmp_path / "job")
+    found = [json.loads(line) for line in lines if '"state": ' in line]
+    assert {line["slot"] for line in found} == {f"host{number}.test" for number in range(7)}
+    with job_at(tmp_path / "job") as content:
+        fill_server(client, "straight", content, Order())
+    fill_server_from_lines(client, lines, "crawl")
+    # As an earlier version has exported it.
+    empty = [re.sub('"slot": "[^"]*"', '"slot": ""', line) for line in lines]
+    fill_server_from_lines(client, empty, "earlier")
+    for key in ("straight", "crawl", "earlier"):
+        assert client.zcard(Keys(key).ready) == 7
+
+
 # What cannot be moved
 
 
@@ -132,9 +151,9 @@ def lines_with(lines: list[str], number: int, **changes: object) -> list[str]:
     return changed
 
 
-def fill_server_from_lines(client: redis.Redis, lines: list[str]) -> None:
+def fill_server_from_lines(client: redis.Redis, lines: list[str], key: str = "crawl") -> None:
     content = from_lines([line.encode() for line in lines], "the file", trusted=False)
-    fill_server(client, "crawl", content, Order())
+    fill_server(client, key, content, Order())
 
 
 @pytest.fixture(scope="module")
