@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..frontier.content import (
@@ -44,9 +44,7 @@ def read_job(rows: Rows, spider: str, *notes: str) -> Content:
     :param notes: names of those that are to be read, too; or the beginnings of names.
     """
     counters = rows.counters()
-    found = {
-        name: value for name, value in rows.notes().items() if name.startswith((*_NOTES, *notes))
-    }
+    found = {name: value for name, value in rows.notes().items() if is_moved(name, notes)}
     head = Head(
         spider,
         order_of(rows) or DEFAULT_ORDER,
@@ -58,7 +56,12 @@ def read_job(rows: Rows, spider: str, *notes: str) -> Content:
         head.remarks.append(orphans)
     counts = rows.counts()
     total = counts.left + counts.failed + counts.dead + counters.accepted
-    return Content(head, _parts(rows), total)
+    return Content(head, _parts(rows), total, trusted=True)
+
+
+def is_moved(name: str, notes: Sequence[str]) -> bool:
+    """Whether a note is one that :func:`read_job` reads, with these *notes*."""
+    return name.startswith((*_NOTES, *notes))
 
 
 def _parts(rows: Rows) -> Iterator[Part]:

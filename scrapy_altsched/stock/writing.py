@@ -11,7 +11,7 @@ import json
 import shutil
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,9 +27,10 @@ from ..frontier.content import Content, SeenPage, StoredRequest
 from ..frontier.store.seen import FINGERPRINTS
 from ..frontier.store.states import DEAD, DELAYED, FAILED
 from ..inflection import counted
-from ..requests.carrying import pickled, url_in
+from ..requests.carrying import check_of, pickled, url_in
 from ..requests.codec import decode_request
 from ..requests.identity import NOTE
+from ..settings import Config
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -88,6 +89,9 @@ class _Writing:
         self._crawler = crawler = spider.crawler
         crawler.engine = _Engine()  # type: ignore[assignment]  # it has what is asked for
         self._filter = RFPDupeFilter(str(directory), fingerprinter=_Fingerprints())
+        self._check: Callable[[bytes], bytes] = bytes
+        if not content.trusted:
+            self._check = check_of(Config.from_settings(crawler.settings, disk=None))
         self._fingerprint = fingerprinter_of(crawler).fingerprint
         note = json.loads(content.head.notes.get(NOTE) or b'{"rules": ""}')
         self._has_rules = bool(note["rules"])
@@ -151,9 +155,10 @@ class _Writing:
         payload, spider = part.entry.payload or b"", self._spider
         is_over = part.state in (FAILED, DEAD)
         try:
-            return decode_request(pickled(payload), None if is_over else spider)
+            return decode_request(pickled(self._check(payload)), None if is_over else spider)
         except CodecError as error:
-            self._leave_out(url_in(payload) or part.entry.fingerprint.hex(), error)
+            url = url_in(payload, trusted=self._content.trusted)
+            self._leave_out(url or part.entry.fingerprint.hex(), error)
             return None
 
     def _leave_out(self, url: str, error: Exception) -> None:

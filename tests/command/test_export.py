@@ -19,6 +19,8 @@ from scrapy.settings import Settings
 from scrapy_altsched.command.job import Job
 from scrapy_altsched.command.project import Project
 from scrapy_altsched.frontier import Entry, Order
+from scrapy_altsched.frontier.entry import DeadLetter, PageFailure, Reason
+from scrapy_altsched.frontier.shared.content import fill_crawl
 from scrapy_altsched.frontier.store.engines import Choice
 from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.frontier.store.records import Batch
@@ -29,7 +31,7 @@ from scrapy_altsched.requests.identity import NOTE
 from scrapy_altsched.stock.files import SeenFile
 
 from ..crawls import PROJECT, PYTHONPATH, STOCK, Crawl, altsched, listing
-from ..frontiers import OWNER
+from ..frontiers import OWNER, take
 from ..moving import FINGERPRINTS, entry_of, fill_server, job_at, make_job
 from ..servers import RedisServer
 from ..sites import Gates, Site, random_graph, wait_for_pages
@@ -383,7 +385,7 @@ def test_what_a_server_says_is_neither_imported_nor_unpickled_unless_it_is_trust
 ) -> None:
     url, target = f"redis://localhost:{server.port}/0", tmp_path / "target"
     frontier = open_frontier(tmp_path / "job", "pages")
-    fields = {"url": "http://a.test/1", "_class": "antigravity.Request"}
+    fields = {"url": "http://a.test/1", "_class": "this.Request"}
     frontier.add(Entry(b"1", "a.test", payload=wrap(pickle.dumps(fields, 4), PICKLED)))
     frontier.commit({NOTE: FINGERPRINTS})
     frontier.close()
@@ -392,9 +394,59 @@ def test_what_a_server_says_is_neither_imported_nor_unpickled_unless_it_is_trust
     arguments = ("import", "pages", "--from", url, "--key", "pages")
     done = run(*arguments, code=1, JOBDIR=target)
     assert "The pending request http://a.test/1 cannot be taken to this machine" in done.stderr
-    assert "antigravity.Request, is to be imported from what a server says" in done.stderr
+    refusal = "its class, this.Request, is to be imported from what a server says"
+    assert refusal in done.stderr
     assert not (target / "frontier").exists()
+    stock = ("export", "--shared", "pages", "--to-stock", tmp_path / "stock")
+    done = run(*stock, REDIS_PORT=server.port)
+    assert f"1 request cannot be restored and left out. The first: http://a.test/1: {refusal}" in (
+        done.stdout
+    )
+    assert "The Zen of Python" not in done.stdout
     run(*arguments, "--trust-pickle", JOBDIR=target)
+
+
+class Trap:
+    """What makes a file where it is unpickled."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self._file,)
+
+
+def test_no_pickle_of_a_server_is_loaded_unless_it_is_trusted(
+    tmp_path: Path, server: RedisServer, client: redis.Redis
+) -> None:
+    url, made, file = f"redis://localhost:{server.port}/0", tmp_path / "made", tmp_path / "file"
+    frontier = open_frontier(tmp_path / "job", "pages")
+    for number in range(3):
+        fields = {"url": f"http://a.test/{number}", "meta": {"it": Trap(made)}}
+        payload = wrap(pickle.dumps(fields, 4), PICKLED)
+        frontier.add(Entry(b"%d" % number, "a.test", payload=payload))
+    lease = take(frontier)
+    lease.failure = PageFailure(Reason.STATUS, "", 503, 3)
+    frontier.finish(lease)
+    frontier.dead_letter(take(frontier), DeadLetter("why"))
+    frontier.commit({NOTE: FINGERPRINTS})
+    frontier.close()
+    with job_at(tmp_path / "job", "pages") as content:
+        fill_crawl(client, "pages", content, Order(), NOTE, are_sha1=True)
+    export, refusal = ("export", "--shared", "pages"), "it holds a pickle, which can execute code"
+    assert refusal in run(*export, code=1, REDIS_PORT=server.port).stderr
+    done = run(*export, "--to-stock", tmp_path / "stock", REDIS_PORT=server.port)
+    assert f"3 requests cannot be restored and left out. The first: 30: {refusal}" in done.stdout
+    run(*export, "--pickle", "-o", file, REDIS_PORT=server.port)
+    target, other = {"JOBDIR": tmp_path / "copy"}, {"ALTSCHED_SHARED": 1, "REDIS_PORT": server.port}
+    for source in ([url, "--key", "pages"], [file]):
+        for place in (target, {**other, "ALTSCHED_SHARED_KEY": "other"}):
+            done = run("import", "pages", "--from", *source, code=1, **place)
+            assert refusal in done.stderr
+    assert not made.exists()
+    run("import", "pages", "--from", file, "--trust-pickle", **target)
+    assert made.exists()
+    assert run("export", tmp_path / "copy").stdout.count('"slot": "a.test"') == 3
 
 
 @pytest.mark.parametrize(
