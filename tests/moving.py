@@ -28,6 +28,7 @@ from scrapy_altsched.maintenance.opening import open_frontier
 from scrapy_altsched.requests.carrying import pickled, portable
 from scrapy_altsched.requests.codec import PICKLED, wrap
 from scrapy_altsched.requests.identity import NOTE
+from scrapy_altsched.resume.spider_state import STATE
 
 from .frontiers import OWNER, take
 
@@ -69,7 +70,7 @@ def make_job(
         frontier.dead_letter(take(frontier), DeadLetter(f"why {cause.name}", cause))
     take(frontier)
     frontier.mark_seen(b"a page of no request")
-    frontier.commit({NOTE: FINGERPRINTS, "spider.state": pickle.dumps({"a": {1}}, 4)})
+    frontier.commit({NOTE: FINGERPRINTS, STATE: pickle.dumps({"a": {1}}, 4)})
     frontier.close()
 
 
@@ -77,7 +78,7 @@ def make_job(
 def job_at(path: Path, owner: str = OWNER) -> Iterator[Content]:
     """All of the job in a directory, as the command reads it."""
     with View(path / "frontier") as view:
-        yield read_job(view, owner, NOTE, "spider.state")
+        yield read_job(view, owner, NOTE, STATE)
 
 
 def lines_of(path: Path) -> list[str]:
@@ -91,6 +92,12 @@ def crawl_lines_of(client: redis.Redis, key: str) -> list[str]:
     return list(to_lines(CrawlReader(client, key).content(NOTE), as_stored=False))
 
 
+def content_of(lines: list[str], *, trusted: bool = False) -> Content:
+    """The crawl of these lines, as the command reads it from a file."""
+    texts = [line.encode() for line in lines]
+    return from_lines(texts, "the file", (NOTE, STATE), STATE, trusted=trusted)
+
+
 def fill(path: Path, content: Content, engine: Choice = "auto") -> None:
     """Make a job of a crawl, as the command does."""
 
@@ -102,8 +109,7 @@ def fill(path: Path, content: Content, engine: Choice = "auto") -> None:
 
 def fill_from_lines(path: Path, lines: list[str], engine: Choice = "auto") -> None:
     """Make a job of lines."""
-    texts = [line.encode() for line in lines]
-    fill(path, from_lines(texts, "the file", trusted=False), engine)
+    fill(path, content_of(lines), engine)
 
 
 def fill_server(client: redis.Redis, key: str, content: Content, order: Order) -> None:

@@ -24,7 +24,7 @@ from ..errors import (
     JobdirError,
     StoreDamagedError,
 )
-from ..frontier.content import Content
+from ..frontier.content import Content, Part
 from ..frontier.entry import Cause, DeadLetter, Place, Reason
 from ..frontier.shared.record import NAME_CRAWL, crawl_of, refuse_worker
 from ..frontier.store import jobdir as jobdirs
@@ -68,6 +68,9 @@ from ..stock.job import QUEUE, SEEN
 from .answers import Report, describe_numbers, describe_state
 from .job_steering import JobSteering, is_running
 from .project import Project, misuse
+
+#: Notes that go with a job wherever it is moved, besides those of its store.
+MOVED_NOTES = (NOTE, STATE, DEFERRED)
 
 
 class Job:
@@ -168,13 +171,19 @@ class Job:
     @contextmanager
     def content(self) -> Iterator[Content]:
         """All of it, as of the last commit; a crawl may be running."""
-        with self._view() as view:
-            content = read_job(view, self.owner, NOTE, STATE, DEFERRED)
+        with self._opened() as view:
+            with self._reading():
+                content = read_job(view, self.owner, *MOVED_NOTES)
             if is_running(self.jobdir):
                 content.head.remarks.append(
                     f"A crawl is running in {self.jobdir}: this is how it was at its last commit."
                 )
-            yield content
+            # Other errors in what is done with it are none of the store.
+            yield content.with_parts(self._read(content.parts))
+
+    def _read(self, parts: Iterator[Part]) -> Iterator[Part]:
+        with self._reading():
+            yield from parts
 
     def examine(self) -> Report:
         """Look at all of it; nothing is changed, and a crawl may be running."""
@@ -274,17 +283,26 @@ class Job:
     @contextmanager
     def _view(self) -> Iterator[View]:
         """What is stored now, to be read only; StoreDamagedError: a row of it cannot be read."""
-        store = find_store(self.jobdir)
-        with View(store) as view:
+        with self._opened() as view, self._reading():
+            yield view
+
+    @contextmanager
+    def _opened(self) -> Iterator[View]:
+        with View(find_store(self.jobdir)) as view:
             refuse_worker(view, self.jobdir, NAME_CRAWL)
-            try:
-                yield view
-            except AltschedError:  # some of ours are ValueErrors, too
-                raise
-            except (IndexError, ValueError, struct.error) as error:
-                raise StoreDamagedError(
-                    f"The store {store} is damaged: {error}.", remedy(store)
-                ) from error
+            yield view
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except AltschedError:  # some of ours are ValueErrors, too
+            raise
+        except (IndexError, ValueError, struct.error) as error:
+            store = find_store(self.jobdir)
+            raise StoreDamagedError(
+                f"The store {store} is damaged: {error}.", remedy(store)
+            ) from error
 
 
 def _describe(view: View, report: Report) -> None:

@@ -7,25 +7,24 @@ import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Spider
-from scrapy.utils.misc import load_object
 
 from ..engine.engine import slot_of
-from ..errors import CodecError, InputError, JobdirError
+from ..errors import InputError, JobdirError
 from ..frontier.content import Content
 from ..maintenance.filling import recoded
 from ..maintenance.lines import from_lines
-from ..requests.carrying import NEEDS_TRUST
-from ..requests.codec import PICKLED
+from ..requests.carrying import check_of
 from ..requests.entries import codec_of
 from ..requests.identity import NOTE, PageIdentity
-from ..requests.kinds import shorten
+from ..resume.spider_state import STATE
 from ..settings import Config, read_redis
 from ..stock.job import QUEUE, SEEN, StockJob
-from .job import Job
+from .job import MOVED_NOTES, Job
 from .project import Project
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ def _opened(path: Path, *, trusted: bool) -> Iterator[Content]:
 
 
 def _in_file(file: Any, name: str, *, trusted: bool) -> Content:
-    return from_lines(_lines(file, name), name, trusted=trusted)
+    return from_lines(_lines(file, name), name, MOVED_NOTES, STATE, trusted=trusted)
 
 
 def _lines(file: Any, name: str) -> Iterator[bytes]:
@@ -95,24 +94,12 @@ def _lines(file: Any, name: str) -> Iterator[bytes]:
 def _on_server(url: str, spider: Spider, key: str, *, trusted: bool) -> Content:
     client = _connect(url, spider)
     from ..frontier.shared.content import CrawlReader
-    from ..requests.portable import allowed_classes, read_fields
 
+    content = replace(CrawlReader(client, key).content(NOTE), trusted=trusted)
+    if trusted:
+        return content
     config = Config.from_settings(spider.crawler.settings, disk=True)
-    allowed = allowed_classes([load_object(path) for path in config.shared_request_classes])
-
-    def check(payload: bytes) -> bytes:
-        if not trusted:
-            if payload[:1] == PICKLED:
-                raise CodecError(NEEDS_TRUST)
-            path = read_fields(payload).get("_class")
-            if path is not None and path not in allowed:
-                raise CodecError(
-                    f"its class, {shorten(str(path))}, is to be imported from what a server says:"
-                    " add it to ALTSCHED_SHARED_REQUEST_CLASSES"
-                )
-        return payload
-
-    return recoded(CrawlReader(client, key).content(NOTE), check, "this machine")
+    return recoded(content, check_of(config), "this machine")
 
 
 def _connect(url: str, spider: Spider) -> Any:

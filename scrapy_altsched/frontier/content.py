@@ -94,11 +94,13 @@ class Content:
     """A crawl.
 
     :ivar total: how many parts there are, if that is known.
+    :ivar trusted: whether pickles in it may be loaded, as those of a job directory.
     """
 
     head: Head
     parts: Iterator[Part]
     total: int | None = None
+    trusted: bool = False
 
     def with_parts(self, parts: Iterator[Part]) -> Content:
         """The same crawl, with these parts instead."""

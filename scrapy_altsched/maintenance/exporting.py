@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..frontier.content import (
@@ -44,9 +44,7 @@ def read_job(rows: Rows, spider: str, *notes: str) -> Content:
     :param notes: names of those that are to be read, too; or the beginnings of names.
     """
     counters = rows.counters()
-    found = {
-        name: value for name, value in rows.notes().items() if name.startswith((*_NOTES, *notes))
-    }
+    found = {name: value for name, value in rows.notes().items() if is_moved(name, notes)}
     head = Head(
         spider,
         order_of(rows) or DEFAULT_ORDER,
@@ -58,13 +56,20 @@ def read_job(rows: Rows, spider: str, *notes: str) -> Content:
         head.remarks.append(orphans)
     counts = rows.counts()
     total = counts.left + counts.failed + counts.dead + counters.accepted
-    return Content(head, _parts(rows), total)
+    return Content(head, _parts(rows), total, trusted=True)
+
+
+def is_moved(name: str, notes: Sequence[str]) -> bool:
+    """Whether a note is one that :func:`read_job` reads, with these *notes*."""
+    return name.startswith((*_NOTES, *notes))
 
 
 def _parts(rows: Rows) -> Iterator[Part]:
     names = {slot_id: name for slot_id, _, name in rows.slots()}
     for key, row in rows.pending():
-        yield _held(PENDING, key[8:], row, names.get(int.from_bytes(key[:8], "big")))
+        name = names.get(int.from_bytes(key[:8], "big"))
+        # One queue for all has no name, and its requests have slots nevertheless.
+        yield _held(PENDING, key[8:], row, name or None)
     queue = rows.counters().delayed_queue.to_bytes(8, "big")
     for key, row in rows.requests(DELAYED, queue):
         due, sequence = decode_delayed_key(key)

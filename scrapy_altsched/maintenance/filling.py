@@ -112,17 +112,17 @@ def recoded(
             if isinstance(part, StoredRequest):
                 payload = part.entry.payload or b""
                 if part.slot is None:
-                    part.slot = slot_in(payload)
+                    part.slot = slot_in(payload, trusted=content.trusted)
                 try:
                     part.entry.payload = encode(payload)
                 except CodecError as error:
                     if keeps_dead and part.state is DEAD:
                         yield part
                         continue
-                    url = url_in(payload) or part.entry.fingerprint.hex()
+                    url = url_in(payload, trusted=content.trusted)
                     raise InputError(
-                        f"The {part.state.noun} {url} cannot be taken to {form} ({error}). Nothing"
-                        " was imported."
+                        f"The {part.state.noun} {url or part.entry.fingerprint.hex()} cannot be"
+                        f" taken to {form} ({error}). Nothing was imported."
                     ) from error
             yield part
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, astuple
 from typing import Any
 
@@ -32,6 +32,7 @@ from ..frontier.store.seen import FINGERPRINTS, KEY_MAKERS
 from ..frontier.store.states import DEAD, DELAYED, FAILED, STATES
 from ..requests.carrying import NEEDS_TRUST, STORED, from_json, slot_in, to_json, url_in
 from ..requests.plain import from_plain, to_plain
+from .exporting import is_moved
 
 FORMAT, VERSION = "scrapy_altsched crawl", 1
 #: Counters that are of a place, and not of what is in it.
@@ -82,7 +83,7 @@ def _all_lines(content: Content, *, as_stored: bool) -> Iterator[dict[str, Any]]
     for part in content.parts:
         match part:
             case StoredRequest():
-                yield _request_line(part, as_stored=as_stored)
+                yield _request_line(part, as_stored=as_stored, trusted=content.trusted)
             case SeenPage():
                 line = {"seen": part.key.hex()}
                 yield {**line, "row": part.row.hex()} if part.row else line
@@ -105,18 +106,19 @@ def _note_line(name: str, note: bytes, *, as_stored: bool) -> Any:
         raise InputError(_refusal(name, error)) from error
 
 
-def _request_line(part: StoredRequest, *, as_stored: bool) -> dict[str, Any]:
+def _request_line(part: StoredRequest, *, as_stored: bool, trusted: bool) -> dict[str, Any]:
     entry, why, payload = part.entry, part.why, part.entry.payload or b""
     try:
-        request = to_json(payload, as_stored=as_stored)
+        request = to_json(payload, as_stored=as_stored, trusted=trusted)
     except CodecError as error:
-        name = f"The {part.state.noun} {url_in(payload) or entry.fingerprint.hex()}"
+        url = url_in(payload, trusted=trusted)
+        name = f"The {part.state.noun} {url or entry.fingerprint.hex()}"
         raise InputError(_refusal(name, error)) from error
     line: dict[str, Any] = {
         "state": part.state.family,
         "request": request,
         "fingerprint": entry.fingerprint.hex(),
-        "slot": slot_in(payload) if part.slot is None else part.slot,
+        "slot": slot_in(payload, trusted=trusted) if part.slot is None else part.slot,
         "priority": entry.priority,
         "start": entry.start,
         "unique": entry.unique,
@@ -141,20 +143,26 @@ def _refusal(name: str, error: Exception) -> str:
     )
 
 
-def from_lines(lines: Iterable[bytes], name: str, *, trusted: bool) -> Content:
+def from_lines(
+    lines: Iterable[bytes], name: str, notes: Sequence[str], pickled: str, *, trusted: bool
+) -> Content:
     """The crawl of these lines; InputError, now or when its parts are gone through: it is none.
 
     :param name: where they are from, for messages.
-    :param trusted: whether pickles in it may be loaded.
+    :param notes: names of those that there may be, as :func:`.exporting.read_job` has read them.
+    :param pickled: the name of the one that is a pickle, and no text.
+    :param trusted: whether pickles in it may be loaded, and any notes be taken over.
     """
-    reader = _Reader(name, trusted=trusted)
+    reader = _Reader(name, notes, pickled, trusted=trusted)
     rest = iter(lines)
-    return Content(reader.head(next(rest, b"")), reader.parts(rest))
+    # Those that may not be loaded are refused, and the others are made here of plain data.
+    return Content(reader.head(next(rest, b"")), reader.parts(rest), trusted=True)
 
 
 class _Reader:
-    def __init__(self, name: str, *, trusted: bool) -> None:
+    def __init__(self, name: str, notes: Sequence[str], pickled: str, *, trusted: bool) -> None:
         self._name, self._trusted = name, trusted
+        self._notes, self._pickled = notes, pickled
         self._number = 1
 
     def head(self, text: bytes) -> Head:
@@ -187,19 +195,23 @@ class _Reader:
                 Order.parse(line["order"]),
                 keys,
                 Counters(**{**counters, **with_place}),
-                {note: self._note(value) for note, value in line["notes"].items()},
+                {note: self._note(note, value) for note, value in line["notes"].items()},
             )
         except _BAD as error:
             raise self._bad(error) from error
 
-    def _note(self, value: Any) -> bytes:
-        if isinstance(value, str):
-            return value.encode()
-        if STORED not in value:
+    def _note(self, name: str, value: Any) -> bytes:
+        if not self._trusted and not is_moved(name, self._notes):
+            raise CodecError(
+                f"{name!r} is no note of an exported crawl: to trust it, add --trust-pickle"
+            )
+        is_text = isinstance(value, str)
+        if not is_text and STORED not in value:
             return pickle.dumps(from_plain(value), 4)
-        if not self._trusted:
+        # Pickles of old protocols are texts, too.
+        if not self._trusted and (not is_text or name == self._pickled):
             raise CodecError(NEEDS_TRUST)
-        return base64.b64decode(value[STORED], validate=True)
+        return value.encode() if is_text else base64.b64decode(value[STORED], validate=True)
 
     def parts(self, lines: Iterator[bytes]) -> Iterator[Part]:
         for text in lines:
@@ -268,7 +280,8 @@ class _Reader:
             why = PageFailure(reason, line["text"], line["status"], line["tries"])
         elif state is DEAD:
             why = DeadLetter(line["text"], Cause[line["cause"]])
-        slot, sequence = _typed(line, "slot", str), _typed(line, "sequence", int)
+        # An empty one was not known where it was exported: a pickle was not loaded there.
+        slot, sequence = _typed(line, "slot", str) or None, _typed(line, "sequence", int)
         if not (0 <= at < _MOST and 0 <= sequence < _MOST):
             raise ValueError("its time or its sequence number is none")
         return StoredRequest(state, entry, slot, sequence, at, why)

@@ -11,7 +11,7 @@ import json
 import shutil
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,17 +22,21 @@ from scrapy.statscollectors import MemoryStatsCollector
 from scrapy.utils.misc import load_object
 
 from ..engine.engine import fingerprinter_of, slot_of
-from ..errors import CodecError, JobdirError
+from ..errors import CodecError, ConfigError, JobdirError
 from ..frontier.content import Content, SeenPage, StoredRequest
 from ..frontier.store.seen import FINGERPRINTS
 from ..frontier.store.states import DEAD, DELAYED, FAILED
 from ..inflection import counted
-from ..requests.carrying import pickled, url_in
+from ..requests.carrying import check_of, pickled, url_in
 from ..requests.codec import decode_request
 from ..requests.identity import NOTE
+from ..settings import Config
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
+
+#: Settings of that scheduler that name the classes of its queues.
+_QUEUES = ("SCHEDULER_DISK_QUEUE", "SCHEDULER_MEMORY_QUEUE", "SCHEDULER_PRIORITY_QUEUE")
 
 
 class _Fingerprints:
@@ -83,27 +87,44 @@ class _Writing:
     def __init__(self, content: Content, directory: Path, spider: Spider) -> None:
         self._content, self._spider = content, spider
         self._crawler = crawler = spider.crawler
-        settings = crawler.settings
         crawler.engine = _Engine()  # type: ignore[assignment]  # it has what is asked for
         self._filter = RFPDupeFilter(str(directory), fingerprinter=_Fingerprints())
-        self._scheduler = Scheduler(
-            self._filter,
-            str(directory),
-            load_object(settings["SCHEDULER_DISK_QUEUE"]),
-            load_object(settings["SCHEDULER_MEMORY_QUEUE"]),
-            stats=MemoryStatsCollector(crawler),
-            pqclass=load_object(settings["SCHEDULER_PRIORITY_QUEUE"]),
-            crawler=crawler,
-        )
+        self._check: Callable[[bytes], bytes] = bytes
+        if not content.trusted:
+            self._check = check_of(Config.from_settings(crawler.settings, disk=None))
         self._fingerprint = fingerprinter_of(crawler).fingerprint
         note = json.loads(content.head.notes.get(NOTE) or b'{"rules": ""}')
         self._has_rules = bool(note["rules"])
         self._knows_done = content.head.keys == FINGERPRINTS and not self._has_rules
         self._counts: Counter[str] = Counter()
         self._left_out = ""
+        self._scheduler = self._open_scheduler(str(directory))
+
+    def _open_scheduler(self, directory: str) -> Scheduler:
+        paths = {name: self._crawler.settings[name] for name in _QUEUES}
+        try:
+            on_disk, in_memory, of_priorities = map(load_object, paths.values())
+            scheduler = Scheduler(
+                self._filter,
+                directory,
+                on_disk,
+                in_memory,
+                stats=MemoryStatsCollector(self._crawler),
+                pqclass=of_priorities,
+                crawler=self._crawler,
+            )
+            scheduler.open(self._spider)
+        except OSError:
+            raise
+        except Exception as error:  # whatever the queues' code raises
+            values = ", ".join(f"{name} = {path!r}" for name, path in paths.items())
+            raise ConfigError(
+                f"Scrapy's own scheduler cannot be created with {values}"
+                f" ({type(error).__name__}: {error}). Correct the setting that is wrong."
+            ) from error
+        return scheduler
 
     def run(self) -> None:
-        self._scheduler.open(self._spider)
         try:
             for request in self._in_order():
                 self._push(request)
@@ -134,9 +155,10 @@ class _Writing:
         payload, spider = part.entry.payload or b"", self._spider
         is_over = part.state in (FAILED, DEAD)
         try:
-            return decode_request(pickled(payload), None if is_over else spider)
+            return decode_request(pickled(self._check(payload)), None if is_over else spider)
         except CodecError as error:
-            self._leave_out(url_in(payload) or part.entry.fingerprint.hex(), error)
+            url = url_in(payload, trusted=self._content.trusted)
+            self._leave_out(url or part.entry.fingerprint.hex(), error)
             return None
 
     def _leave_out(self, url: str, error: Exception) -> None:

@@ -14,15 +14,24 @@ from typing import Any
 
 import pytest
 import redis
+from scrapy.settings import Settings
 
+from scrapy_altsched.command.job import Job
+from scrapy_altsched.command.project import Project
 from scrapy_altsched.frontier import Entry, Order
+from scrapy_altsched.frontier.entry import DeadLetter, PageFailure, Reason
+from scrapy_altsched.frontier.shared.content import fill_crawl
 from scrapy_altsched.frontier.store.engines import Choice
+from scrapy_altsched.frontier.store.journal import Journal
+from scrapy_altsched.frontier.store.records import Batch
+from scrapy_altsched.frontier.store.states import FAILED, encode_failed_key
 from scrapy_altsched.maintenance.opening import open_frontier
 from scrapy_altsched.requests.codec import PICKLED, wrap
 from scrapy_altsched.requests.identity import NOTE
 from scrapy_altsched.stock.files import SeenFile
 
 from ..crawls import PROJECT, PYTHONPATH, STOCK, Crawl, altsched, listing
+from ..frontiers import OWNER, take
 from ..moving import FINGERPRINTS, entry_of, fill_server, job_at, make_job
 from ..servers import RedisServer
 from ..sites import Gates, Site, random_graph, wait_for_pages
@@ -376,7 +385,7 @@ def test_what_a_server_says_is_neither_imported_nor_unpickled_unless_it_is_trust
 ) -> None:
     url, target = f"redis://localhost:{server.port}/0", tmp_path / "target"
     frontier = open_frontier(tmp_path / "job", "pages")
-    fields = {"url": "http://a.test/1", "_class": "antigravity.Request"}
+    fields = {"url": "http://a.test/1", "_class": "this.Request"}
     frontier.add(Entry(b"1", "a.test", payload=wrap(pickle.dumps(fields, 4), PICKLED)))
     frontier.commit({NOTE: FINGERPRINTS})
     frontier.close()
@@ -385,6 +394,89 @@ def test_what_a_server_says_is_neither_imported_nor_unpickled_unless_it_is_trust
     arguments = ("import", "pages", "--from", url, "--key", "pages")
     done = run(*arguments, code=1, JOBDIR=target)
     assert "The pending request http://a.test/1 cannot be taken to this machine" in done.stderr
-    assert "antigravity.Request, is to be imported from what a server says" in done.stderr
+    refusal = "its class, this.Request, is to be imported from what a server says"
+    assert refusal in done.stderr
     assert not (target / "frontier").exists()
+    stock = ("export", "--shared", "pages", "--to-stock", tmp_path / "stock")
+    done = run(*stock, REDIS_PORT=server.port)
+    assert f"1 request cannot be restored and left out. The first: http://a.test/1: {refusal}" in (
+        done.stdout
+    )
+    assert "The Zen of Python" not in done.stdout
     run(*arguments, "--trust-pickle", JOBDIR=target)
+
+
+class Trap:
+    """What makes a file where it is unpickled."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self._file,)
+
+
+def test_no_pickle_of_a_server_is_loaded_unless_it_is_trusted(
+    tmp_path: Path, server: RedisServer, client: redis.Redis
+) -> None:
+    url, made, file = f"redis://localhost:{server.port}/0", tmp_path / "made", tmp_path / "file"
+    frontier = open_frontier(tmp_path / "job", "pages")
+    for number in range(3):
+        fields = {"url": f"http://a.test/{number}", "meta": {"it": Trap(made)}}
+        payload = wrap(pickle.dumps(fields, 4), PICKLED)
+        frontier.add(Entry(b"%d" % number, "a.test", payload=payload))
+    lease = take(frontier)
+    lease.failure = PageFailure(Reason.STATUS, "", 503, 3)
+    frontier.finish(lease)
+    frontier.dead_letter(take(frontier), DeadLetter("why"))
+    frontier.commit({NOTE: FINGERPRINTS})
+    frontier.close()
+    with job_at(tmp_path / "job", "pages") as content:
+        fill_crawl(client, "pages", content, Order(), NOTE, are_sha1=True)
+    export, refusal = ("export", "--shared", "pages"), "it holds a pickle, which can execute code"
+    assert refusal in run(*export, code=1, REDIS_PORT=server.port).stderr
+    done = run(*export, "--to-stock", tmp_path / "stock", REDIS_PORT=server.port)
+    assert f"3 requests cannot be restored and left out. The first: 30: {refusal}" in done.stdout
+    run(*export, "--pickle", "-o", file, REDIS_PORT=server.port)
+    target, other = {"JOBDIR": tmp_path / "copy"}, {"ALTSCHED_SHARED": 1, "REDIS_PORT": server.port}
+    for source in ([url, "--key", "pages"], [file]):
+        for place in (target, {**other, "ALTSCHED_SHARED_KEY": "other"}):
+            done = run("import", "pages", "--from", *source, code=1, **place)
+            assert refusal in done.stderr
+    assert not made.exists()
+    run("import", "pages", "--from", file, "--trust-pickle", **target)
+    assert made.exists()
+    assert run("export", tmp_path / "copy").stdout.count('"slot": "a.test"') == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("SCHEDULER_DISK_QUEUE", "nowhere"), ("SCHEDULER_PRIORITY_QUEUE", "builtins.int")],
+)
+def test_queues_that_stock_cannot_have_are_named(
+    tmp_path: Path, job: Path, name: str, value: str
+) -> None:
+    done = run("export", job, "--to-stock", tmp_path / "stock", code=1, **{name: value})
+    assert f"{name} = {value!r}" in done.stderr
+    assert "damaged" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_what_cannot_be_read_is_called_damage(tmp_path: Path) -> None:
+    path = tmp_path / "job"
+    make_job(path)
+
+    def fail() -> None:
+        with Job(Project(Settings()), path).content() as content:
+            next(content.parts)
+            raise ValueError("of the target")
+
+    with pytest.raises(ValueError, match=r"^of the target$"):
+        fail()
+    journal = Journal(path, OWNER)
+    batch = Batch(journal.counters())
+    batch.stored[FAILED].append((encode_failed_key(1, bytes(17)), b"\1"))
+    journal.write(batch)
+    journal.close()
+    done = run("export", path, code=1)
+    assert f"The store {path}/frontier is damaged" in done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
@@ -20,7 +21,7 @@ from scrapy_altsched.frontier.shared.content import CrawlReader
 from scrapy_altsched.frontier.shared.keys import Keys
 from scrapy_altsched.frontier.store.engines import Choice
 from scrapy_altsched.frontier.store.seen import BEGINNINGS, FINGERPRINTS, KEY_MAKERS
-from scrapy_altsched.maintenance.lines import from_lines, to_lines
+from scrapy_altsched.maintenance.lines import to_lines
 from scrapy_altsched.maintenance.opening import open_frontier
 from scrapy_altsched.maintenance.repair import repair
 from scrapy_altsched.requests.codec import PICKLED, wrap
@@ -29,6 +30,7 @@ from scrapy_altsched.requests.identity import NOTE
 from ..clocks import ManualClock
 from ..frontiers import OWNER, problems_of, take, take_all
 from ..moving import (
+    content_of,
     crawl_lines_of,
     entry_of,
     fill,
@@ -122,6 +124,24 @@ def test_what_workers_of_a_server_get_is_what_was_left(tmp_path: Path, client: r
     frontier.close()
 
 
+@BY_ENGINE
+def test_requests_that_waited_in_one_queue_for_all_get_download_slots_elsewhere(
+    tmp_path: Path, client: redis.Redis, engine: Choice
+) -> None:
+    make_job(tmp_path / "job", engine, Order("one", "fifo", None))
+    lines = lines_of(tmp_path / "job")
+    found = [json.loads(line) for line in lines if '"state": ' in line]
+    assert {line["slot"] for line in found} == {f"host{number}.test" for number in range(7)}
+    with job_at(tmp_path / "job") as content:
+        fill_server(client, "straight", content, Order())
+    fill_server(client, "crawl", content_of(lines), Order())
+    # As an earlier version has exported it.
+    empty = [re.sub('"slot": "[^"]*"', '"slot": ""', line) for line in lines]
+    fill_server(client, "earlier", content_of(empty), Order())
+    for key in ("straight", "crawl", "earlier"):
+        assert client.zcard(Keys(key).ready) == 7
+
+
 # What cannot be moved
 
 
@@ -133,8 +153,7 @@ def lines_with(lines: list[str], number: int, **changes: object) -> list[str]:
 
 
 def fill_server_from_lines(client: redis.Redis, lines: list[str]) -> None:
-    content = from_lines([line.encode() for line in lines], "the file", trusted=False)
-    fill_server(client, "crawl", content, Order())
+    fill_server(client, "crawl", content_of(lines), Order())
 
 
 @pytest.fixture(scope="module")
@@ -164,6 +183,8 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
             lambda it: lines_with(it, 4, priority="high"),
             "Line 4 of .* priority is 'high'",
         ),
+        (lambda it: lines_with(it, 1, notes={"spider.state": "N."}), "Line 1 of .* a pickle"),
+        (lambda it: lines_with(it, 1, notes={"feeds": ""}), "Line 1 of .*'feeds' is no note of an"),
         (lambda it: lines_with(it, 4, state="lost"), "Line 4 of .*KeyError: 'lost'"),
         (lambda it: lines_with(it, 4, sequence=-1), "Line 4 of .* its sequence number is none"),
         (lambda it: lines_with(it, 4, fingerprint="xy"), "Line 4 of the file cannot be read"),
@@ -208,10 +229,9 @@ def test_what_json_cannot_carry_is_named_and_exported_as_it_is_stored_if_that_is
     assert "so nothing was exported. With --pickle" in str(caught.value)
     with job_at(tmp_path / "job") as content:
         lines = list(to_lines(content, as_stored=True))
-    texts = [line.encode() for line in lines]
     with pytest.raises(InputError, match=r"Line 2 of the file .* --trust-pickle"):
-        fill(tmp_path / "copy", from_lines(texts, "the file", trusted=False))
-    fill(tmp_path / "copy", from_lines(texts, "the file", trusted=True))
+        fill_from_lines(tmp_path / "copy", lines)
+    fill(tmp_path / "copy", content_of(lines, trusted=True))
     with job_at(tmp_path / "copy") as content:
         assert list(to_lines(content, as_stored=True)) == lines
 
