@@ -82,6 +82,6 @@ def print_effect(effect: Effect, sentence: str) -> int:
     if not effect.is_applied:
         raise NotAppliedError(effect.note)
     print(sentence)
-    if effect.note:
-        print(effect.note)
+    for more in filter(None, (effect.reason, effect.note)):
+        print(more)
     return 0

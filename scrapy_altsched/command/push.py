@@ -125,8 +125,9 @@ def _check(
 
 
 def _describe(effect: Effect, target: Target) -> str:
-    if effect.refused and effect.note:
-        return f"{effect.changed:,} accepted, {effect.refused:,} not: seen before, or for a reason."
+    if effect.reason:
+        others = "seen before, or not to be taken, such as this one:"
+        return f"{effect.changed:,} accepted, {effect.refused:,} refused: {others}"
     sentence = f"{effect.changed:,} accepted, {effect.refused:,} seen before."
     if not effect.refused:
         return sentence

@@ -48,12 +48,12 @@ class Progress:
     line: int = 0
     changed: int = 0
     refused: int = 0
-    note: str = ""
+    reason: str = ""
 
     def refuse(self, why: str) -> None:
         """One of those that the action names is not changed; the first reason is told."""
         self.refused += 1
-        self.note = self.note or why
+        self.reason = self.reason or why
 
 
 class Inlet:

@@ -164,8 +164,7 @@ class Receiver:
     def _end(self, problem: str = "") -> None:
         assert self._current is not None
         done = self._progress
-        note = problem or done.note
         self._applied[self._current.id] = Effect(
-            done.changed, done.refused, note, is_applied=not problem
+            done.changed, done.refused, problem, is_applied=not problem, reason=done.reason
         )
         self._begun.pop(self._current.id, None)

@@ -69,7 +69,7 @@ class Steering:
         progress = Progress()
         for _ in self._inlet.apply(action, progress):
             pass
-        return Effect(progress.changed, progress.refused, progress.note)
+        return Effect(progress.changed, progress.refused, reason=progress.reason)
 
     def close(self) -> None:
         planned, self._next = self._next, None

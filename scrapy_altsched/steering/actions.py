@@ -183,9 +183,11 @@ class Effect:
     :ivar refused: how many of those that it named it has not: as seen before, most often.
     :ivar note: what else the operator has to know, in a sentence; or why it could not be applied.
     :ivar is_applied: whether it was.
+    :ivar reason: why one of these that were refused was, if it was no usual reason.
     """
 
     changed: int = 0
     refused: int = 0
     note: str = ""
     is_applied: bool = True
+    reason: str = ""

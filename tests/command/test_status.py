@@ -358,7 +358,7 @@ def test_a_shared_crawl(crawl: Crawl, server: RedisServer) -> None:
     assert "running, 1 worker, begun at" in text
     assert re.search(rf"{worker['token'][:8]} +\d+ +\d", text)
     message = refusal(crawl.jobdir)
-    assert "belongs to a worker of the shared crawl 'pages'" in message
+    assert "belongs to a worker of the shared crawl pages" in message
     assert "--shared KEY" in message
     crawl.kill(process)
     # Its leases wait for it, or for others.

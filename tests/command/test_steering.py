@@ -426,10 +426,10 @@ def test_a_request_that_cannot_be_stored_is_not_pushed(tmp_path: Path) -> None:
     with Site({"/0": Page()}) as site:
         crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
         assert crawl.run(**BY_SLOT) == 0
-        line = json.dumps({"url": f"{site.url}/1", "callback": "__class__"})
-        done = altsched("push", crawl.jobdir, "-", given=f"{line}\n")
+        done = altsched("push", crawl.jobdir, f"{site.url}/1", "--callback", "__class__")
     assert "Traceback" not in done.stderr
-    assert "cannot be" in done.stdout + done.stderr
+    assert "0 accepted, 1 refused" in done.stdout
+    assert "/1 cannot be stored: " in done.stdout
     assert "requests  1 accepted: 1 done" in operate("check", crawl.jobdir)
 
 

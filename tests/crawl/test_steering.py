@@ -99,7 +99,7 @@ def test_pushed_requests_are_crawled_and_seen_ones_are_not(jobdir: Path, engine:
     bad = {"url": "nonsense"}, {"url": f"{SITE}/x", "callback": "parse_nothing"}, {"method": "GET"}
     effect = ask(crawl, jobdir, Push(bad))
     assert (effect.changed, effect.refused) == (0, 3)
-    assert effect.note.startswith("'nonsense' cannot be requested: Missing scheme")
+    assert effect.reason.startswith("'nonsense' cannot be requested: Missing scheme")
     assert sorted(end_all(crawl)) == sorted(f"{SITE}/{it}" for it in ("0", "0", "1", "2", "3"))
     crawl.scheduler.close("finished")
 
@@ -222,7 +222,7 @@ def test_forgotten_pages_can_be_crawled_again(jobdir: Path, engine: Choice) -> N
     end_all(crawl)
     crawl.scheduler.checkpoint()
     assert ask(crawl, jobdir, Forget([f"{SITE}/0", f"{SITE}/9", "nonsense"])) == Effect(
-        1, 2, "'nonsense' is no URL: Missing scheme in request url: nonsense"
+        1, 2, reason="'nonsense' is no URL: Missing scheme in request url: nonsense"
     )
     assert ask(crawl, jobdir, Push(urls(2))) == Effect(changed=1, refused=1)
     assert end_all(crawl) == [f"{SITE}/0"]
@@ -469,7 +469,7 @@ def test_a_discard_goes_on_after_a_commit_that_failed(
     sent = Spool(jobdir).send(Discard(slot="site.test"))
     receiver = receiver_of(crawl)
     while not frontier.counts().accepted < 1_000:
-        assert receiver.step()
+        receiver.step()
     write, failures = frontier.run.journal.write, [StoreError("the disk is full")]
 
     def fail_once(*arguments: Any, **named: Any) -> None:
@@ -525,7 +525,7 @@ def test_an_error_of_the_project_s_own_code_costs_a_line_and_no_more(
     monkeypatch.setattr(crawl.scheduler, "enqueue_request", fail_for_one)
     effect = ask(crawl, jobdir, Push(urls(10)))
     assert (effect.changed, effect.refused, effect.is_applied) == (9, 1, True)
-    assert effect.note == f"{SITE}/3 was not accepted (KeyError: 'product')"
+    assert effect.reason == f"{SITE}/3 was not accepted (KeyError: 'product')"
     crawl.scheduler.close("shutdown")
 
 
@@ -534,7 +534,7 @@ def test_an_action_that_is_withdrawn_in_the_midst_of_it_ends_there(jobdir: Path)
     spool = Spool(jobdir)
     sent = spool.send(Push(urls(5_000)))
     while not counts_of(crawl).accepted:
-        assert receiver_of(crawl).step()
+        receiver_of(crawl).step()
     assert spool.withdraw(sent)
     take_all(crawl)
     assert 0 < counts_of(crawl).accepted < 5_000
