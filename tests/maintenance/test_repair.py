@@ -596,6 +596,10 @@ def test_a_list_of_files_whose_end_is_torn_costs_nothing(tmp_path: Path) -> None
         file.write(b"\1\2\3\4\x60\0\1" + bytes(200))
     # One that was being written, as no list of files names it.
     (died / "frontier" / "000099.sst").write_bytes(bytes(1_000))
+    # A family whose name cannot be read, and which has nothing in the log.
+    content = manifest.read_bytes()
+    assert content.count(b"\xc9\x01\x06failed") == 1
+    manifest.write_bytes(content.replace(b"\xc9\x01\x06failed", b"\xc9\x01\x06fai?ed"))
     # Nothing forces it to the disk.
     (died / "altsched.commit").unlink()
     assert refusal_of(died) is not None

@@ -166,9 +166,10 @@ class RocksSalvage(Salvage):
             for number in range(1, max(names, default=0) + 1):
                 name = names.get(number, f"unused {number}")
                 family = database.create_column_family(name, options)
-                # It is older than all that is stored, and so hides nothing.
-                del family[_NO_KEY]
-                family.flush()
+                if number in names:
+                    # It is older than all that is stored, and so hides nothing.
+                    del family[_NO_KEY]
+                    family.flush()
                 family.close()
         used = max(int(path.stem) for path in links.iterdir() if path.stem.isdigit())
         for number, table in enumerate(sorted(place.glob("*.sst")), used + 1):
