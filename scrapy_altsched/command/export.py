@@ -18,7 +18,7 @@ from typing import IO
 
 from ..errors import InputError
 from ..frontier.content import Content
-from ..maintenance.lines import to_lines
+from ..maintenance.lines import is_export, to_lines
 from ..maintenance.progress import follow
 from ..stock.writing import write_stock
 from .project import Project, add_spider_arguments, create_spider, misuse
@@ -42,6 +42,7 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     target, directory = open_one_target(arguments, project), arguments.to_stock
     if directory is not None and (arguments.output or arguments.pickle):
         raise misuse("--to-stock makes a directory: -o and --pickle do not go with it")
+    _check_output(arguments.output)
     with target.content() as content:
         if directory is None:
             _write(content, arguments.output, as_stored=arguments.pickle)
@@ -50,6 +51,19 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     for remark in content.head.remarks:
         print(remark, file=sys.stderr)
     return 0
+
+
+def _check_output(path: Path | None) -> None:
+    """Raise UsageError if the file is none that may be overwritten."""
+    try:
+        if path is None or not path.is_file() or is_export(path):
+            return
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror or error}).") from error
+    raise misuse(
+        f"{path} is there already, and is no exported crawl: name another file with -o, or delete"
+        " it"
+    )
 
 
 def _write(content: Content, path: Path | None, *, as_stored: bool) -> None:
@@ -88,8 +102,14 @@ def _to_stock(content: Content, directory: Path, project: Project, arguments: li
 @contextmanager
 def _whole(path: Path) -> Iterator[IO[str]]:
     """A file that gets its name when all of it is written, and is nowhere before."""
-    partial = path.with_name(f"{path.name}.partial")
     opened = gzip.open if path.suffix == ".gz" else open
+    if path.exists() and not path.is_file():  # a pipe, or a device
+        with opened(path, "wt", encoding="ascii") as file:
+            yield file
+        return
+    # What a link leads to is to be replaced, and not the link.
+    path = path.resolve()
+    partial = path.with_name(f"{path.name}.partial")
     try:
         with opened(partial, "wt", encoding="ascii") as file:
             yield file

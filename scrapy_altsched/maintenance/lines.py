@@ -8,10 +8,13 @@ lacks it.  Requests are as :mod:`scrapy_altsched.requests.plain` has them.
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 import pickle
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, astuple
+from pathlib import Path
 from typing import Any
 
 from ..errors import CodecError, InputError
@@ -35,6 +38,8 @@ from ..requests.plain import from_plain, to_plain
 from .exporting import is_moved
 
 FORMAT, VERSION = "scrapy_altsched crawl", 1
+#: Bytes that the first line of a file has at the most, to be taken for that of an export.
+_HEAD = 16 * 1024 * 1024
 #: Counters that are of a place, and not of what is in it.
 _OF_PLACE = ("next_slot", "delayed_queue")
 _COUNTERS = {
@@ -157,6 +162,15 @@ def from_lines(
     rest = iter(lines)
     # Those that may not be loaded are refused, and the others are made here of plain data.
     return Content(reader.head(next(rest, b"")), reader.parts(rest), trusted=True)
+
+
+def is_export(path: Path) -> bool:
+    """Whether a file begins as one that was written here; OSError: it cannot be read."""
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        try:
+            return bool(json.loads(file.readline(_HEAD))["format"] == FORMAT)
+        except (*_BAD, EOFError, zlib.error, gzip.BadGzipFile):
+            return False
 
 
 class _Reader:

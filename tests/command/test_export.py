@@ -9,6 +9,7 @@ import pickle
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +226,28 @@ def test_what_stock_cannot_have_is_told_with_numbers(tmp_path: Path, job: Path) 
     assert "stock is not empty: name a directory that is not there yet" in done.stderr
     assert listing(tmp_path / "stock") == before
     run("export", job, "--to-stock", tmp_path / "other", "-o", "file", code=2)
+
+
+def test_no_file_is_replaced_that_is_no_export(tmp_path: Path, job: Path) -> None:
+    other, export, link = tmp_path / "other", tmp_path / "export.jsonl.gz", tmp_path / "link"
+    other.write_text("precious")
+    for path in other, job / "altsched.json":
+        before = path.read_bytes()
+        done = run("export", job, "-o", path, code=2)
+        assert f"{path} is there already, and is no exported crawl" in done.stderr
+        assert path.read_bytes() == before
+    run("export", job, "-o", export)
+    link.symlink_to(export)
+    run("export", job, "-o", export)
+    run("export", job, "-o", link)
+    assert link.is_symlink()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor() as pool:
+        reading = pool.submit(pipe.read_bytes)
+        run("export", job, "-o", pipe)
+        assert reading.result().endswith(b"\n")
+    assert pipe.is_fifo()
 
 
 @pytest.mark.slow
