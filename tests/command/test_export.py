@@ -229,7 +229,7 @@ def test_what_stock_cannot_have_is_told_with_numbers(tmp_path: Path, job: Path) 
 
 
 def test_no_file_is_replaced_that_is_no_export(tmp_path: Path, job: Path) -> None:
-    other, export, link = tmp_path / "other", tmp_path / "export.jsonl.gz", tmp_path / "link"
+    other, export, link = tmp_path / "other", tmp_path / "export.jsonl.gz", tmp_path / "link.gz"
     other.write_text("precious")
     for path in other, job / "altsched.json":
         before = path.read_bytes()
