@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
 
-from ...errors import AltschedError, SharedError
+from ...errors import ConfigError, FrontierFailedError, SharedError, StoreError
 from ..contract import Verdict
 from ..entry import Entry
 from ..events import Event, MemoryFull, Refused
@@ -76,7 +76,7 @@ class Bringing:
                 self._frontier.close()
             else:
                 # Otherwise it counts as a worker until its leases would have expired.
-                with suppress(AltschedError):
+                with suppress(ConfigError, FrontierFailedError, SharedError, StoreError):
                     self._frontier.close()
         finally:
             self._frontier.abandon()
