@@ -42,8 +42,8 @@ class SpoolError(JobdirError):
     """Actions that wait for a crawl cannot be read or written."""
 
 
-class NoActionError(SpoolError):
-    """What waits for a crawl is no action, or one of another user: it is put aside."""
+class InvalidActionError(SpoolError):
+    """A file in the spool is not a valid action, or belongs to another user; it is skipped."""
 
 
 class NotAppliedError(AltschedError):

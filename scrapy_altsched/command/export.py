@@ -114,6 +114,6 @@ def _whole(path: Path) -> Iterator[IO[str]]:
         with opened(partial, "wt", encoding="ascii") as file:
             yield file
         partial.replace(path)
-    except BaseException:
+    except BaseException:  # nothing is to be left of it, whatever has ended it
         partial.unlink(missing_ok=True)
         raise

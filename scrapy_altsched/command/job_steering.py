@@ -64,7 +64,7 @@ class JobSteering:
         sent = spool.send(action)
         try:
             return self._wait(spool, sent, action)
-        except BaseException:
+        except BaseException:  # also Ctrl-C: what nothing waits for is not to be applied later
             spool.withdraw(sent)
             raise
 
@@ -90,7 +90,7 @@ class JobSteering:
             if not sent.path.exists() and (effect := spool.take_answer(sent)) is None:
                 raise SpoolError(
                     f"What was asked for is gone from {spool.directory} without an answer: it was"
-                    " deleted, or the crawl has put it aside, which its log tells."
+                    " deleted, or the crawl has skipped it as not valid, which its log tells."
                 )
             if effect is not None:
                 break

@@ -65,7 +65,7 @@ def openmetrics(answer: Answer) -> str:
     registry = CollectorRegistry()
     registry.register(OneLook())
     # It has no types.
-    text: bytes = generate_latest(registry)  # type: ignore[no-untyped-call]
+    text: bytes = generate_latest(registry)  # type: ignore[no-untyped-call]  # it has no types
     return text.decode()
 
 

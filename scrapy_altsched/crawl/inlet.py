@@ -33,7 +33,7 @@ from .setup import Setup
 _T = TypeVar("_T")
 #: Seconds after which a step ends: a crawl must not wait for a million requests.
 _STEP = 0.02
-#: Most lines of a step: all that it changes has to be in one batch.
+#: Most lines of a step, which is one batch.
 _MOST = 500
 
 

@@ -14,15 +14,13 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 
-from ..errors import AltschedError, NoActionError, SpoolError, StoreError
+from ..errors import AltschedError, InvalidActionError, SpoolError, StoreError
 from ..resume.state import ReadNote
-from ..steering.actions import Action, Effect, Stop
+from ..steering.actions import NOTE, Action, Effect, Stop
 from ..steering.spool import Received, Spool
 from .inlet import Inlet, Progress
 
 logger = logging.getLogger(__name__)
-
-_NOTE = "actions"
 
 
 class Receiver:
@@ -60,11 +58,11 @@ class Receiver:
         begun = {name: asdict(it) for name, it in self._begun.items()}
         applied = {name: asdict(it) for name, it in self._applied.items()}
         if not begun and not applied:
-            return {_NOTE: b""}
-        return {_NOTE: json.dumps({"applied": applied, "begun": begun}).encode()}
+            return {NOTE: b""}
+        return {NOTE: json.dumps({"applied": applied, "begun": begun}).encode()}
 
     def restore(self, read: ReadNote) -> None:
-        known = json.loads(read(_NOTE) or b"{}")
+        known = json.loads(read(NOTE) or b"{}")
         self._applied = {name: Effect(**it) for name, it in known.get("applied", {}).items()}
         self._begun = {name: Progress(**it) for name, it in known.get("begun", {}).items()}
 
@@ -100,7 +98,7 @@ class Receiver:
         for path in waiting:
             try:
                 received = self._spool.open(path)
-            except NoActionError as error:
+            except InvalidActionError as error:
                 logger.warning("%s", error)
                 self._spool.refuse(path)
                 continue
@@ -118,7 +116,7 @@ class Receiver:
         self._progress = known
         try:
             action = received.action(known.line)
-        except NoActionError as error:
+        except InvalidActionError as error:
             self._end(str(error))
             return True
         if not self._takes(action):
@@ -142,7 +140,7 @@ class Receiver:
                     next(self._steps)
                 except StopIteration:
                     self._end()
-                except NoActionError as error:
+                except InvalidActionError as error:
                     self._end(str(error))
                 except (SpoolError, StoreError):
                     raise

@@ -18,7 +18,6 @@ from ..frontier.store.states import (
     State,
     decode_failed_key,
     decode_value,
-    mark_again,
 )
 
 
@@ -37,14 +36,6 @@ class DeadRequest:
     payload: bytes
     why: DeadLetter
     value: bytes
-
-    @property
-    def pending_key(self) -> bytes:
-        return self.key
-
-    @property
-    def pending_value(self) -> bytes:
-        return self.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +57,6 @@ class FailedRequest:
     def at(self) -> float:
         """When it has failed, in seconds since the epoch."""
         return decode_failed_key(self.key)[0] / 1000
-
-    @property
-    def pending_key(self) -> bytes:
-        return decode_failed_key(self.key)[1]
-
-    @property
-    def pending_value(self) -> bytes:
-        return mark_again(self.value)
 
 
 def dead_requests(stored: Iterable[tuple[bytes, DeadLetter, bytes]]) -> Iterator[DeadRequest]:

@@ -15,13 +15,14 @@ from ..frontier.store.records import Counters
 from ..frontier.store.runs import Runs
 from ..frontier.store.seen import KEYS, PASS, SINCE
 from ..requests.identity import NOTE
+from ..steering.actions import NOTE as ACTIONS
 from .convert import replace_store
 from .progress import follow
 from .rewriter import CHUNK
 
 #: Notes that belong to what was seen; and the one that says which actions were applied, of which
 #: some may still be in the spool.
-_OF_SEEN, _OF_SPOOL = (SINCE, PASS, NOTE), "actions"
+_OF_SEEN, _OF_SPOOL = (SINCE, PASS, NOTE), ACTIONS
 
 
 def restart(path: Path, owner: str, remedy: str, *, keeps_seen: bool) -> None:

@@ -10,6 +10,8 @@ from typing import Any, ClassVar, TypeAlias
 from ..canonical.patterns import UrlPattern
 from ..errors import InputError
 
+#: Name of the note about the actions that were applied.
+NOTE = "actions"
 #: A request as :func:`scrapy.utils.request.request_from_dict` takes it: ``url`` at least.
 RequestFields: TypeAlias = Mapping[str, Any]
 

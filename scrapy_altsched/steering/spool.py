@@ -25,12 +25,12 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..disk import force_name, write_whole
-from ..errors import NoActionError, SpoolError
+from ..errors import InvalidActionError, SpoolError
 from .actions import Action, Effect, parse_action
 
 NAME = "altsched.actions"
 FORMAT = 1
-#: Bytes of a file, and of a line of it: what is longer is no action of ours.
+#: Bytes of a file, and of a line of it: nothing longer is read.
 MOST_BYTES, MOST_LINE = 4 * 1024**3, 64 * 1024**2
 _ACTION, _ANSWER = ".action", ".answer"
 _is_id = re.compile("[0-9a-f]{32}").fullmatch
@@ -75,7 +75,7 @@ class Spool:
                     os.fsync(file.fileno())
                 path = directory / f"{time.time_ns():020}-{name}{_ACTION}"
                 partial.rename(path)
-            except BaseException:
+            except BaseException:  # nothing is to be left of it, whatever has ended it
                 partial.unlink(missing_ok=True)
                 raise
             force_name(path.absolute())
@@ -119,7 +119,7 @@ class Spool:
     def open(self, path: Path) -> Received | None:
         """Begin to read an action; ``None``: it was withdrawn.
 
-        :raises NoActionError: it is none, or another user's; SpoolError: try again later.
+        :raises InvalidActionError: it is not valid, or another user's; SpoolError: try again later.
         """
         with _explained(path, "read"):
             try:
@@ -128,7 +128,7 @@ class Spool:
                 return None
             try:
                 return Received(path, file)
-            except BaseException:
+            except BaseException:  # nothing else would close it
                 file.close()
                 raise
 
@@ -140,7 +140,7 @@ class Spool:
             path.unlink(missing_ok=True)
 
     def refuse(self, path: Path) -> None:
-        """Put a file that is no action out of the way."""
+        """Rename a file that is not a valid action, so that it is not read again."""
         with _explained(path, "renamed"):
             path.rename(path.with_suffix(".refused"))
 
@@ -170,13 +170,13 @@ class Spool:
             descriptor = os.open(path, flags)
         except OSError as error:
             if error.errno == errno.ELOOP:
-                raise NoActionError(f"{path} is a link, and was not followed.") from error
+                raise InvalidActionError(f"{path} is a link, and was not followed.") from error
             raise
         found = os.fstat(descriptor)
         is_own = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
         if not is_own or found.st_size > MOST_BYTES:
             os.close(descriptor)
-            raise NoActionError(
+            raise InvalidActionError(
                 f"{path} is not a file of user {os.geteuid()} with at most {MOST_BYTES:,} bytes,"
                 " and was not read. Act on a crawl by `scrapy altsched`, as the user that it runs"
                 " as."
@@ -188,7 +188,7 @@ class Received:
     """An action that is read, a line at a time.
 
     :ivar id: as its sender has named it.
-    :raises NoActionError: its beginning is not that of an action.
+    :raises InvalidActionError: its first line is not that of an action.
     """
 
     def __init__(self, path: Path, file: IO[bytes]) -> None:
@@ -199,10 +199,12 @@ class Received:
                 raise ValueError("it was sent by a newer scrapy_altsched: upgrade this one")
             self.id = str(head["id"])
             if not _is_id(self.id):
-                raise ValueError("its id is none")
+                raise ValueError("its id is not valid")
             self._verb, self._arguments = str(head["verb"]), dict(head["arguments"])
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise NoActionError(f"{path} is no action ({error!r}): it was put aside.") from error
+            raise InvalidActionError(
+                f"{path} is not a valid action ({error!r}): it is renamed, and skipped."
+            ) from error
 
     def is_withdrawn(self) -> bool:
         """Whether its sender has deleted it."""
@@ -212,17 +214,17 @@ class Received:
         self._file.close()
 
     def action(self, skipped: int = 0) -> Action:
-        """What is asked for, from a line on; NoActionError: that is not known here.
+        """What is asked for, from a line on; InvalidActionError: that is not known here.
 
         :param skipped: how many of the lines that it is about were taken already.
         """
         try:
             return parse_action(self._verb, self._arguments, self._lines(skipped))
         except ValueError as error:
-            raise NoActionError(f"{self._path} cannot be applied: {error}.") from error
+            raise InvalidActionError(f"{self._path} cannot be applied: {error}.") from error
 
     def _lines(self, skipped: int) -> Iterator[Any]:
-        """NoActionError: a line is no JSON."""
+        """InvalidActionError: a line is no JSON."""
         for number in count(1):
             with _explained(self._path, "read"):
                 text = self._file.readline(MOST_LINE)
@@ -234,7 +236,7 @@ class Received:
                 yield json.loads(text)
             except (ValueError, RecursionError) as error:
                 what = f"line {number + 1:,} of {self._path} is no JSON ({error})"
-                raise NoActionError(f"Not all of it was applied: {what}.") from error
+                raise InvalidActionError(f"Not all of it was applied: {what}.") from error
 
 
 def _write(file: IO[str], value: Any) -> None:

@@ -72,7 +72,7 @@ def write_stock(content: Content, directory: Path, spider: Spider) -> list[str]:
             writing = _Writing(content, partial, spider)
             writing.run()
             partial.rename(directory)
-        except BaseException:
+        except BaseException:  # nothing is to be left of it, whatever has ended it
             shutil.rmtree(partial, ignore_errors=True)
             raise
     except OSError as error:

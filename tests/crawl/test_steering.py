@@ -314,13 +314,13 @@ def put(jobdir: Path, content: str, name: str = "0-0.action") -> Path:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("", "is no action"),
-        ("nonsense\n", "is no action"),
-        ("[1]\n", "is no action"),
+        ("", "is not a valid action"),
+        ("nonsense\n", "is not a valid action"),
+        ("[1]\n", "is not a valid action"),
         (json.dumps({"format": 99, "id": "0", "verb": "pause", "arguments": {}}), "newer"),
     ],
 )
-def test_what_is_no_action_is_put_aside_and_said(
+def test_what_is_not_a_valid_action_is_skipped_and_said(
     jobdir: Path, content: str, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     crawl = open_crawl(jobdir)
