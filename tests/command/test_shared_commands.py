@@ -11,7 +11,7 @@ import pytest
 
 from scrapy_altsched.frontier.shared.keys import Keys
 
-from ..crawls import Crawl, altsched
+from ..crawls import BY_SLOT, Crawl, altsched
 from ..servers import RedisServer
 from ..sites import Page, Site
 
@@ -27,7 +27,8 @@ def crawl(tmp_path: Path, server: RedisServer) -> Iterator[Crawl]:
 
 
 def work(crawl: Crawl, server: RedisServer, **settings: Any) -> None:
-    crawl.run(**{"JOBDIR": None, "ALTSCHED_SHARED": 1, "REDIS_PORT": server.port, **settings})
+    shared = {"JOBDIR": None, "ALTSCHED_SHARED": 1, "REDIS_PORT": server.port, **BY_SLOT}
+    crawl.run(**{**shared, **settings})
 
 
 def on(server: RedisServer, *arguments: object) -> subprocess.CompletedProcess[str]:

@@ -28,7 +28,7 @@ from scrapy_altsched.steering.actions import (
     Undefer,
 )
 
-from ..crawls import BY_SLOT, PYTHONPATH
+from ..crawls import PYTHONPATH
 from ..servers import RedisServer
 from ..sites import Page
 from ..workers import Worker, crawling
@@ -102,7 +102,7 @@ def test_workers_that_are_stopped_can_be_started_again(tmp_path: Path, server: R
 @pytest.fixture
 def begun(crawl: Any, server: RedisServer) -> Any:
     """A crawl that was stopped after its first page, which has led to two."""
-    work(crawl, server, CLOSESPIDER_PAGECOUNT=1, CONCURRENT_REQUESTS=1, **BY_SLOT)
+    work(crawl, server, CLOSESPIDER_PAGECOUNT=1, CONCURRENT_REQUESTS=1)
     return crawl
 
 
@@ -178,14 +178,7 @@ def test_a_finished_crawl_is_open_again_only_for_what_is_new(
 
 def test_a_slot_cannot_be_deferred_without_a_pace(begun: Any, server: RedisServer) -> None:
     crawl = steer(server.port)
-    work(
-        begun,
-        server,
-        ALTSCHED_SHARED_PACE=0,
-        CLOSESPIDER_PAGECOUNT=1,
-        CONCURRENT_REQUESTS=1,
-        **BY_SLOT,
-    )
+    work(begun, server, ALTSCHED_SHARED_PACE=0, CLOSESPIDER_PAGECOUNT=1, CONCURRENT_REQUESTS=1)
     effect = crawl.apply(Defer("127.0.0.1", time.time() + 60))
     assert not effect.is_applied
     assert "ALTSCHED_SHARED_PACE" in effect.note
