@@ -110,6 +110,12 @@ class Committer:
         if due is not None and self._next is due:
             self._call_after(self._config.commit_interval)
 
+    def commit_if_full(self, *, urgent: bool) -> None:
+        """Commit if enough has changed, or the change is *urgent*, without a look at the time."""
+        pressure = self._frontier.pressure
+        if urgent or pressure.urgent or pressure.changes >= self._config.commit_every:
+            self.commit_if_due(urgent=urgent)
+
     def commit_if_due(self, *, urgent: bool = False) -> None:
         """Commit if it is time to, enough has changed, or the change is *urgent*."""
         if self._syncer is not None:

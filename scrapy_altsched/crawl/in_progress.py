@@ -33,6 +33,7 @@ class InProgress:
 
     def __init__(self, engine: Engine, frontier: Frontier, revisits: Revisits) -> None:
         self._engine, self._frontier = engine, frontier
+        self._in_progress = engine.in_progress
         self._finish: Callable[[Lease, Entry | None], None] = frontier.finish
         self._leases: dict[Request, Lease] = {}
         #: Further leases of a request, if the same object was scheduled more than once.
@@ -134,15 +135,15 @@ class InProgress:
         return {ORPHANS: str(len(self.orphans)).encode()}
 
     def is_any_left(self) -> bool:
-        return not self._leases.keys().isdisjoint(self._engine.in_progress)
+        return not self._leases.keys().isdisjoint(self._in_progress)
 
     def has_changed(self) -> bool:
         """Whether their number shows that some are done: to check each is slow, and can wait."""
-        return len(self._engine.in_progress) - len(self._leases) != self._others
+        return len(self._in_progress) - len(self._leases) != self._others
 
     def reap(self) -> bool:
         """Finish the leases of those that are done; whether there were any."""
-        leases, in_progress = self._leases, self._engine.in_progress
+        leases, in_progress = self._leases, self._in_progress
         # In the order in which they were handed out: equal crawls stay equal.
         left = list(filterfalse(in_progress.__contains__, leases))
         self._others = len(in_progress) - len(leases) + len(left)

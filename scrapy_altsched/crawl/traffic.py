@@ -153,7 +153,7 @@ class Traffic:
         if verdict is _ADDED:
             if self._is_durable:
                 # If no parent would bring it back, commit without delay.
-                self._committer.commit_if_due(urgent=not self._in_progress.is_any_left())
+                self._committer.commit_if_full(urgent=not self._in_progress.is_any_left())
             return True
         if verdict is _UNDECIDED:
             return True

@@ -79,7 +79,11 @@ def slot_of(url: str, meta: Mapping[str, object]) -> str:
 
 
 class Engine:
-    """A crawler's engine; UnsupportedScrapyError: it is Scrapy's own, and lacks what is needed."""
+    """A crawler's engine; UnsupportedScrapyError: it is Scrapy's own, and lacks what is needed.
+
+    :ivar in_progress: requests whose output was not all scheduled yet, or whose items are in
+        pipelines; always the same set.
+    """
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
@@ -99,12 +103,7 @@ class Engine:
         if not hasattr(self._slot, "nextcall"):  # no spider is open
             self._slot = SimpleNamespace(inprogress=frozenset(), close_if_idle=True, close=bool)
             self._slot.nextcall = SimpleNamespace(schedule=bool)
-
-    @property
-    def in_progress(self) -> Set[Request]:
-        """Those whose output was not all scheduled yet, or whose items are in pipelines."""
-        # A cast() would be one more call for each request.
-        return self._slot.inprogress  # type: ignore[no-any-return]
+        self.in_progress: Set[Request] = self._slot.inprogress
 
     def find_parent(self) -> Request | None:
         """The request in progress whose callback, errback or download has led to this call, if any.

@@ -40,7 +40,7 @@ _RARE = tuple(name for name in REQUEST_PARTS if name not in _COMMON)
 _common_parts_of = reader_of(*_COMMON)
 _rare_parts_of = reader_of(*_RARE)
 _USUAL = _rare_parts_of(Request("http://site.test/"))
-_IMMUTABLE = frozenset({str, bytes, int, float, bool, type(None)})
+_are_immutable = frozenset({str, bytes, int, float, bool, type(None)}).issuperset
 
 
 def encode_request(request: Request, spider: Spider) -> bytes:
@@ -166,8 +166,8 @@ def is_as_encoded(request: Request, payload: bytes, spider: Spider) -> bool:
         return False
     try:
         fields = fields_of(request, spider)
-        for name in ("meta", "cb_kwargs"):
-            if name in fields and not _IMMUTABLE.issuperset(map(type, fields[name].values())):
+        for values in fields.get("meta"), fields.get("cb_kwargs"):
+            if values and not _are_immutable(map(type, values.values())):
                 return False
         return pickle.dumps(fields, _PROTOCOL) == payload[5:]
     except Exception:  # whatever was put into it since

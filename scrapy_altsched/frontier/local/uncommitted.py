@@ -216,7 +216,10 @@ class Uncommitted:
             if not self.forgotten[seen_key]:
                 del self.forgotten[seen_key]
         # What was forgotten since, and added again, is still to be written.
-        self.seen.difference_update(it for it in draft.batch.seen if it not in self.forgotten)
+        stored = draft.batch.seen
+        if self.forgotten:
+            stored = [seen_key for seen_key in stored if seen_key not in self.forgotten]
+        self.seen.difference_update(stored)
         for claim, _ in draft.batch.started:
             self.claims.pop(claim, None)
         for slot, count in draft.stored.items():
