@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -307,6 +307,16 @@ class Frontier(Protocol):
 
         :param slot: where to look first.
         :return: ``None``: this worker of a shared crawl does not know.
+        """
+
+    def find_waiting(self, wanted: Set[bytes]) -> Iterator[set[bytes]]:
+        """Which of these fingerprints are those of requests that are still to be crawled.
+
+        That is: pending, delayed or leased; of a shared crawl, those that this worker has.  It may
+        take long, and is told in portions, between which all may go on; what is accepted meanwhile
+        may be passed over.
+
+        :raises StoreError: what is stored cannot be read.
         """
 
     def failed(self) -> Iterator[tuple[bytes, PageFailure, bytes]]:

@@ -100,6 +100,8 @@ class Undefer(Action):
 class Forget(Action):
     """Let pages be crawled again that were seen, once they are found again.
 
+    Those that are pending, delayed or in flight are left as they are.
+
     :ivar urls: of these pages.
     """
 
@@ -186,6 +188,7 @@ class Effect:
     :ivar note: what else the operator has to know, in a sentence; or why it could not be applied.
     :ivar is_applied: whether it was.
     :ivar reason: why one of these that were refused was, if it was no usual reason.
+    :ivar left: how many of them are pages that are still to be crawled, and left as they are.
     """
 
     changed: int = 0
@@ -193,3 +196,4 @@ class Effect:
     note: str = ""
     is_applied: bool = True
     reason: str = ""
+    left: int = 0

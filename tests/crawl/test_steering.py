@@ -230,6 +230,35 @@ def test_forgotten_pages_can_be_crawled_again(jobdir: Path, engine: Choice) -> N
 
 
 @BY_ENGINE
+@pytest.mark.parametrize("saved", [True, False])
+def test_pages_that_are_still_to_be_crawled_are_not_forgotten(
+    jobdir: Path, engine: Choice, saved: bool
+) -> None:
+    """There are more of them than one look finds, and few of them in memory."""
+    crawl = open_crawl(jobdir, engine, ALTSCHED_MEMORY_REQUESTS=50)
+    late = [{**it, "meta": {"altsched_delay": 3_600}} for it in urls(5, "late")]
+    ask(crawl, jobdir, Push([*urls(7_000), *late]))
+    busy, done = crawl.next(), crawl.next()
+    assert busy is not None
+    assert done is not None
+    crawl.engine.end(done)
+    crawl.scheduler.enqueue_request(Request(f"{SITE}/memory", meta={"key": lambda: None}))
+    if not saved:
+        crawl.scheduler.enqueue_request(Request(f"{SITE}/new"))
+    waiting = [f"{SITE}/{it}" for it in range(7_000) if not done.url.endswith(f"/{it}")]
+    waiting += [f"{SITE}/memory", f"{SITE}/late3"]
+    waiting += [] if saved else [f"{SITE}/new"]
+    effect = ask(crawl, jobdir, Forget([*waiting, done.url, f"{SITE}/never"]))
+    assert effect == Effect(1, len(waiting) + 1, left=len(waiting))
+    # None of them is found again, but for the one that is done.
+    again = [{"url": url} for url in waiting]
+    assert ask(crawl, jobdir, Push([*again, {"url": done.url}])).changed == 1
+    crawl.engine.end(busy)
+    assert ask(crawl, jobdir, Forget([busy.url])) == Effect(1)
+    crawl.scheduler.close("shutdown")
+
+
+@BY_ENGINE
 def test_failed_requests_are_pending_again(jobdir: Path, engine: Choice) -> None:
     crawl = open_crawl(jobdir, engine)
     ask(crawl, jobdir, Push(urls(3)))
@@ -297,6 +326,8 @@ def test_a_spider_can_steer_its_crawl(jobdir: Path) -> None:
     assert crawl.engine.paused
     assert scheduler.resume()
     assert not scheduler.resume()
+    assert scheduler.forget(f"{SITE}/a", f"{SITE}/c") == 0
+    assert len(end_all(crawl)) == 2
     assert scheduler.forget(f"{SITE}/a", f"{SITE}/c") == 1
     assert scheduler.push(f"{SITE}/a") == 1
     scheduler.close("shutdown")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
@@ -245,6 +245,14 @@ class LocalFrontier(FrontierOfRun):
             self._check_owner()
             self._pending -= pending
             yield pending + delayed
+
+    def find_waiting(self, wanted: Set[bytes]) -> Iterator[set[bytes]]:
+        leases = self._leases, self._held, self._suspects.withheld
+        for found in chain(self._rework.fingerprints(), [set()]):
+            self._check_owner()
+            # What is leased, or made again, while this goes on is among these once.
+            found.update(it.entry.fingerprint for kind in leases for it in kind.values())
+            yield found & wanted
 
     def requeue(self, state: State, key: bytes, locate: Locate) -> DeadLetter | PageFailure | None:
         """Make a request pending again that has failed, or is dead: why it was.

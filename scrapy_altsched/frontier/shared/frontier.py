@@ -6,7 +6,8 @@ known, and what is new and not answered yet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from ..changes import Kind
@@ -208,6 +209,10 @@ class SharedFrontier(FrontierOfRun):
             if entry.fingerprint == fingerprint:
                 return Place("pending", entry.payload or b"")
         return None
+
+    def find_waiting(self, wanted: Set[bytes]) -> Iterator[set[bytes]]:
+        leased = (lease.entry for lease in self._leases.given_out())
+        yield {entry.fingerprint for entry in chain(leased, self.peek())} & wanted
 
     def failed(self) -> Iterator[tuple[bytes, PageFailure, bytes]]:
         # They are on the server, where a command looks for them.
