@@ -148,6 +148,10 @@ class Job:
         """Have an action applied, and wait for that: see :class:`.job_steering.JobSteering`."""
         return JobSteering(self.jobdir, self.owner, self._project, given).apply(action)
 
+    def tell_standing(self) -> None:
+        """Have `status` know how it stands, once a command has changed it between its runs."""
+        JobSteering(self.jobdir, self.owner, self._project).tell_standing()
+
     def count(self, action: Discard) -> int:
         """How many requests it would drop now; a crawl may be running."""
         with self._view() as view:
