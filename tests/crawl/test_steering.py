@@ -32,7 +32,7 @@ from scrapy_altsched.steering.actions import (
 from scrapy_altsched.steering.spool import NAME, Sent, Spool
 
 from ..engines import OURS, SLOTS, StandIn
-from ..frontiers import problems_of
+from ..frontiers import DiskKind, page, problems_of, take
 from ..stores import BY_ENGINE
 
 SITE = "http://site.test"
@@ -199,6 +199,23 @@ def test_discarded_requests_go_and_others_stay(
     # Their pages stay seen.
     assert ask(crawl, jobdir, Push([{"url": "http://trap.test/deep5"}])).refused == 1
     crawl.scheduler.close("shutdown")
+
+
+def test_nothing_is_held_against_what_was_discarded(disk: DiskKind) -> None:
+    frontier = disk.open()
+    for name in "abc":
+        frontier.add(page(name))
+    frontier.commit()
+    for _ in range(2):
+        frontier.run.note_response(take(frontier))
+    disk.crash(frontier)
+    frontier = disk.open()
+    assert len(dict(frontier.run.journal.suspects())) == 2
+    # One of them is in flight, and stays.
+    leased = take(frontier).entry.fingerprint
+    assert sum(frontier.discard(lambda *_: True)) == 2
+    frontier.commit()
+    assert dict(frontier.run.journal.suspects()).keys() == {leased}
 
 
 def test_requests_that_live_in_memory_only_are_not_discarded(jobdir: Path) -> None:

@@ -104,7 +104,9 @@ class LocalFrontier(FrontierOfRun):
         )
         self._slots = Slots(self._live.next_slot, self._now)
         out = self._leases, self._held, suspects.withheld, kept.ended
-        self._rework = Rework(kept, self._slots, self._window, self._delayed, options.order, out)
+        self._rework = Rework(
+            kept, self._slots, self._window, self._delayed, options.order, out, suspects
+        )
         self._parked = self._slots.parked
         for slot, count in kept.slots():
             self._slots.load(slot, count)

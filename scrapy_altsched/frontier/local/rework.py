@@ -21,6 +21,7 @@ from ..store.states import (
     decode_value,
     mark_again,
 )
+from ..suspects import Suspects
 from .delayed import DelayedQueue
 from .persistence import NoPersistence, Persistence
 
@@ -48,9 +49,11 @@ class Rework:
         delayed: DelayedQueue,
         order: Order,
         out: tuple[Container[bytes], ...],
+        suspects: Suspects,
     ) -> None:
         self._kept, self._live, self._slots = kept, kept.live, slots
         self._window, self._delayed, self._order, self._out = window, delayed, order, out
+        self._suspects = suspects
         self._by_prefix: dict[bytes, Slot] = {}
 
     def discard(self, is_meant: IsMeant) -> Iterator[tuple[int, int]]:
@@ -127,6 +130,8 @@ class Rework:
 
     def _note_discarded(self, key: bytes, slot: Slot | None, entry: Entry) -> None:
         self._kept.discard(key, slot, entry)
+        if self._suspects.drop(entry.fingerprint):
+            self._kept.clear(entry.fingerprint)
         self._live.accepted -= 1
         # With one queue for all, the store does not tell the download slot.
         name = entry.slot if slot is None else slot.name
