@@ -17,12 +17,10 @@ from scrapy import Request
 from scrapy.utils.request import request_from_dict
 
 from ..engine.engine import slot_of
-from ..errors import AltschedError, CodecError, ConfigError
+from ..errors import AltschedError, CodecError
 from ..frontier import Entry, Frontier
+from ..frontier.contract import Locate
 from ..frontier.entry import DeadLetter
-from ..frontier.local.frontier import LocalFrontier
-from ..frontier.local.rework import Locate
-from ..frontier.store.states import DEAD, FAILED, State
 from ..requests.codec import decode_fields
 from ..steering import actions
 from ..steering.actions import Action, Effect, RequestFields
@@ -100,10 +98,8 @@ class Inlet:
             case actions.Forget():
                 yield from self._forget(action.urls, progress)
             case actions.Requeue():
-                state = {it.family: it for it in (DEAD, FAILED)}[action.state]
-                yield from _take_lines(
-                    action.keys, progress, lambda key, _: self._requeue(state, key, progress)
-                )
+                requeue = partial(self._requeue, action.state)
+                yield from _take_lines(action.keys, progress, requeue)
             case actions.Discard():
                 yield from self._discard(action, progress)
             case actions.Pause():
@@ -180,10 +176,9 @@ class Inlet:
                 return
         progress.refused += 1
 
-    def _requeue(self, state: State, key: str, progress: Progress) -> None:
-        frontier = _queues_of(self._frontier)
+    def _requeue(self, state: str, key: str, progress: Progress) -> None:
         try:
-            why = frontier.requeue(state, bytes.fromhex(key), self._locate)
+            why = self._frontier.requeue(state, bytes.fromhex(key), self._locate)
         except CodecError as error:
             progress.refuse(f"One of them cannot be read: {error}")
             return
@@ -195,7 +190,7 @@ class Inlet:
             self._dead_letters.note_requeued(why)
 
     def _discard(self, action: actions.Discard, progress: Progress) -> Iterator[None]:
-        for count in _queues_of(self._frontier).discard(partial(_is_meant, action)):
+        for count in self._frontier.discard(partial(_is_meant, action)):
             progress.changed += count
             yield
 
@@ -234,12 +229,3 @@ def _in_steps(items: Iterable[_T], take: Callable[[_T], object]) -> Iterator[Non
         if taken == _MOST or time.thread_time() >= ends:
             yield
             ends, taken = time.thread_time() + _STEP, 0
-
-
-def _queues_of(frontier: Frontier) -> LocalFrontier:
-    if isinstance(frontier, LocalFrontier):
-        return frontier
-    raise ConfigError(
-        "The requests of a shared crawl are on its server: act on all of them with `scrapy altsched"
-        " discard --shared KEY`, or `requeue --shared KEY`."
-    )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from itertools import chain, islice
 from typing import Any, TypeAlias
 
+from ..contract import IsMeant, Locate
 from ..entry import Entry
 from ..queue.order import Order
 from ..queue.slots import Slot, Slots
@@ -25,10 +26,6 @@ from ..suspects import Suspects
 from .delayed import DelayedQueue
 from .persistence import NoPersistence, Persistence
 
-#: Download slot, as far as the queue tells, and request -> whether it is meant.
-IsMeant = Callable[[str, Entry], bool]
-#: Payload -> download slot, and whether it goes to the start requests' queue; or CodecError.
-Locate = Callable[[bytes], tuple[str, bool]]
 #: Requests that are looked at in one go: some 20 ms, with their commit; and if that is all.
 PORTION, _READ_PORTION = 300, 3_000
 #: Requests with their keys.

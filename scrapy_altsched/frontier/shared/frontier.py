@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
+from ...errors import ConfigError
 from ..changes import Kind
 from ..clock import Alarm
-from ..contract import Frontier, JobInfo, PacedGate, Verdict, Waiting
+from ..contract import Frontier, IsMeant, JobInfo, Locate, PacedGate, Verdict, Waiting
 from ..entry import Counts, DeadLetter, Entry, Lease, PageFailure, Place
 from ..events import LeasesReady
 from ..queue.parked import EVERY_SLOT, Parked
@@ -25,6 +26,10 @@ from .keys import slot_id_of
 #: Seconds for which a commit that waits, and closing, wait for the server.
 _WAIT_WITHIN = 20.0
 
+_ON_SERVER = (
+    "The requests of a shared crawl are on its server: act on all of them with `scrapy altsched"
+    " discard --shared KEY`, or `requeue --shared KEY`."
+)
 _NO_NOTES: Mapping[str, bytes] = {}
 
 
@@ -135,6 +140,15 @@ class SharedFrontier(FrontierOfRun):
         else:
             return False
         return True
+
+    def undefer(self, slot: str) -> bool:  # noqa: ARG002  (the server tells all workers)
+        return False
+
+    def discard(self, is_meant: IsMeant) -> NoReturn:  # noqa: ARG002  (none are here)
+        raise ConfigError(_ON_SERVER)
+
+    def requeue(self, state: str, key: bytes, locate: Locate) -> NoReturn:  # noqa: ARG002  (as above)
+        raise ConfigError(_ON_SERVER)
 
     def _is_paused(self) -> bool:
         """Whether this worker leaves all slots alone."""

@@ -206,6 +206,20 @@ def test_a_finished_crawl_stays_finished_if_pages_are_forgotten(
 # Discard
 
 
+def test_a_worker_says_where_requests_are_that_it_does_not_have(
+    crawl: SteeredCrawl, server: RedisServer
+) -> None:
+    frontier = join(server).frontier
+    assert not frontier.undefer("h")
+    where = "on its server: act on all of them with `scrapy altsched discard --shared KEY`"
+    for ask in (
+        lambda: frontier.discard(lambda *_: True),
+        lambda: frontier.requeue("dead", b"key", lambda _: ("h", False)),
+    ):
+        with pytest.raises(ConfigError, match=where):
+            ask()
+
+
 def test_what_is_discarded_was_never_accepted_and_stays_seen(
     crawl: SteeredCrawl, server: RedisServer, client: redis.Redis
 ) -> None:
