@@ -17,7 +17,6 @@ from scrapy.exceptions import UsageError
 
 from ..crawl.deferrals import NOTE as DEFERRED
 from ..crawl.outcome import DeadLetters, Outcome, judge
-from ..engine.engine import slot_of
 from ..errors import (
     AltschedError,
     CodecError,
@@ -160,10 +159,8 @@ class Job:
             found = 0
             for row in follow("Looking at requests", rows):
                 entry = decode_value(row)
-                fields = {} if entry.fingerprint in busy else self.fields_of(entry.payload or b"")
-                if "url" in fields:
-                    slot = slot_of(fields["url"], fields.get("meta") or {})
-                    found += action.matches(slot, fields)
+                if entry.fingerprint not in busy:
+                    found += action.matches(self.fields_of(entry.payload or b""))
             return found
 
     def waiting(self) -> int:

@@ -178,9 +178,7 @@ class SharedSteering:
         """What waits in the crawl, and would be dropped."""
         is_by_slot = self._server.order().policy == "slots"
         for it in self._server.waiting(action.slot if is_by_slot else None):
-            fields = self._crawl.fields_of(decode_value(it.row).payload or b"")
-            slot = slot_of(fields["url"], fields.get("meta") or {}) if "url" in fields else ""
-            if action.matches(slot, fields):
+            if action.matches(self._crawl.fields_of(decode_value(it.row).payload or b"")):
                 yield it
 
     def _requeue(self, action: Requeue) -> Effect:

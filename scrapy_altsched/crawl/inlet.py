@@ -16,7 +16,6 @@ from typing import TypeVar
 from scrapy import Request
 from scrapy.utils.request import request_from_dict
 
-from ..engine.engine import slot_of
 from ..errors import AltschedError, CodecError
 from ..frontier import Entry, Frontier
 from ..frontier.contract import Locate
@@ -196,7 +195,7 @@ class Inlet:
 
 
 def _is_meant(action: actions.Discard, slot: str, entry: Entry) -> bool:
-    if action.slot is not None and slot and action.slot != slot:
+    if slot and not action.matches_slot(slot):
         return False  # and so need not be decoded
     request = entry.request
     if request is not None:
@@ -206,7 +205,7 @@ def _is_meant(action: actions.Discard, slot: str, entry: Entry) -> bool:
             fields = decode_fields(entry.payload or b"")
         except CodecError:
             return False
-    return action.matches(slot or slot_of(fields["url"], fields.get("meta") or {}), fields)
+    return action.matches(fields, slot)
 
 
 def _take_lines(
