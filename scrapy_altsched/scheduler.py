@@ -207,7 +207,11 @@ class Scheduler(BaseScheduler):
     def forget(self, *urls: str) -> int:
         """Let pages be crawled again that were seen, once they are found again, or pushed.
 
-        :return: how many of them were seen.
+        Those that are pending, delayed or in flight are left as they are; of a shared crawl, those
+        that this worker has.  All that is pending is read for that, and nothing else goes on
+        meanwhile: for a few seconds where there are a million requests.
+
+        :return: how many of them were seen, and are forgotten.
         """
         if self._session is None:
             return 0

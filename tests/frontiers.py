@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from scrapy_altsched.frontier import Entry, Lease, Options, Order, Waiting
+from scrapy_altsched.frontier.contract import Locate
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.local.persistence import Persistence
 from scrapy_altsched.frontier.store.engines import Choice
@@ -17,7 +18,6 @@ from scrapy_altsched.frontier.store.records import Batch, Counters
 from scrapy_altsched.frontier.store.states import PENDING, State
 from scrapy_altsched.maintenance.audit import audit
 from scrapy_altsched.maintenance.opening import open_frontier
-from scrapy_altsched.maintenance.rewriter import Locate
 
 from .servers import RedisServer
 from .shared import SettledShared

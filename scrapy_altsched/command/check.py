@@ -90,7 +90,8 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
         for text in advice:
             print(text.format(check=check, requeue=f"scrapy altsched requeue {words} --all"))
         return 1
-    if changes:
+    if changes and isinstance(target, Job):
+        target.tell_standing()
         print("Next: run the crawl again; it continues from there.")
     return CODES[report.outcome] if arguments.finished else 0
 

@@ -11,7 +11,7 @@ from typing import Any
 from ..crawl.outcome import DeadLetters, judge
 from ..engine.engine import slot_of
 from ..frontier.content import Content
-from ..frontier.entry import Place
+from ..frontier.entry import NEVER_SEEN, STARTED, Place
 from ..inflection import counted
 from ..maintenance.audit import Problem
 from ..maintenance.looking import (
@@ -124,10 +124,12 @@ class Crawl:
 
     def find(self, wanted: Collection[bytes]) -> dict[bytes, list[Place]]:
         found = group_places(self.stored().find(wanted))
-        return {
-            it: found.get(it) or [Place("done" if self.crawl.has_seen(it) else "never seen")]
-            for it in wanted
-        }
+        return {it: found.get(it) or [self._find_seen(it)] for it in wanted}
+
+    def _find_seen(self, fingerprint: bytes) -> Place:
+        if self.crawl.has_seen(fingerprint):
+            return Place("done")
+        return STARTED if self.crawl.has_started(fingerprint) else NEVER_SEEN
 
     def stored(self) -> StoredRequests:
         """All that is stored of requests."""

@@ -66,6 +66,6 @@ def _read(arguments: argparse.Namespace) -> Discard:
 def _find_examples(target: Target, discard: Discard) -> Iterator[str]:
     """URLs of some that go, if they are among the next ones."""
     requests = target.peek(_LOOKED_AT, discard.slot)
-    fields = ((target.slot_of(it.payload), target.fields_of(it.payload)) for it in requests)
-    urls = (str(more["url"]) for slot, more in fields if discard.matches(slot, more))
+    fields = (target.fields_of(it.payload) for it in requests)
+    urls = (str(it["url"]) for it in fields if discard.matches(it))
     return islice(urls, _EXAMPLES)

@@ -73,7 +73,12 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
         chosen = filter(pattern.matches, read_urls(archive))
     effect = target.apply(Forget(chosen), arguments.arguments)
     pages = counted(effect.changed, "page is", "pages are")
-    return print_effect(effect, f"{pages} forgotten; {effect.refused:,} had not been seen.")
+    sentence = f"{pages} forgotten; {effect.refused - effect.left:,} had not been seen."
+    if effect.left:
+        one = "page is still to be crawled, and left as it is."
+        many = "pages are still to be crawled, and left as they are."
+        sentence += f" {counted(effect.left, one, many)}"
+    return print_effect(effect, sentence)
 
 
 def _find_archive(target: Target, project: Project, given: list[str]) -> Path:

@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -111,15 +112,12 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
             key=arguments.key,
             trusted=arguments.trust_pickle,
         ) as content:
-            return _import(content, target, source)
-    wants_seen = not arguments.without_seen
-    ways = target.spider, target.config, target.identity
-    job: RedisJob | StockJob = (
-        redis_job(source, *ways, wants_seen=wants_seen)
-        if is_server(source)
-        else stock_job(source, *ways)
-    )
-    return _import_foreign(job, target, project, wants_seen=wants_seen)
+            code = _import(content, target, source)
+    else:
+        code = _import_foreign(arguments, target, project)
+    if target.shared is None:
+        Job(project, target.jobdir).tell_standing()
+    return code
 
 
 def _find_target(arguments: argparse.Namespace, project: Project) -> _Target:
@@ -193,7 +191,10 @@ def _fill(content: Content, target: _Target) -> None:
         is_filled = True
 
     engine = target.config.frontier.store
-    Journal(target.jobdir, target.spider.name, fill, engine=engine).close()
+    with closing(Journal(target.jobdir, target.spider.name, fill, engine=engine)) as journal:
+        if (counters := journal.counters()).finished and is_filled:
+            # Where it comes from, nothing of its end was left to be done.
+            journal.jobdir.note_end(counters.run)
     if not is_filled:
         raise JobdirError(f"JOBDIR {target.jobdir} got a job meanwhile: name another directory.")
 
@@ -234,10 +235,15 @@ def _encoder(config: Config) -> Callable[[bytes], bytes]:
     return encode
 
 
-def _import_foreign(
-    job: RedisJob | StockJob, target: _Target, project: Project, *, wants_seen: bool
-) -> int:
+def _import_foreign(arguments: argparse.Namespace, target: _Target, project: Project) -> int:
     """Import a crawl of another scheduler: into a job, and from there to a server."""
+    source, wants_seen = arguments.source, not arguments.without_seen
+    ways = target.spider, target.config, target.identity
+    job: RedisJob | StockJob = (
+        redis_job(source, *ways, wants_seen=wants_seen)
+        if is_server(source)
+        else stock_job(source, *ways)
+    )
     options = target.config.frontier
     if target.shared is None:
         open_frontier(target.jobdir, target.spider.name, options, source=job).close()

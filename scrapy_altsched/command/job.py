@@ -17,7 +17,6 @@ from scrapy.exceptions import UsageError
 
 from ..crawl.deferrals import NOTE as DEFERRED
 from ..crawl.outcome import DeadLetters, Outcome, judge
-from ..engine.engine import slot_of
 from ..errors import (
     AltschedError,
     CodecError,
@@ -148,6 +147,10 @@ class Job:
         """Have an action applied, and wait for that: see :class:`.job_steering.JobSteering`."""
         return JobSteering(self.jobdir, self.owner, self._project, given).apply(action)
 
+    def tell_standing(self) -> None:
+        """Have `status` know how it stands, once a command has changed it between its runs."""
+        JobSteering(self.jobdir, self.owner, self._project).tell_standing()
+
     def count(self, action: Discard) -> int:
         """How many requests it would drop now; a crawl may be running."""
         with self._view() as view:
@@ -156,10 +159,8 @@ class Job:
             found = 0
             for row in follow("Looking at requests", rows):
                 entry = decode_value(row)
-                fields = {} if entry.fingerprint in busy else self.fields_of(entry.payload or b"")
-                if "url" in fields:
-                    slot = slot_of(fields["url"], fields.get("meta") or {})
-                    found += action.matches(slot, fields)
+                if entry.fingerprint not in busy:
+                    found += action.matches(self.fields_of(entry.payload or b""))
             return found
 
     def waiting(self) -> int:

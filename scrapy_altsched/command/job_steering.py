@@ -68,6 +68,11 @@ class JobSteering:
             spool.withdraw(sent)
             raise
 
+    def tell_standing(self) -> None:
+        """Have those who look in know how the job stands that a command has changed."""
+        with suppress(JobdirLockedError):  # what runs now tells it
+            apply_waiting(self._setup(needs_spider=False), lambda _: False)
+
     def _wait(self, spool: Spool, sent: Sent, action: Action) -> Effect:
         needs_spider = isinstance(action, _OF_SPIDER)
 

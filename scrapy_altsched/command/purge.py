@@ -32,8 +32,10 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
             f"--older-than {arguments.older_than!r} cannot be used: it must be an age, such as 30d"
         ) from None
     before = time.time() - age
-    with Job(project, arguments.jobdir).open() as journal:
+    job = Job(project, arguments.jobdir)
+    with job.open() as journal:
         purged, seen = purge(journal, before)
+    job.tell_standing()
     when = datetime.fromtimestamp(before, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
     old = f"were finished before {when} (UTC), and are forgotten"
     print(f"{purged:,} of {seen:,} seen pages {old}.")

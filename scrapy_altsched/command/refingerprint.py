@@ -34,6 +34,7 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
         outcome = refingerprint(
             journal, lambda payload: identity.of(decode_request(payload, spider)), identity.notes()
         )
+    job.tell_standing()
     _show(outcome)
     return 0
 

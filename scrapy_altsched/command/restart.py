@@ -40,6 +40,7 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
         what, when = f"The shared crawl {target.key!r}", "with the next worker"
     else:
         restart(target.jobdir, target.owner, NAME_CRAWL, keeps_seen=keeps_seen)
+        target.tell_standing()
         what, when = f"The job in {quote(str(target.jobdir))}", "with its next run"
     how = "with what it has seen" if keeps_seen else "from nothing"
     print(f"{what} starts again {how}, {when}.")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -163,28 +162,23 @@ class SharedSteering:
                 f" {' and '.join(causes)}: its pages cannot be told here. Run this in its project,"
                 " with the settings of the crawl."
             )
-        changed = refused = 0
+        total = changed = left = 0
         rest = iter(action.urls)
         while urls := list(islice(rest, _FORGOTTEN_AT_ONCE)):
-            fingerprints = set(map(partial(_fingerprint, identity), urls))
-            found = self._crawl.stored().find(fingerprints)
-            left = {it for it, place in found if place.state in _LEFT}
-            refused += len(left)
-            changed += self._server.forget(fingerprints - left)
-        note = ""
-        if refused:
-            one = "page is still to be crawled, and left as it is."
-            many = "pages are still to be crawled, and left as they are."
-            note = counted(refused, one, many)
-        return Effect(changed, refused, note)
+            pages = [_fingerprint(identity, url) for url in urls]
+            wanted = set(pages)
+            found = self._crawl.stored().find(wanted)
+            waiting = {it for it, place in found if place.state in _LEFT}
+            total += len(pages)
+            left += sum(page in waiting for page in pages)
+            changed += self._server.forget(wanted - waiting)
+        return Effect(changed, total - changed, left=left)
 
     def matching(self, action: Discard) -> Iterator[WaitingRequest]:
         """What waits in the crawl, and would be dropped."""
         is_by_slot = self._server.order().policy == "slots"
         for it in self._server.waiting(action.slot if is_by_slot else None):
-            fields = self._crawl.fields_of(decode_value(it.row).payload or b"")
-            slot = slot_of(fields["url"], fields.get("meta") or {}) if "url" in fields else ""
-            if action.matches(slot, fields):
+            if action.matches(self._crawl.fields_of(decode_value(it.row).payload or b"")):
                 yield it
 
     def _requeue(self, action: Requeue) -> Effect:

@@ -10,7 +10,6 @@ from operator import itemgetter
 
 from ..errors import ConfigError
 from ..frontier import Frontier
-from ..frontier.local.frontier import LocalFrontier
 from . import messages
 from .setup import Setup
 
@@ -65,8 +64,7 @@ class Deferrals:
     def undefer(self, slot: str) -> bool:
         """Let a slot be asked again at once; whether it was deferred."""
         until, _ = self._until.pop(slot, (0.0, 0.0))
-        if isinstance(self._frontier, LocalFrontier):
-            self._frontier.undefer(slot)
+        self._frontier.undefer(slot)
         return until > self._wall()
 
     def held(self, limit: int) -> list[tuple[str | None, float]]:

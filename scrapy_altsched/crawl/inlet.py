@@ -7,24 +7,22 @@ action has come: see :mod:`.receiver`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import TypeVar
 
 from scrapy import Request
 from scrapy.utils.request import request_from_dict
 
-from ..engine.engine import slot_of
-from ..errors import AltschedError, CodecError, ConfigError
+from ..errors import AltschedError, CodecError
 from ..frontier import Entry, Frontier
+from ..frontier.contract import Locate
 from ..frontier.entry import DeadLetter
-from ..frontier.local.frontier import LocalFrontier
-from ..frontier.local.rework import Locate
-from ..frontier.store.states import DEAD, FAILED, State
 from ..requests.codec import decode_fields
 from ..steering import actions
-from ..steering.actions import Action, RequestFields
+from ..steering.actions import Action, Effect, RequestFields
 from .deferrals import Deferrals
 from .hold import Hold
 from .outcome import DeadLetters
@@ -35,6 +33,8 @@ _T = TypeVar("_T")
 _STEP = 0.02
 #: Most lines of a step, which is one batch.
 _MOST = 500
+#: Pages that are forgotten together: all that is pending is looked through for them.
+_FORGOTTEN_AT_ONCE = 100_000
 
 
 @dataclass
@@ -42,18 +42,25 @@ class Progress:
     """How far an action has come.
 
     :ivar line: how many of the lines that it is about were taken.
-    :ivar changed: as of :class:`~..steering.actions.Effect`, and the two that follow.
+    :ivar changed: as of :class:`~..steering.actions.Effect`, and the three that follow.
     """
 
     line: int = 0
     changed: int = 0
     refused: int = 0
     reason: str = ""
+    left: int = 0
 
     def refuse(self, why: str) -> None:
         """One of those that the action names is not changed; the first reason is told."""
         self.refused += 1
         self.reason = self.reason or why
+
+    def as_effect(self, problem: str = "") -> Effect:
+        """What it has come to; *problem*: why the rest is not applied, if it is not."""
+        return Effect(
+            self.changed, self.refused, problem, not problem, reason=self.reason, left=self.left
+        )
 
 
 class Inlet:
@@ -86,14 +93,12 @@ class Inlet:
         """
         match action:
             case actions.Push():
-                yield from _in_steps(action.requests, progress, self._push)
+                yield from _take_lines(action.requests, progress, self._push)
             case actions.Forget():
-                yield from _in_steps(action.urls, progress, self._forget)
+                yield from self._forget(action.urls, progress)
             case actions.Requeue():
-                state = {it.family: it for it in (DEAD, FAILED)}[action.state]
-                yield from _in_steps(
-                    action.keys, progress, lambda key, _: self._requeue(state, key, progress)
-                )
+                requeue = partial(self._requeue, action.state)
+                yield from _take_lines(action.keys, progress, requeue)
             case actions.Discard():
                 yield from self._discard(action, progress)
             case actions.Pause():
@@ -136,23 +141,43 @@ class Inlet:
         else:
             progress.refused += 1
 
-    def _forget(self, url: str, progress: Progress) -> None:
+    def _forget(self, urls: Iterable[str], progress: Progress) -> Iterator[None]:
+        rest = iter(urls)
+        while some := list(islice(rest, _FORGOTTEN_AT_ONCE)):
+            yield from self._forget_some(some, progress)
+
+    def _forget_some(self, urls: Iterable[str], progress: Progress) -> Iterator[None]:
+        pages: list[bytes | None] = []
+        yield from _in_steps(urls, lambda url: pages.append(self._find_page(url, progress)))
+        wanted, waiting = set(filter(None, pages)), set[bytes]()
+        for found in self._frontier.find_waiting(wanted):
+            waiting |= found
+            yield
+        yield from _take_lines(pages, progress, partial(self._forget_page, waiting))
+
+    def _find_page(self, url: str, progress: Progress) -> bytes | None:
         try:
             request = Request(url)
         except ValueError as error:
-            progress.refuse(f"{url!r} is no URL: {error}")
-            return
-        identity = self._identity
-        identity.forget_recent()
-        if self._frontier.forget(identity.of(request, identity.page_of(request))):
-            progress.changed += 1
-        else:
-            progress.refused += 1
+            progress.reason = progress.reason or f"{url!r} is no URL: {error}"
+            return None
+        return self._identity.of(request, self._identity.page_of(request))
 
-    def _requeue(self, state: State, key: str, progress: Progress) -> None:
-        frontier = _queues_of(self._frontier)
+    def _forget_page(
+        self, waiting: Container[bytes], page: bytes | None, progress: Progress
+    ) -> None:
+        if page in waiting:
+            progress.left += 1
+        elif page is not None:
+            self._identity.forget_recent()
+            if self._frontier.forget(page):
+                progress.changed += 1
+                return
+        progress.refused += 1
+
+    def _requeue(self, state: str, key: str, progress: Progress) -> None:
         try:
-            why = frontier.requeue(state, bytes.fromhex(key), self._locate)
+            why = self._frontier.requeue(state, bytes.fromhex(key), self._locate)
         except CodecError as error:
             progress.refuse(f"One of them cannot be read: {error}")
             return
@@ -164,13 +189,13 @@ class Inlet:
             self._dead_letters.note_requeued(why)
 
     def _discard(self, action: actions.Discard, progress: Progress) -> Iterator[None]:
-        for count in _queues_of(self._frontier).discard(partial(_is_meant, action)):
+        for count in self._frontier.discard(partial(_is_meant, action)):
             progress.changed += count
             yield
 
 
 def _is_meant(action: actions.Discard, slot: str, entry: Entry) -> bool:
-    if action.slot is not None and slot and action.slot != slot:
+    if slot and not action.matches_slot(slot):
         return False  # and so need not be decoded
     request = entry.request
     if request is not None:
@@ -180,27 +205,26 @@ def _is_meant(action: actions.Discard, slot: str, entry: Entry) -> bool:
             fields = decode_fields(entry.payload or b"")
         except CodecError:
             return False
-    return action.matches(slot or slot_of(fields["url"], fields.get("meta") or {}), fields)
+    return action.matches(fields, slot)
 
 
-def _in_steps(
+def _take_lines(
     lines: Iterable[_T], progress: Progress, take: Callable[[_T, Progress], object]
 ) -> Iterator[None]:
-    """Take all lines, some at a time."""
-    ends, taken = time.thread_time() + _STEP, 0
-    for line in lines:
+    """Take all lines, some at a time, and tell *progress* of each."""
+
+    def take_next(line: _T) -> None:
         take(line, progress)
         progress.line += 1
+
+    return _in_steps(lines, take_next)
+
+
+def _in_steps(items: Iterable[_T], take: Callable[[_T], object]) -> Iterator[None]:
+    ends, taken = time.thread_time() + _STEP, 0
+    for item in items:
+        take(item)
         taken += 1
         if taken == _MOST or time.thread_time() >= ends:
             yield
             ends, taken = time.thread_time() + _STEP, 0
-
-
-def _queues_of(frontier: Frontier) -> LocalFrontier:
-    if isinstance(frontier, LocalFrontier):
-        return frontier
-    raise ConfigError(
-        "The requests of a shared crawl are on its server: act on all of them with `scrapy altsched"
-        " discard --shared KEY`, or `requeue --shared KEY`."
-    )

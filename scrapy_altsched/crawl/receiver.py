@@ -161,8 +161,5 @@ class Receiver:
 
     def _end(self, problem: str = "") -> None:
         assert self._current is not None
-        done = self._progress
-        self._applied[self._current.id] = Effect(
-            done.changed, done.refused, problem, is_applied=not problem, reason=done.reason
-        )
+        self._applied[self._current.id] = self._progress.as_effect(problem)
         self._begun.pop(self._current.id, None)

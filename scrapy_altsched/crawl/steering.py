@@ -69,7 +69,7 @@ class Steering:
         progress = Progress()
         for _ in self._inlet.apply(action, progress):
             pass
-        return Effect(progress.changed, progress.refused, reason=progress.reason)
+        return progress.as_effect()
 
     def close(self) -> None:
         planned, self._next = self._next, None

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from scrapy import Request
 
+from ..errors import JobdirError
+from ..frontier import Counts
+from ..frontier.contract import Standing
 from ..frontier.store.status import read_status
 from ..maintenance.opening import visit
 from ..requests.codec import locate
@@ -25,6 +29,8 @@ from .status import NAMED
 
 def apply_waiting(setup: Setup, takes: Callable[[Action], bool]) -> None:
     """Apply actions that wait for the job in the setup's JOBDIR; no run of it begins.
+
+    Those who look in are told how the job stands then, also if there were none.
 
     :param takes: whether an action can be applied with this setup; others are left.
     :raises JobdirLockedError: a crawl runs, or another command has the job.
@@ -57,16 +63,20 @@ def apply_waiting(setup: Setup, takes: Callable[[Action], bool]) -> None:
         while receiver.step():
             pass
         save()
-        if (known := read_status(Path(setup.jobdir))) is not None:
-            standing = replace(
-                known.standing,
-                counts=frontier.counts(),
-                at=setup.clock.wall(),
-                held=deferrals.held(NAMED),
-                busiest=frontier.busiest_slots(all_at_once=True),
-                paused=hold.since,
-            )
-            frontier.run.publish(standing)
+        now = setup.clock.wall()
+        before = Standing(setup.spider.name, Counts(), now)
+        with suppress(JobdirError):  # what is damaged is written anew
+            if (known := read_status(Path(setup.jobdir))) is not None:
+                before = known.standing
+        standing = replace(
+            before,
+            counts=frontier.counts(),
+            at=now,
+            held=deferrals.held(NAMED),
+            busiest=frontier.busiest_slots(all_at_once=True),
+            paused=hold.since,
+        )
+        frontier.run.publish(standing)
         frontier.close()
     finally:
         frontier.abandon()

@@ -16,13 +16,18 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from .entry import Counts, DeadLetter, Entry, Lease, PageFailure, Place
 from .pace import Pace
+
+#: Download slot (empty: one queue has all) and request -> whether it is meant.
+IsMeant = Callable[[str, Entry], bool]
+#: Payload -> download slot, and whether it goes to the start requests' queue; or CodecError.
+Locate = Callable[[bytes], tuple[str, bool]]
 
 
 class Gate(Protocol):
@@ -238,6 +243,9 @@ class Frontier(Protocol):
         :return: whether this frontier can: it has no slots if one queue has all requests.
         """
 
+    def undefer(self, slot: str) -> bool:
+        """Lease from a download slot again at once; whether it can be deferred here for all."""
+
     def finish(self, lease: Lease, then: Entry | None = None) -> None:
         """The leased request is done; or it has failed, if the lease says how.
 
@@ -263,6 +271,23 @@ class Frontier(Protocol):
 
     def forget(self, fingerprint: bytes) -> bool:
         """Remove *fingerprint* from the seen ones; whether it was there."""
+
+    def discard(self, is_meant: IsMeant) -> Iterator[int]:
+        """Drop pending and delayed requests, but none in progress: how many, in portions.
+
+        Their pages stay seen, and they do not count as accepted.  What is accepted between two
+        portions may be passed over.
+
+        :raises ConfigError: they are on a server, where a command drops them; StoreError.
+        """
+
+    def requeue(self, state: str, key: bytes, locate: Locate) -> DeadLetter | PageFailure | None:
+        """Make a request pending again that has failed, or is dead: why it was.
+
+        :param state: "failed" or "dead"; *key*: of that request, as of the last commit.
+        :return: ``None``: it is in that state no more.
+        :raises CodecError: *locate* cannot read it; ConfigError: as for :meth:`discard`.
+        """
 
     def note_start_end(self) -> None:
         """``Spider.start()`` has brought all that it will."""
@@ -307,6 +332,16 @@ class Frontier(Protocol):
 
         :param slot: where to look first.
         :return: ``None``: this worker of a shared crawl does not know.
+        """
+
+    def find_waiting(self, wanted: Set[bytes]) -> Iterator[set[bytes]]:
+        """Which of these fingerprints are those of requests that are still to be crawled.
+
+        That is: pending, delayed or leased; of a shared crawl, those that this worker has.  It may
+        take long, and is told in portions, between which all may go on; what is accepted meanwhile
+        may be passed over.
+
+        :raises StoreError: what is stored cannot be read.
         """
 
     def failed(self) -> Iterator[tuple[bytes, PageFailure, bytes]]:

@@ -177,6 +177,12 @@ class Place:
     worker: str = ""
 
 
+#: Where a start request is that was accepted, and of which nothing else is known: it was not to be
+#: filtered, most often.
+STARTED = Place("done", why="a start request; its page is not seen, and crawled if it is found")
+NEVER_SEEN = Place("never seen")
+
+
 #: The numbers in :class:`Counts` that are of no state.
 _NO_STATES = frozenset(("accepted", "memory_only", "undecided"))
 

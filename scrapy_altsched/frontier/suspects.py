@@ -32,6 +32,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 
 from .clock import Call
 from .contract import JobInfo
@@ -280,6 +281,18 @@ class Suspects:
                 self._waiting.append(lease)
         self._refresh()
         return True
+
+    def drop(self, fingerprint: bytes) -> bool:
+        """A request will never be leased: as for :meth:`clear`, unless another has the fingerprint.
+
+        That is: one of those that are withheld, or watched, or alone.
+        """
+        if fingerprint not in self.suspicions:
+            return False
+        others = chain(self.withheld.values(), self.watched.values(), filter(None, [self.alone]))
+        if any(lease.entry.fingerprint == fingerprint for lease in others):
+            return False
+        return self.clear(fingerprint)
 
     def close(self) -> None:
         if self._call is not None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from ..frontier.entry import Counts, Place
+from ..frontier.entry import NEVER_SEEN, STARTED, Counts, Place
 from ..frontier.queue.order import DEFAULT_ORDER, Order
 from ..frontier.queue.slots import take_turns
 from ..frontier.store.holder import find_holder
@@ -124,10 +124,10 @@ def delayed_rows(rows: Rows) -> Iterator[tuple[float, bytes]]:
 
 
 def find_seen(rows: Rows, fingerprint: bytes) -> Place:
-    """Where a request is that is not stored, by the row of what was seen."""
+    """Where a request is that is not stored, by what was seen or claimed."""
     value, since = rows.seen_value(rows.seen_key(fingerprint)), rows.note(SINCE)
     if value is None:
-        return Place("never seen")
+        return NEVER_SEEN if rows.claimed(fingerprint, 0) is None else STARTED
     if since is None:
         return Place("done")
     return Place(

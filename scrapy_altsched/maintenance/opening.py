@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from ..errors import CodecError, StoreError
-from ..frontier.contract import Frontier
+from ..frontier.contract import Frontier, Locate
 from ..frontier.events import OnEvent, ignore_events
 from ..frontier.local.frontier import LocalFrontier
 from ..frontier.options import Options
@@ -21,7 +21,7 @@ from ..frontier.store.store import Store
 from .ages import record_ages
 from .importing import Source, import_job
 from .requeue import failed_requests, requeue
-from .rewriter import Locate, Rewriter, order_of
+from .rewriter import Rewriter, order_of
 
 logger = logging.getLogger(__name__)
 

@@ -16,6 +16,7 @@ from itertools import count, islice
 from pathlib import Path
 
 from ..errors import JobdirError, StoreDamagedError
+from ..frontier.contract import Locate
 from ..frontier.entry import Cause, DeadLetter
 from ..frontier.queue.order import Order
 from ..frontier.store import records
@@ -37,7 +38,7 @@ from ..frontier.store.seen import (
 from ..frontier.store.states import DEAD, DELAYED, PENDING, UNQUEUED, State, decode_delayed_key
 from ..frontier.store.store import Store
 from ..inflection import inflect
-from .rewriter import CHUNK, Locate, Rewriter
+from .rewriter import CHUNK, Rewriter
 
 
 def repair(

@@ -9,9 +9,9 @@ from itertools import islice
 from typing import ClassVar
 
 from ..errors import CodecError
+from ..frontier.contract import Frontier, Locate
 from ..frontier.entry import DeadLetter, PageFailure
-from ..frontier.local.frontier import LocalFrontier
-from ..frontier.local.rework import PORTION, Locate
+from ..frontier.local.rework import PORTION
 from ..frontier.store.states import (
     DEAD,
     FAILED,
@@ -74,7 +74,7 @@ def failed_requests(stored: Iterable[tuple[bytes, PageFailure, bytes]]) -> Itera
 
 
 def requeue(
-    frontier: LocalFrontier, chosen: Iterable[DeadRequest | FailedRequest], locate: Locate
+    frontier: Frontier, chosen: Iterable[DeadRequest | FailedRequest], locate: Locate
 ) -> int:
     """Make requests pending again, some at a time; how many of them could be.
 
@@ -87,7 +87,7 @@ def requeue(
     while portion := list(islice(rest, PORTION)):
         for request in portion:
             with suppress(CodecError):  # one that cannot be read stays what it is
-                count += frontier.requeue(request.state, request.key, locate) is not None
+                count += frontier.requeue(request.state.family, request.key, locate) is not None
         while not frontier.commit(wait=True):
             pass
     return count

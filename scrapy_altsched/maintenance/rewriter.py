@@ -7,7 +7,7 @@ reader knows the rows; if that batch never comes, the next rewriter deletes them
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..frontier.queue.order import Order
@@ -16,8 +16,6 @@ from ..frontier.store.rows import Rows
 from ..frontier.store.states import DELAYED, PENDING
 from ..frontier.store.store import Store
 
-#: Payload -> (download slot's name, whether a start request).
-Locate = Callable[[bytes], tuple[str, bool]]
 #: Rows of one kind that are written at once.
 CHUNK = 5_000
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
 from ..canonical.patterns import UrlPattern
+from ..engine.engine import slot_of
 from ..errors import InputError
 
 #: Name of the note about the actions that were applied.
@@ -100,6 +101,8 @@ class Undefer(Action):
 class Forget(Action):
     """Let pages be crawled again that were seen, once they are found again.
 
+    Those that are pending, delayed or in flight are left as they are.
+
     :ivar urls: of these pages.
     """
 
@@ -132,18 +135,27 @@ class Discard(Action):
         except ValueError as error:
             raise InputError(f"The pattern {self.pattern!r} cannot be used: {error}") from None
 
-    def matches(self, slot: str, request: RequestFields) -> bool:
-        """Whether a request goes that is in a download slot; InputError: the pattern is none.
+    def matches(self, request: RequestFields, slot: str = "") -> bool:
+        """Whether a request goes; InputError: the pattern is none.
 
-        :param request: what is stored of it: its URL, and its meta if it has one.
+        :param request: what is stored of it: its URL, and its meta if it has one; empty: that
+            cannot be read, and it stays.
+        :param slot: the one in whose queue it is; empty: that is not known.
         """
-        if self.slot not in (None, slot):
+        if (url := request.get("url")) is None:
             return False
-        if self._urls is not None and not self._urls.matches(request.get("url")):
+        meta = request.get("meta") or {}
+        if not self.matches_slot(slot or slot_of(url, meta)):
             return False
-        depth = (request.get("meta") or {}).get("depth", 0)
+        if self._urls is not None and not self._urls.matches(url):
+            return False
+        depth = meta.get("depth", 0)
         # It can be the project's own.
         return self.depth_over is None or (isinstance(depth, int) and depth > self.depth_over)
+
+    def matches_slot(self, slot: str) -> bool:
+        """Whether requests of a download slot may go."""
+        return self.slot in (None, slot)
 
 
 @dataclass(frozen=True)
@@ -186,6 +198,7 @@ class Effect:
     :ivar note: what else the operator has to know, in a sentence; or why it could not be applied.
     :ivar is_applied: whether it was.
     :ivar reason: why one of these that were refused was, if it was no usual reason.
+    :ivar left: how many of them are pages that are still to be crawled, and left as they are.
     """
 
     changed: int = 0
@@ -193,3 +206,4 @@ class Effect:
     note: str = ""
     is_applied: bool = True
     reason: str = ""
+    left: int = 0

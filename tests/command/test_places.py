@@ -146,6 +146,23 @@ def test_each_state_of_a_shared_crawl(server: RedisServer, client: redis.Redis) 
     frontier.close()
 
 
+def test_a_start_request_that_is_not_filtered_is_told_from_what_was_never_seen(
+    tmp_path: Path, server: RedisServer
+) -> None:
+    with Site({"/0": Page()}) as site:
+        crawl = Crawl(tmp_path, "starts", site.url, count=1)
+        port = f"REDIS_PORT={server.port}"
+        shared = {"JOBDIR": None, "ALTSCHED_SHARED": 1, "REDIS_PORT": server.port}
+        for settings, place in (
+            ({}, ("--jobdir", crawl.jobdir)),
+            (shared, ("--shared", "starts", "-s", port)),
+        ):
+            assert crawl.run(**settings) == 0
+            done = altsched("explain", f"{site.url}/0", f"{site.url}/1", *place)
+            assert "  done: a start request; its page is not seen, and crawled" in done.stdout
+            assert done.stdout.count("  never seen\n") == 1
+
+
 def test_the_command_for_a_failed_request_requeues_it(disk: DiskKind) -> None:
     frontier = disk.open(FIFO)
     fill(frontier, encode)

@@ -31,6 +31,7 @@ from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.frontier.store.records import Batch
 from scrapy_altsched.frontier.store.sequence_times import NOTE as TIMES
 from scrapy_altsched.frontier.store.status import read_status
+from scrapy_altsched.maintenance.repair import accept_loss
 
 from ..crawls import BY_SLOT, PROJECT, PYTHONPATH, Crawl, altsched, listing, run_python
 from ..processes import Process
@@ -180,9 +181,12 @@ def test_what_a_command_has_changed_since_is_told(crawl: Crawl, held: threading.
     held.set()
     assert crawl.run(CLOSESPIDER_PAGECOUNT=5, CONCURRENT_REQUESTS=1) == 0
     assert not answer(crawl.jobdir)["changed_since"]
-    assert altsched("check", crawl.jobdir, "--accept-loss").returncode == 0
+    # As by a command that dies before it has told how the job stands then.
+    accept_loss(crawl.jobdir, "pages")
     assert answer(crawl.jobdir)["changed_since"]
     assert "a command has changed the job since" in status(crawl.jobdir)
+    assert altsched("check", crawl.jobdir, "--accept-loss").returncode == 0
+    assert not answer(crawl.jobdir)["changed_since"]
 
 
 def test_a_process_that_has_the_job_and_tells_nothing_is_named(
@@ -238,6 +242,38 @@ def test_a_job_of_which_no_run_has_told_anything(crawl: Crawl, held: threading.E
     # One that another store has left, as of a copy that was put in place, is none.
     (crawl.jobdir / "altsched.status").write_bytes(b"x" * 8_192)
     assert "altsched.status cannot be read (it is damaged)" in refusal(crawl.jobdir)
+
+
+def test_a_job_that_a_command_has_made_or_changed_says_how_it_stands(
+    crawl: Crawl, held: threading.Event
+) -> None:
+    held.set()
+    assert crawl.run(CLOSESPIDER_PAGECOUNT=1, DOWNLOAD_DELAY=1_000, **BY_SLOT) == 0
+    assert altsched("defer", crawl.jobdir, "a.example", "--for", "1h").returncode == 0
+    moved, before = crawl.jobdir.parent / "moved", answer(crawl.jobdir)
+
+    def bring(source: Path, place: Path) -> None:
+        done = altsched("import", "pages", "--from", source, "-s", f"JOBDIR={place}")
+        assert done.returncode == 0, done.stderr
+
+    bring(crawl.jobdir, moved)
+    found = answer(moved)
+    assert (found["state"], found["changed_since"]) == ("stopped", False)
+    for name in "counts", "slots", "held":
+        assert found[name] == before[name]
+    assert "stopped cleanly at" in status(moved)
+    assert altsched("restart", moved, "--yes").returncode == 0
+    found = answer(moved)
+    assert (found["state"], found["changed_since"], found["slots"]) == ("stopped", False, [])
+    assert set(found["counts"].values()) == {0}
+    assert crawl.run(**BY_SLOT) == 0
+    bring(crawl.jobdir, finished := moved.with_name("finished"))
+    found = answer(finished)
+    assert (found["state"], found["ended"], found["counts"]["done"]) == ("finished", True, COUNT)
+    # Of what has no status, or a damaged one, a command says it anew.
+    (finished / "altsched.status").write_bytes(b"x" * 8_192)
+    assert altsched("refingerprint", finished).returncode == 0
+    assert answer(finished)["counts"] == found["counts"]
 
 
 def test_what_is_no_job_is_refused_in_a_sentence(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from scrapy_altsched.errors import ForkedError
 from scrapy_altsched.frontier import Entry, Lease, Options, Order, Verdict
-from scrapy_altsched.frontier.entry import DeadLetter
+from scrapy_altsched.frontier.entry import DeadLetter, Delay
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 
 from ..frontiers import (
@@ -212,6 +212,29 @@ def test_forgetting_one_fingerprint_leaves_all_others(frontier: LocalFrontier) -
     frontier.forget(b"a")
     assert frontier.mark_seen(b"ab")
     assert frontier.mark_seen(b"b")
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_what_is_still_to_be_crawled_is_told_from_what_is_not(
+    local_kind: MemoryKind, commits: bool
+) -> None:
+    frontier = local_kind.open()
+    for name in "abcd":
+        frontier.add(page(name))
+    late = page("e")
+    late.delay = Delay(3_600.0)
+    frontier.add(late)
+    done, held = take(frontier), take(frontier)
+    frontier.finish(done)
+    frontier.hold(held)
+    take(frontier)
+    frontier.mark_seen(b"marked")
+    if commits:
+        frontier.commit()
+    wanted = {b"a", b"b", b"c", b"d", b"e", b"marked", b"never seen"}
+    found = set().union(*frontier.find_waiting(wanted))
+    assert found == {b"a", b"b", b"c", b"d", b"e"} - {done.entry.fingerprint}
+    assert set().union(*frontier.find_waiting({b"marked"})) == set()
 
 
 # lease: order within a slot
@@ -524,6 +547,7 @@ VERBS: dict[str, Callable[[LocalFrontier, Lease], object]] = {
     "release": lambda frontier, lease: frontier.release(lease),
     "dead_letter": lambda frontier, lease: frontier.dead_letter(lease, DeadLetter("why")),
     "forget": lambda frontier, _: frontier.forget(b"a"),
+    "find_waiting": lambda frontier, _: list(frontier.find_waiting(set())),
     "counts": lambda frontier, _: frontier.counts(),
     "commit": lambda frontier, _: frontier.commit(),
     "close": lambda frontier, _: frontier.close(),

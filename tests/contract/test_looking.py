@@ -12,7 +12,7 @@ import redis
 
 from scrapy_altsched.age import Age
 from scrapy_altsched.frontier import Options, Order
-from scrapy_altsched.frontier.entry import Delay, Place
+from scrapy_altsched.frontier.entry import STARTED, Delay, Place
 
 from ..clocks import ManualClock
 from ..frontiers import KINDS, LOCAL, STORED, MemoryKind, name_of, names, page, take, take_all
@@ -116,6 +116,21 @@ def test_where_each_request_is_before_a_commit_and_after_it(kind: MemoryKind) ->
         assert second == Place("pending", b"payload of second", ahead=1)
         assert frontier.locate(b"later", "a").at == pytest.approx(clock.wall() + 100, abs=0.01)
         commit(frontier)
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_a_start_request_that_is_not_filtered_leaves_its_claim(tmp_path: Path, name: str) -> None:
+    frontier = KINDS[name](tmp_path).open()
+    frontier.add(page("start", "a", unique=False, from_start=True))
+    frontier.add(page("other", "a", unique=False))
+    assert frontier.locate(b"start", "a").state == "pending"
+    for lease in [take(frontier), take(frontier)]:
+        frontier.finish(lease)
+    for _ in range(2):
+        assert frontier.locate(b"start", "a") == STARTED
+        assert frontier.locate(b"other", "a").state == "never seen"
+        commit(frontier)
+    frontier.close()
 
 
 @pytest.mark.parametrize("name", STORED)

@@ -299,8 +299,13 @@ class Model:
         def stays(item: Item) -> bool:
             return item.name[0] != name or item in aside or not item.stored
 
+        gone = [it for it in now.alive() if it not in now.leased and not stays(it)]
         now.pending = [item for item in now.pending if stays(item)]
         now.delayed = [row for row in now.delayed if stays(row[2])]
+        out = {item.name for item in (*aside, *self.beside, self.alone) if item is not None}
+        for item in gone:
+            if item.name not in out:
+                self.clear(item)
         return before - len(now.alive())
 
     def end(

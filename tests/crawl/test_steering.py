@@ -32,7 +32,7 @@ from scrapy_altsched.steering.actions import (
 from scrapy_altsched.steering.spool import NAME, Sent, Spool
 
 from ..engines import OURS, SLOTS, StandIn
-from ..frontiers import problems_of
+from ..frontiers import DiskKind, page, problems_of, take
 from ..stores import BY_ENGINE
 
 SITE = "http://site.test"
@@ -201,6 +201,23 @@ def test_discarded_requests_go_and_others_stay(
     crawl.scheduler.close("shutdown")
 
 
+def test_nothing_is_held_against_what_was_discarded(disk: DiskKind) -> None:
+    frontier = disk.open()
+    for name in "abc":
+        frontier.add(page(name))
+    frontier.commit()
+    for _ in range(2):
+        frontier.run.note_response(take(frontier))
+    disk.crash(frontier)
+    frontier = disk.open()
+    assert len(dict(frontier.run.journal.suspects())) == 2
+    # One of them is in flight, and stays.
+    leased = take(frontier).entry.fingerprint
+    assert sum(frontier.discard(lambda *_: True)) == 2
+    frontier.commit()
+    assert dict(frontier.run.journal.suspects()).keys() == {leased}
+
+
 def test_requests_that_live_in_memory_only_are_not_discarded(jobdir: Path) -> None:
     """The pages that have led to them wait for their end."""
     crawl = open_crawl(jobdir)
@@ -227,6 +244,35 @@ def test_forgotten_pages_can_be_crawled_again(jobdir: Path, engine: Choice) -> N
     assert ask(crawl, jobdir, Push(urls(2))) == Effect(changed=1, refused=1)
     assert end_all(crawl) == [f"{SITE}/0"]
     crawl.scheduler.close("finished")
+
+
+@BY_ENGINE
+@pytest.mark.parametrize("saved", [True, False])
+def test_pages_that_are_still_to_be_crawled_are_not_forgotten(
+    jobdir: Path, engine: Choice, saved: bool
+) -> None:
+    """There are more of them than one look finds, and few of them in memory."""
+    crawl = open_crawl(jobdir, engine, ALTSCHED_MEMORY_REQUESTS=50)
+    late = [{**it, "meta": {"altsched_delay": 3_600}} for it in urls(5, "late")]
+    ask(crawl, jobdir, Push([*urls(7_000), *late]))
+    busy, done = crawl.next(), crawl.next()
+    assert busy is not None
+    assert done is not None
+    crawl.engine.end(done)
+    crawl.scheduler.enqueue_request(Request(f"{SITE}/memory", meta={"key": lambda: None}))
+    if not saved:
+        crawl.scheduler.enqueue_request(Request(f"{SITE}/new"))
+    waiting = [f"{SITE}/{it}" for it in range(7_000) if not done.url.endswith(f"/{it}")]
+    waiting += [f"{SITE}/memory", f"{SITE}/late3"]
+    waiting += [] if saved else [f"{SITE}/new"]
+    effect = ask(crawl, jobdir, Forget([*waiting, done.url, f"{SITE}/never"]))
+    assert effect == Effect(1, len(waiting) + 1, left=len(waiting))
+    # None of them is found again, but for the one that is done.
+    again = [{"url": url} for url in waiting]
+    assert ask(crawl, jobdir, Push([*again, {"url": done.url}])).changed == 1
+    crawl.engine.end(busy)
+    assert ask(crawl, jobdir, Forget([busy.url])) == Effect(1)
+    crawl.scheduler.close("shutdown")
 
 
 @BY_ENGINE
@@ -297,6 +343,8 @@ def test_a_spider_can_steer_its_crawl(jobdir: Path) -> None:
     assert crawl.engine.paused
     assert scheduler.resume()
     assert not scheduler.resume()
+    assert scheduler.forget(f"{SITE}/a", f"{SITE}/c") == 0
+    assert len(end_all(crawl)) == 2
     assert scheduler.forget(f"{SITE}/a", f"{SITE}/c") == 1
     assert scheduler.push(f"{SITE}/a") == 1
     scheduler.close("shutdown")

@@ -9,9 +9,9 @@ import pytest
 
 from scrapy_altsched.errors import CodecError
 from scrapy_altsched.frontier import Entry, Options, Order
+from scrapy_altsched.frontier.contract import Locate
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.maintenance.opening import open_frontier
-from scrapy_altsched.maintenance.rewriter import Locate
 
 from ..frontiers import (
     OWNER,

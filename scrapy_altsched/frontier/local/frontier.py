@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
@@ -10,7 +10,7 @@ from random import uniform
 
 from ...errors import StoreError
 from ..clock import Alarm
-from ..contract import PacedGate, Verdict, Waiting
+from ..contract import IsMeant, Locate, PacedGate, Verdict, Waiting
 from ..entry import Counts, DeadLetter, Entry, Lease, PageFailure, Place
 from ..events import (
     Committed,
@@ -27,12 +27,12 @@ from ..queue.slots import Slot, Slots, take_turns
 from ..queue.window import Window
 from ..store.job_run import FrontierOfRun, JobRun, MemoryRun, Visit
 from ..store.journal import Journal
-from ..store.states import State, decode_value, encode_value
+from ..store.states import DEAD, FAILED, decode_value, encode_value
 from ..suspects import Suspects
 from .delayed import DelayedQueue
 from .looking import find_seen, find_waiting
 from .persistence import NoPersistence, Persistence
-from .rework import IsMeant, Locate, Rework
+from .rework import Rework
 
 #: How many times its delay a slot is parked for at the most.  The downloader draws the delay anew,
 #: from half of it to one and a half: what comes too early waits there, in the place of others.  Of
@@ -42,6 +42,8 @@ from .rework import IsMeant, Locate, Rework
 _SPREAD = 1.25
 
 _NO_NOTES: Mapping[str, bytes] = {}
+#: The states that a request comes back from when an operator says so, by their names.
+_STOPPED = {state.family: state for state in (DEAD, FAILED)}
 # Names of this module are found faster than members of an enumeration.
 _ADDED, _SEEN = Verdict.ADDED, Verdict.SEEN
 
@@ -104,7 +106,9 @@ class LocalFrontier(FrontierOfRun):
         )
         self._slots = Slots(self._live.next_slot, self._now)
         out = self._leases, self._held, suspects.withheld, kept.ended
-        self._rework = Rework(kept, self._slots, self._window, self._delayed, options.order, out)
+        self._rework = Rework(
+            kept, self._slots, self._window, self._delayed, options.order, out, suspects
+        )
         self._parked = self._slots.parked
         for slot, count in kept.slots():
             self._slots.load(slot, count)
@@ -230,32 +234,28 @@ class LocalFrontier(FrontierOfRun):
         self._slots.park(slot, self._now() + seconds, trial=True)
         return True
 
-    def undefer(self, slot: str) -> None:
+    def undefer(self, slot: str) -> bool:
         self._check_owner()
         self._slots.unpark(slot)
+        return True
 
     def discard(self, is_meant: IsMeant) -> Iterator[int]:
-        """Drop pending and delayed requests, but none in progress: how many, portion by portion.
-
-        Their pages stay seen, and they do not count as accepted.
-
-        :param is_meant: download slot (empty: one queue has all) and request -> whether it goes.
-        """
         for pending, delayed in self._rework.discard(is_meant):
             self._check_owner()
             self._pending -= pending
             yield pending + delayed
 
-    def requeue(self, state: State, key: bytes, locate: Locate) -> DeadLetter | PageFailure | None:
-        """Make a request pending again that has failed, or is dead: why it was.
+    def find_waiting(self, wanted: Set[bytes]) -> Iterator[set[bytes]]:
+        leases = self._leases, self._held, self._suspects.withheld
+        for found in chain(self._rework.fingerprints(), [set()]):
+            self._check_owner()
+            # What is leased, or made again, while this goes on is among these once.
+            found.update(it.entry.fingerprint for kind in leases for it in kind.values())
+            yield found & wanted
 
-        :param key: what it is stored under.
-        :return: ``None``: it is in that state no more.
-        :raises CodecError: *locate* cannot read it; StoreError: it cannot be read.  Nothing has
-            changed.
-        """
+    def requeue(self, state: str, key: bytes, locate: Locate) -> DeadLetter | PageFailure | None:
         self._check_owner()
-        if (found := self._rework.requeue(state, key, locate)) is None:
+        if (found := self._rework.requeue(_STOPPED[state], key, locate)) is None:
             return None
         why: DeadLetter | PageFailure = found[0]
         self._put(*found[1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..entry import Lease, Place
+from ..entry import NEVER_SEEN, STARTED, Lease, Place
 from ..queue.slots import Slot
 from ..queue.window import Window
 from ..store.seen import UNFINISHED
@@ -44,10 +44,10 @@ def find_waiting(
 
 
 def find_seen(fingerprint: bytes, kept: Persistence | NoPersistence) -> Place:
-    """Where a request is that nothing else is kept of, by whether its fingerprint was seen."""
+    """Where a request is that nothing else is kept of, by what was seen or claimed."""
     seen_key = kept.seen_key_of(fingerprint)
     if not kept.has_seen(seen_key):
-        return Place("never seen")
+        return STARTED if kept.has_started(fingerprint) else NEVER_SEEN
     if kept.ages is None:
         return Place("done")
     value = kept.seen_value(seen_key)

@@ -159,6 +159,10 @@ class Persistence(Uncommitted):
         if occurrence:
             self._claimed[fingerprint] = occurrence + 1
 
+    def has_started(self, fingerprint: bytes) -> bool:
+        """Whether a start request with this fingerprint was accepted."""
+        return self._claimed_by(fingerprint, 0) is not None
+
     def _claimed_by(self, fingerprint: bytes, occurrence: int) -> int | None:
         run = self.claims.get(encode_claim(fingerprint, occurrence))
         return self.journal.claimed(fingerprint, occurrence) if run is None else run
@@ -255,6 +259,9 @@ class NoPersistence:
 
     def claim(self, _: bytes) -> tuple[bytes | None, bool]:
         return None, False
+
+    def has_started(self, _: bytes) -> bool:
+        return False
 
     def end(self, *_: object) -> None:
         pass

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator
-from itertools import islice
-from typing import Any
+from itertools import chain, islice
+from typing import Any, TypeAlias
 
+from ..contract import IsMeant, Locate
 from ..entry import Entry
 from ..queue.order import Order
 from ..queue.slots import Slot, Slots
@@ -21,15 +22,14 @@ from ..store.states import (
     decode_value,
     mark_again,
 )
+from ..suspects import Suspects
 from .delayed import DelayedQueue
 from .persistence import NoPersistence, Persistence
 
-#: Download slot, as far as the queue tells, and request -> whether it is meant.
-IsMeant = Callable[[str, Entry], bool]
-#: Payload -> download slot, and whether it goes to the start requests' queue; or CodecError.
-Locate = Callable[[bytes], tuple[str, bool]]
-#: Requests that are looked at in one go: some 20 ms, with their commit.
-PORTION = 300
+#: Requests that are looked at in one go: some 20 ms, with their commit; and if that is all.
+PORTION, _READ_PORTION = 300, 3_000
+#: Requests with their keys.
+_Portion: TypeAlias = Iterable[tuple[bytes, Entry]]
 
 
 class Rework:
@@ -46,9 +46,11 @@ class Rework:
         delayed: DelayedQueue,
         order: Order,
         out: tuple[Container[bytes], ...],
+        suspects: Suspects,
     ) -> None:
         self._kept, self._live, self._slots = kept, kept.live, slots
         self._window, self._delayed, self._order, self._out = window, delayed, order, out
+        self._suspects = suspects
         self._by_prefix: dict[bytes, Slot] = {}
 
     def discard(self, is_meant: IsMeant) -> Iterator[tuple[int, int]]:
@@ -59,27 +61,30 @@ class Rework:
 
         :raises StoreError: what comes next cannot be read; all before it is as it was said.
         """
-        for some in self._unsaved(self._window):
-            yield self._discard_pending(some, is_meant), 0
-        for rows in self._stored(PENDING, lambda: b""):
-            found = ((key, decode_value(value)) for key, value in rows if not self._is_out(key))
-            yield self._discard_pending(found, is_meant), 0
-        for some in self._unsaved(self._delayed.window):
-            yield 0, self._discard_delayed(some, is_meant)
-        # What has become due is before the first one that waits.
-        for rows in self._stored(DELAYED, self._delayed.first_key):
-            found = ((key, decode_delayed(row)) for key, row in rows if not self._is_out(key))
-            yield 0, self._discard_delayed(found, is_meant)
+        for some in self._walk_pending(PORTION):
+            yield self._discard_pending(_stored_ones(some), is_meant), 0
+        for some in self._walk_delayed(PORTION):
+            yield 0, self._discard_delayed(_stored_ones(some), is_meant)
 
-    def _unsaved(self, window: Window) -> Iterator[Iterator[tuple[bytes, Entry]]]:
-        """Those that are not stored yet, in portions."""
-        keys = window.unwritten()
-        for at in range(0, len(keys), PORTION):
-            some = ((it, window.entry(it)) for it in keys[at : at + PORTION] if window.has(it))
-            yield (pair for pair in some if pair[1].payload is not None)
+    def fingerprints(self) -> Iterator[set[bytes]]:
+        """Those of all pending and delayed requests, in portions, as for :meth:`discard`."""
+        # A request that becomes due meanwhile was among the delayed ones.
+        for some in chain(self._walk_delayed(_READ_PORTION), self._walk_pending(_READ_PORTION)):
+            yield {entry.fingerprint for _, entry in some}
+
+    def _walk_pending(self, size: int) -> Iterator[_Portion]:
+        yield from _unsaved(self._window, size)
+        for rows in self._stored(PENDING, lambda: b"", size):
+            yield ((key, decode_value(value)) for key, value in rows if not self._is_out(key))
+
+    def _walk_delayed(self, size: int) -> Iterator[_Portion]:
+        yield from _unsaved(self._delayed.window, size)
+        # What has become due is before the first one that waits.
+        for rows in self._stored(DELAYED, self._delayed.first_key, size):
+            yield ((key, decode_delayed(row)) for key, row in rows if not self._is_out(key))
 
     def _stored(
-        self, state: State, first: Callable[[], bytes | None]
+        self, state: State, first: Callable[[], bytes | None], size: int
     ) -> Iterator[list[tuple[bytes, bytes]]]:
         """All rows of a state, read anew for each portion, from the *first* key that matters."""
         if not isinstance(self._kept, Persistence):
@@ -88,7 +93,7 @@ class Rework:
         while (beginning := first()) is not None:
             # No iterator may be left open meanwhile: the store could not be opened again.
             portion = list(
-                islice(database.iterate(state.family, start=max(start, beginning)), PORTION)
+                islice(database.iterate(state.family, start=max(start, beginning)), size)
             )
             if not portion:
                 return
@@ -98,7 +103,7 @@ class Rework:
     def _is_out(self, key: bytes) -> bool:
         return key in self._kept.unwritten or any(key in keys for keys in self._out)
 
-    def _discard_pending(self, requests: Iterable[tuple[bytes, Entry]], is_meant: IsMeant) -> int:
+    def _discard_pending(self, requests: _Portion, is_meant: IsMeant) -> int:
         found: dict[Slot, dict[bytes, Entry]] = defaultdict(dict)
         by_slot = self._order.policy == "slots"
         for key, entry in requests:
@@ -113,7 +118,7 @@ class Rework:
             self._slots.drop_if_empty(slot)
         return sum(map(len, found.values()))
 
-    def _discard_delayed(self, requests: Iterable[tuple[bytes, Entry]], is_meant: IsMeant) -> int:
+    def _discard_delayed(self, requests: _Portion, is_meant: IsMeant) -> int:
         found = {key: entry for key, entry in requests if is_meant(entry.slot, entry)}
         for key, entry in found.items():
             self._note_discarded(key, None, entry)
@@ -122,6 +127,8 @@ class Rework:
 
     def _note_discarded(self, key: bytes, slot: Slot | None, entry: Entry) -> None:
         self._kept.discard(key, slot, entry)
+        if self._suspects.drop(entry.fingerprint):
+            self._kept.clear(entry.fingerprint)
         self._live.accepted -= 1
         # With one queue for all, the store does not tell the download slot.
         name = entry.slot if slot is None else slot.name
@@ -159,3 +166,15 @@ class Rework:
         setattr(live, counter, getattr(live, counter) - 1)
         self._kept.requeue(state, old, key, slot, entry)
         return why, (slot, key, entry)
+
+
+def _unsaved(window: Window, size: int) -> Iterator[_Portion]:
+    """Those that are not stored yet, or never will be."""
+    keys = window.unwritten()
+    for at in range(0, len(keys), size):
+        yield ((it, window.entry(it)) for it in keys[at : at + size] if window.has(it))
+
+
+def _stored_ones(requests: _Portion) -> _Portion:
+    """Those that do not live in memory only."""
+    return (pair for pair in requests if pair[1].payload is not None)

@@ -2,7 +2,7 @@
 -- stay seen.  What the keys hold is said in batch/entering.lua; all that are touched are declared in
 -- KEYS.
 
-local META, PENDING, READY, BUDGETS = KEYS[1], KEYS[2], KEYS[3], KEYS[5]
+local META, PENDING, READY, BUDGETS, SUSPECTS = KEYS[1], KEYS[2], KEYS[3], KEYS[5], KEYS[6]
 local crawl, chosen = ARGV[1], cmsgpack.unpack(ARGV[2])
 
 if redis.call('HGET', META, 'crawl') ~= crawl then
@@ -12,10 +12,11 @@ end
 -- A removal is refused by no server that is full, nor is anything after it.
 local count, slots = 0, {}
 for _, it in ipairs(chosen) do
-    local from, member, slot, is_unique = unpack(it)
+    local from, member, slot, is_unique, fingerprint = unpack(it)
     if redis.call('ZREM', KEYS[from], member) == 1 then
         count = count + 1
         slots[slot] = (slots[slot] or 0) + (is_unique and 1 or 0)
+        redis.call('HDEL', SUSPECTS, fingerprint)
     end
 end
 for slot, unique in pairs(slots) do

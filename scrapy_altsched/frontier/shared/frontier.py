@@ -6,12 +6,14 @@ known, and what is new and not answered yet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from itertools import chain
+from typing import TYPE_CHECKING, NoReturn
 
+from ...errors import ConfigError
 from ..changes import Kind
 from ..clock import Alarm
-from ..contract import Frontier, JobInfo, PacedGate, Verdict, Waiting
+from ..contract import Frontier, IsMeant, JobInfo, Locate, PacedGate, Verdict, Waiting
 from ..entry import Counts, DeadLetter, Entry, Lease, PageFailure, Place
 from ..events import LeasesReady
 from ..queue.parked import EVERY_SLOT, Parked
@@ -24,6 +26,10 @@ from .keys import slot_id_of
 #: Seconds for which a commit that waits, and closing, wait for the server.
 _WAIT_WITHIN = 20.0
 
+_ON_SERVER = (
+    "The requests of a shared crawl are on its server: act on all of them with `scrapy altsched"
+    " discard --shared KEY`, or `requeue --shared KEY`."
+)
 _NO_NOTES: Mapping[str, bytes] = {}
 
 
@@ -135,6 +141,15 @@ class SharedFrontier(FrontierOfRun):
             return False
         return True
 
+    def undefer(self, slot: str) -> bool:  # noqa: ARG002  (the server tells all workers)
+        return False
+
+    def discard(self, is_meant: IsMeant) -> NoReturn:  # noqa: ARG002  (none are here)
+        raise ConfigError(_ON_SERVER)
+
+    def requeue(self, state: str, key: bytes, locate: Locate) -> NoReturn:  # noqa: ARG002  (as above)
+        raise ConfigError(_ON_SERVER)
+
     def _is_paused(self) -> bool:
         """Whether this worker leaves all slots alone."""
         if EVERY_SLOT in self._parked.until and not list(self._parked.take_due(self._now())):
@@ -208,6 +223,10 @@ class SharedFrontier(FrontierOfRun):
             if entry.fingerprint == fingerprint:
                 return Place("pending", entry.payload or b"")
         return None
+
+    def find_waiting(self, wanted: Set[bytes]) -> Iterator[set[bytes]]:
+        leased = (lease.entry for lease in self._leases.given_out())
+        yield {entry.fingerprint for entry in chain(leased, self.peek())} & wanted
 
     def failed(self) -> Iterator[tuple[bytes, PageFailure, bytes]]:
         # They are on the server, where a command looks for them.

@@ -9,7 +9,8 @@ from typing import Any
 
 from ...redis_client.connection import explain_errors
 from ..queue.order import Order, size_of_int
-from ..store.seen import beginning_of, digest_of
+from ..store.records import encode_claim
+from ..store.seen import beginning_of, digest_of, digest_of_claim
 from .keys import field_of, slot_id_of
 from .operating import HASHED, SharedCrawl
 
@@ -97,7 +98,15 @@ class CrawlView(SharedCrawl):
     def has_seen(self, fingerprint: bytes) -> bool:
         """Whether a page with this fingerprint was found."""
         crawl, key_of = self.seen_keys()
-        seen_key = key_of(fingerprint)
+        return self._has(crawl, key_of(fingerprint))
+
+    def has_started(self, fingerprint: bytes) -> bool:
+        """Whether a start request with this fingerprint was accepted that is not filtered."""
+        crawl, about = self._look_up("about")
+        restarts = json.loads(about).get("restarts", 0)
+        return self._has(crawl, digest_of_claim(encode_claim(fingerprint, 0), restarts))
+
+    def _has(self, crawl: bytes, seen_key: bytes) -> bool:
         with explain_errors(self._client):
             found: Any = self._client.hexists(self.keys.bucket(crawl, seen_key), field_of(seen_key))
         return bool(found)

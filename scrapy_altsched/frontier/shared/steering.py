@@ -36,6 +36,10 @@ class WaitingRequest(NamedTuple):
     slot: bytes
     row: bytes
 
+    @property
+    def fingerprint(self) -> bytes:
+        return self.row[2 : 2 + self.row[1]]
+
 
 class SteeredCrawl(CrawlReader):
     """A crawl on a server that is steered, too."""
@@ -126,9 +130,12 @@ class SteeredCrawl(CrawlReader):
     def discard(self, chosen: Iterable[WaitingRequest]) -> int:
         """Drop requests, as if they had never been accepted; how many of them waited still."""
         keys = self.keys
-        names = [keys.meta, keys.pending, keys.ready, keys.delayed, keys.budgets]
+        names = [keys.meta, keys.pending, keys.ready, keys.delayed, keys.budgets, keys.suspects]
         rest, count = iter(chosen), 0
         while portion := list(islice(rest, _AT_ONCE)):
-            packed = [[it.place, it.member, it.slot, bool(it.row[0] & 1)] for it in portion]
+            packed = [
+                [it.place, it.member, it.slot, bool(it.row[0] & 1), it.fingerprint]
+                for it in portion
+            ]
             count += self._run("discard.lua", names, [pack(packed)])
         return count

@@ -200,6 +200,10 @@ class Visit(JobRun):
 
     def publish(self, standing: Standing) -> None:
         if (before := self._before) is None:
+            # One that was restarted has nothing that could be finished.
+            is_finished = self.counters.finished and self.counters.accepted > 0
+            self._state = "finished" if is_finished else "stopped"
+            super().publish(standing)
             return
         was_finished = before.state == "finished" and not self.counters.finished
         state = "stopped" if was_finished else before.state

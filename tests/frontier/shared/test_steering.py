@@ -24,6 +24,7 @@ from scrapy_altsched.frontier.shared.batches import Status, pack, parse_reply
 from scrapy_altsched.frontier.shared.exchange import read_batch_script
 from scrapy_altsched.frontier.shared.keys import slot_id_of
 from scrapy_altsched.frontier.shared.steering import SteeredCrawl
+from scrapy_altsched.frontier.store.records import Level, Suspicion
 from scrapy_altsched.limit import Limit, Limits
 
 from ...frontiers import page
@@ -205,6 +206,20 @@ def test_a_finished_crawl_stays_finished_if_pages_are_forgotten(
 # Discard
 
 
+def test_a_worker_says_where_requests_are_that_it_does_not_have(
+    crawl: SteeredCrawl, server: RedisServer
+) -> None:
+    frontier = join(server).frontier
+    assert not frontier.undefer("h")
+    where = "on its server: act on all of them with `scrapy altsched discard --shared KEY`"
+    for ask in (
+        lambda: frontier.discard(lambda *_: True),
+        lambda: frontier.requeue("dead", b"key", lambda _: ("h", False)),
+    ):
+        with pytest.raises(ConfigError, match=where):
+            ask()
+
+
 def test_what_is_discarded_was_never_accepted_and_stays_seen(
     crawl: SteeredCrawl, server: RedisServer, client: redis.Redis
 ) -> None:
@@ -225,6 +240,19 @@ def test_what_is_discarded_was_never_accepted_and_stays_seen(
     worker.add(page("trap 7", slot="trap"), page("new", slot="trap"))
     assert sorted(worker.work_off()) == ["in flight", "kept", "new"]
     assert crawl.look().finished
+
+
+def test_nothing_is_held_against_what_was_discarded(
+    crawl: SteeredCrawl, server: RedisServer, client: redis.Redis
+) -> None:
+    worker = join(server, prefetch=1)
+    worker.add(*map(page, "abc"))
+    suspicion = Suspicion(Level.SUSPECT).encode()
+    for name in "abc":
+        client.hset(crawl.keys.suspects, page(name).fingerprint, suspicion)
+    chosen = [it for it in crawl.waiting() if it.fingerprint == b"b"]
+    assert crawl.discard(chosen) == 1
+    assert client.hkeys(crawl.keys.suspects) == [b"a", b"c"]
 
 
 def test_what_is_in_flight_is_not_discarded(crawl: SteeredCrawl, server: RedisServer) -> None:
