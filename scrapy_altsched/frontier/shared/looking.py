@@ -8,10 +8,12 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 from ...redis_client.connection import explain_errors
+from ..history import Sample
 from ..queue.order import Order, size_of_int
 from ..store.seen import beginning_of, digest_of
 from .keys import field_of, slot_id_of
 from .operating import HASHED, SharedCrawl
+from .sampling import read_samples
 
 #: Requests of a slot that are read at once, and of all slots.
 _READ_AT_ONCE, _WALKED_AT_ONCE = 16, 500
@@ -39,6 +41,12 @@ class CrawlView(SharedCrawl):
     def order(self) -> Order:
         """In which its requests are."""
         return Order.parse(self.about()["order"])
+
+    def history(self) -> list[Sample]:
+        """How it stood over its whole life, the oldest sample first."""
+        crawl, *_ = self._look_up()
+        with explain_errors(self._client):
+            return read_samples(self._client, self.keys, crawl)
 
     def next_rows(
         self, limit: int, slot: str | None = None
