@@ -31,6 +31,9 @@ FIXED = {
 #: All keys with names of their own, and their types: batches touch no history.
 TYPES = {**FIXED, b"history": _HASH, b"samples": _LIST}
 
+#: The greatest sequence number: that of :file:`batch/entering.lua`.
+LAST_SEQUENCE = 1 << 52
+
 
 def slot_id_of(name: str) -> bytes:
     """The slot *name* on the server.  Two that have the same digest share a queue, no more."""
