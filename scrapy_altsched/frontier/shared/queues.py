@@ -58,11 +58,11 @@ def read_queues(client: redis.Redis, keys: Keys) -> list[SlotQueue] | None:
         oldest: dict[bytes, int] = {}
         first: dict[bytes, tuple[bytes, bytes]] = {}
         while ranges:
-            looked_at += len(ranges)
-            if looked_at > MOST_QUEUES:
-                return None
             heads = _ask(client, "zrangebylex", keys.pending, ranges, start=0, num=1)
             split = [split_member(member) for member, *_ in filter(None, heads)]
+            looked_at += len(split)
+            if looked_at > MOST_QUEUES:
+                return None
             # All of a priority begin alike: the first and the last accepted are at the two ends.
             levels = [key[:-8] for key, _ in split]
             ends = [(b"[" + level + _PAST_LAST, b"[" + level) for level in levels]
