@@ -15,8 +15,8 @@ from ..content import place_of
 from ..queue.order import size_of_int
 from .keys import LAST_SEQUENCE, Keys
 
-#: Most queues that are looked at, each of one priority in one slot; and how many at once, in less
-#: than a millisecond, in which the server serves no other.
+#: Most queues that are looked at, each of one priority in one slot; and how many at once, in about
+#: a millisecond, in which the server serves no other.
 MOST_QUEUES, _AT_ONCE = 10_000, 100
 #: Past the beginning of any order key, and past any sequence number.
 PAST_ALL, _PAST_LAST = b"\xff" * 12, b"\xff"
