@@ -320,7 +320,7 @@ class Worker:
         elif what < 0.3:
             lease = frontier.lease()
             if isinstance(lease, Lease):
-                crawl.events["paused"] += frontier._server._is_paused
+                crawl.events["paused"] += frontier._server.is_paused
                 number = int(lease.entry.fingerprint)
                 crawl.fetched[number] += 1
                 due = crawl.due.get(lease.entry.payload or b"", 0)
@@ -456,7 +456,7 @@ class Crawl:
         self._starts = [starts[at::_WORKERS] if apart else starts for at in range(_WORKERS)]
         self.server.begin()
         self.keys, self._operator = Keys("model"), self.server.operator("model")
-        #: What the operator has chosen, and pages of which a request was discarded.
+        #: What the operator will discard the next time, and pages of which a request was.
         self._chosen: list[WaitingRequest] = []
         self._discarded: set[int] = set()
         self.workers = [Worker(self, starts, Kept(MemoryRun())) for starts in self._starts]
@@ -514,10 +514,11 @@ class Crawl:
                     operator.resume()
                 else:
                     operator.pause()
-        if "discard" in self.faults and rng.random() < 0.003:
+        if "discard" in self.faults and rng.random() < 0.006:
             waiting = list(operator.waiting())
-            chosen, self._chosen = self._chosen, rng.sample(waiting, min(2, len(waiting)))
-            for request in chosen:
+            rng.shuffle(waiting)
+            now, self._chosen = [*self._chosen, *waiting[:1]], waiting[1:2]
+            for request in now:
                 if operator.discard([request]):
                     self._discarded.add(int(decode_value(request.row).fingerprint))
 
