@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..crawl.outcome import DeadLetters, judge
 from ..engine.engine import slot_of
@@ -27,6 +27,9 @@ from ..steering.actions import Action, Discard, Effect
 from .answers import Report, describe_numbers, describe_state
 from .project import Project
 from .steered import SharedSteering
+
+if TYPE_CHECKING:
+    from ..frontier.shared.queues import SlotQueue
 
 
 class Crawl:
@@ -118,6 +121,20 @@ class Crawl:
         if slot is not None and order.policy == "one":
             requests = (it for it in requests if self.slot_of(it.payload) == slot)
         return islice(requests, limit)
+
+    def queues(self) -> list[tuple[str, SlotQueue]] | None:
+        """Each download slot with what is pending in it; ``None``: there are too many queues.
+
+        In a crawl with one queue for all slots, that has no name.
+        """
+        if (queues := self.crawl.queues()) is None:
+            return None
+        order = self.crawl.order()
+        by_slot = order.policy == "slots"
+        return [
+            (self.slot_of(pending_request(order, *it.first).payload) if by_slot else "", it)
+            for it in queues
+        ]
 
     def fields_of(self, payload: bytes) -> dict[str, Any]:
         return self._read(payload)

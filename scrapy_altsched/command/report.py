@@ -9,18 +9,17 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator
-from operator import attrgetter
 from pathlib import Path
 
 from rich.filesize import decimal
 
 from ..errors import InputError, StoreError
-from ..frontier import Counts
-from ..frontier.store.samples import MOST, Sample, read_samples, thin
+from ..frontier.history import Sample
+from ..frontier.store.samples import read_samples, sample_of
 from ..frontier.store.status import read_status
 from ..report.charts import charts_of
 from ..report.page import KeyFigure, Page, StopReason, Table, is_page, render
-from ..report.runs import SampledRun, runs_of
+from ..report.runs import SampledRun, marks_of_runs, marks_of_workers, runs_of
 from .crawl import Crawl
 from .groups import Group, groups_of
 from .job import Job
@@ -34,11 +33,9 @@ _EVERY, _SHARE = 5, 20
 #: How many groups of requests, runs and workers are listed.
 _GROUPS, _RUNS, _WORKERS = 50, 20, 100
 _OPEN = ("running", "closing")
-_NO_HISTORY = (
-    "A server keeps no history of a shared crawl: the charts show what this command has seen since"
-    " it was started, with --follow. It knows download slots by digests only."
-)
 _NO_SAMPLES = "No run has kept samples of how the job stood yet: the next one does."
+_NO_HISTORY = "No worker has noted yet how the crawl stood: the next one that is started does."
+_BY_DIGESTS = "A server knows download slots by digests only: there is no chart of them."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -118,8 +115,6 @@ class _Reporter:
         #: What was read last of requests that have stopped, and how many had failed or were dead.
         self._groups: list[Group] = []
         self._stopped: tuple[int, int] | None = None
-        #: Of a shared crawl: as it was seen here.
-        self._seen: list[Sample] = []
 
     def look(self, refresh: int | None = None) -> Page:
         """How it stands now, for a page that is loaded again after *refresh* seconds."""
@@ -127,11 +122,14 @@ class _Reporter:
         sentence, is_open = describe_state(answer), answer["state"] in _OPEN
         runs: list[SampledRun] = []
         if isinstance(target, Crawl):
-            kind, samples, charts_note = "Shared crawl", self._note(answer), _NO_HISTORY
+            kind, samples = "Shared crawl", target.crawl.history()
+            charts_note = _BY_DIGESTS if samples else _NO_HISTORY
+            marks = list(marks_of_workers(samples))
         else:
             kind, samples = "Job directory", _history_of(target)
             charts_note = "" if samples else _NO_SAMPLES
             runs = runs_of(samples, lives=is_open)
+            marks = list(marks_of_runs(runs))
         slots = [(slot["slot"], slot["pending"]) for slot in answer.get("slots", ())]
         stops_note = self._read_groups(answer)
         return Page(
@@ -142,22 +140,12 @@ class _Reporter:
             written=at(time.time()),
             refresh=refresh if is_open else None,
             figures=list(_figures(answer)),
-            charts=charts_of(samples, runs, slots),
+            charts=charts_of(samples, marks, slots),
             charts_note=charts_note,
             stops=[_stop(group) for group in self._groups[:_GROUPS]],
             stops_note=stops_note,
             tables=list(_tables(answer, runs)),
         )
-
-    def _note(self, answer: Answer) -> list[Sample]:
-        """All that was seen of a shared crawl, so far."""
-        counts = dict(answer["counts"])
-        del counts["left"]
-        counts["leased"] = counts.pop("in_flight")
-        self._seen.append(Sample(time.time(), 1, "running", Counts(**counts)))
-        if len(self._seen) > MOST:
-            self._seen = thin(self._seen, attrgetter("run"))
-        return self._seen
 
     def _read_groups(self, answer: Answer) -> str:
         """Read what has stopped, if there is more or less of it; a sentence about that."""
@@ -188,7 +176,7 @@ def _history_of(job: Job) -> list[Sample]:
     if status is None or job.store_id not in ("", status.store_id):
         return read_samples(job.jobdir, job.store_id)
     samples = read_samples(job.jobdir, status.store_id)
-    last = Sample.of(status)
+    last = sample_of(status)
     if not samples or last.at > samples[-1].at:
         samples.append(last)
     return samples

@@ -19,7 +19,7 @@ from ..frontier.shared.record import NAME_CRAWL, refuse_worker, refuse_worker_of
 from ..frontier.store.holder import Holder, find_holder
 from ..frontier.store.jobdir import LastCommit, find_store, has_ended
 from ..frontier.store.sequence_times import NOTE as TIMES
-from ..frontier.store.sequence_times import SequenceTimes
+from ..frontier.store.sequence_times import SequenceTimes, between
 from ..frontier.store.status import JobStatus, read_status
 from ..frontier.store.view import View
 from .crawl import Crawl
@@ -122,9 +122,10 @@ def _describe_run(jobdir: Path, status: JobStatus) -> Answer:
     return answer
 
 
-def look_at_crawl(crawl: Crawl, rates: Rates | None = None) -> Answer:
+def look_at_crawl(crawl: Crawl, rates: Rates | None = None, slots: int | None = None) -> Answer:
     """How a shared crawl stands, as its server says; *rates*: of earlier looks, if there are any.
 
+    :param slots: of how many slots to tell.
     :raises SharedError: the server cannot be reached, or has no such crawl.
     """
     known = crawl.crawl.look()
@@ -158,7 +159,24 @@ def look_at_crawl(crawl: Crawl, rates: Rates | None = None) -> Answer:
         delay, jitter, cap = seen.limits
         answer["limits"] = {"delay": delay, "jitter": jitter, "cap": cap, "own": seen.own_limits}
         answer["resting"] = {"slots": seen.resting, "next": seen.next_rest}
+    if slots is not None:
+        answer |= _look_at_queues(crawl, slots)
     return answer
+
+
+def _look_at_queues(crawl: Crawl, slots: int) -> Answer:
+    """The slots with the most pending requests, and when the oldest of all was accepted."""
+    oldest, queues = None, crawl.queues() or []
+    if queues:
+        times = [(sample.next_sequence, sample.at) for sample in crawl.crawl.history()]
+        after, before = between(times, min(queue.oldest for _, queue in queues))
+        oldest = {"after": after, "before": before}
+    counts = ((name, queue.pending) for name, queue in queues)
+    found = nlargest(slots, counts, _second)
+    return {
+        "oldest_pending": oldest,
+        "slots": [{"slot": name, "pending": count} for name, count in found],
+    }
 
 
 def counts_of(counts: Counts) -> dict[str, int]:

@@ -26,7 +26,7 @@ from .answers import print_formatted
 from .crawl import Crawl
 from .metrics import openmetrics
 from .project import Project, misuse
-from .standing import MOST_WALKED, Answer, has_pace, look_at_crawl, look_at_job, printable
+from .standing import Answer, has_pace, look_at_crawl, look_at_job, printable
 from .target import Target, add_target, open_one_target
 
 _Row: TypeAlias = tuple[str, Text | ProgressBar]
@@ -53,8 +53,6 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     """See :mod:`scrapy_altsched.command`."""
     if arguments.slots is not None and arguments.slots < 1:
         raise misuse("--slots takes a number of slots, 1 or more")
-    if arguments.slots is not None and arguments.shared is not None:
-        raise misuse("--slots is for a JOBDIR: a server knows download slots by digests only")
     is_for_programs = arguments.json or arguments.openmetrics
     if arguments.watch and (is_for_programs or not sys.stdout.isatty()):
         raise misuse("--watch needs a terminal, and neither --json nor --openmetrics")
@@ -84,7 +82,7 @@ def looker(target: Target, slots: int | None) -> Callable[[], Answer]:
     def look() -> Answer:
         if not rates:
             rates.append(Rates(target.crawl.look().counts, time.monotonic()))
-        return look_at_crawl(target, rates[0])
+        return look_at_crawl(target, rates[0], slots)
 
     return look
 
@@ -235,7 +233,7 @@ def _describe_pace(answer: Answer) -> Iterator[tuple[str, str]]:
 
 def _describe_oldest(oldest: Answer | None) -> str:
     if oldest is None:
-        return f"none, or not looked for among more than {MOST_WALKED:,}"
+        return "none, or not looked for among so many"
     words = ("after", "before")
     times = [f"{word} {at(oldest[word])}" for word in words if oldest[word] is not None]
     return f"was accepted {' and '.join(times) or 'at a time that no version has noted'}"

@@ -139,6 +139,7 @@ class Setup:
             wake=thread_caller(),
             fail=lambda error: self.reports.log(UNREACHABLE, error=error),
             warn=lambda warning: self.reports.log(SERVER, warning=warning),
+            duplicates=lambda: self.crawler.stats.get_value("dupefilter/filtered", 0),
         )
         if is_fed(self.spider):
             # What it takes from its queue must find the crawl open.

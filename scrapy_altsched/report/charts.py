@@ -5,7 +5,7 @@ A figure is a plain dict: https://plotly.com/javascript/reference/.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from html import escape
@@ -13,8 +13,8 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, TypeAlias
 
-from ..frontier.store.samples import Sample, thin
-from .runs import SampledRun
+from ..frontier.history import Sample, thin
+from .runs import Mark
 
 Figure: TypeAlias = dict[str, Any]
 
@@ -31,9 +31,9 @@ _BLUE, _GREEN, _ORANGE = "#3b82f6", "#12a594", "#e08a1e"
 _RED, _VIOLET, _GRAY = "#e5484d", "#a15cd6", "#8b8d98"
 _GRID = "rgba(139, 141, 152, 0.25)"
 
-#: Name, color, dash of the lines that mark what has happened to runs.
+#: Name, color, dash of the lines that mark what has happened to runs, or workers.
 _MARKS = {
-    "start": ("start of a run", _GRAY, "dot"),
+    "start": ("start", _GRAY, "dot"),
     "end": ("clean end", _GRAY, "dash"),
     "death": ("death", _RED, "solid"),
 }
@@ -50,15 +50,16 @@ class Chart:
 
 
 def charts_of(
-    samples: Sequence[Sample], runs: Sequence[SampledRun], slots: Sequence[tuple[str, int]]
+    samples: Sequence[Sample], marks: Iterable[Mark], slots: Sequence[tuple[str, int]]
 ) -> list[Chart]:
     """All that there is something to show in.
 
+    :param marks: what has happened to runs, or workers, meanwhile.
     :param slots: those with the most pending requests, the first one first, and how many.
     """
     charts = []
     if samples:
-        marks = list(_marks(runs))
+        lines = list(_marks(marks))
         while len(samples) > _POINTS:
             samples = thin(samples, attrgetter("run"))
         charts += [
@@ -67,20 +68,20 @@ def charts_of(
                 "Requests",
                 "All that were accepted, and are seen since then; what is done of them, and what is"
                 " left: pending, in flight or delayed. Duplicates were refused, in all runs.",
-                _over_time(samples, _requests(samples), marks),
+                _over_time(samples, _requests(samples), lines),
             ),
             Chart(
                 "speed",
                 "Requests a minute",
                 "How many were accepted in a minute, and of how many that was the end: they are"
                 " done, failed or dead.",
-                _over_time(samples, _speed(samples), marks),
+                _over_time(samples, _speed(samples), lines),
             ),
             Chart(
                 "failures",
                 "Failed and dead",
                 "Requests that the crawl went on without.",
-                _over_time(samples, _failures(samples), marks),
+                _over_time(samples, _failures(samples), lines),
             ),
         ]
     if slots:
@@ -152,17 +153,13 @@ def _line(
     }
 
 
-def _marks(runs: Sequence[SampledRun]) -> Iterator[Figure]:
-    """Vertical lines where runs have begun and ended, one trace for each kind."""
-    found: dict[str, list[tuple[float, str]]] = {kind: [] for kind in _MARKS}
-    for run in runs:
-        found["start"].append((run.began, f"run {run.number:,} began"))
-        if run.end is not None:
-            words = "ended without saving its end" if run.end == "unsaved" else run.end
-            kind = "end" if run.end in ("finished", "stopped") else "death"
-            found[kind].append((run.last, f"run {run.number:,} {words}"))
-    for kind, marks in found.items():
-        if not marks:
+def _marks(marks: Iterable[Mark]) -> Iterator[Figure]:
+    """Vertical lines, one trace for each kind."""
+    by_kind: dict[str, list[Mark]] = {kind: [] for kind in _MARKS}
+    for mark in marks:
+        by_kind[mark.kind].append(mark)
+    for kind, found in by_kind.items():
+        if not found:
             continue
         name, color, dash = _MARKS[kind]
         yield {
@@ -170,9 +167,9 @@ def _marks(runs: Sequence[SampledRun]) -> Iterator[Figure]:
             "mode": "lines",
             "name": name,
             # A line from the bottom to the top, and none to the next one.
-            "x": [time for at, _ in marks for time in (_time(at), _time(at), None)],
-            "y": [height for _ in marks for height in (0, 1, None)],
-            "text": [text for _, words in marks for text in (words, words, "")],
+            "x": [time for it in found for time in (_time(it.at), _time(it.at), None)],
+            "y": [height for _ in found for height in (0, 1, None)],
+            "text": [text for it in found for text in (it.words, it.words, "")],
             "yaxis": "y2",
             "line": {"color": color, "width": 1.5, "dash": dash},
             "hovertemplate": "%{text}<extra></extra>",

@@ -116,7 +116,7 @@ def test_the_page_of_a_job_that_is_killed_and_finished(
     lines = chart(path, "requests")
     assert lines["death"]["text"][0] == "run 1 died"
     assert lines["clean end"]["text"][0] == "run 2 finished"
-    assert len(lines["start of a run"]["x"]) == 2 * 3
+    assert len(lines["start"]["x"]) == 2 * 3
     assert lines["accepted"]["y"][-1] == 30
     assert lines["duplicates"]["y"][-1] > 0
     assert "1 failed: status 503, 127.0.0.1" in finished
@@ -276,7 +276,8 @@ def test_a_shared_crawl(
     assert figure(running, "workers") == "1"
     (heard,) = re.findall(r'<td data-name="last heard of"><bdi>(.+?)</bdi>', running)
     assert heard.endswith(" ago")
-    assert "A server keeps no history of a shared crawl" in running
+    assert "A server knows download slots by digests only" in running
+    assert chart(path, "requests")["start"]["text"][0] == "1 worker began"
     # What its workers keep on their own is no history of it.
     assert not (crawl.jobdir / "altsched.samples").exists()
     assert "belongs to a worker of the shared crawl" in refusal(crawl.jobdir, "-o", path)
@@ -287,12 +288,39 @@ def test_a_shared_crawl(
     assert "1 failed: status 503, 127.0.0.1" in finished
     assert f"scrapy altsched requeue --shared {KEY} --failed" in finished
     lines = chart(path, "requests")
-    assert lines["accepted"]["y"] == [30]
-    # It is not known when its workers began, or died.
-    assert list(lines) == ["accepted", "done", "left", "duplicates"]
+    names = ["accepted", "done", "left", "duplicates", "start", "clean end"]
+    assert list(lines) == names
+    assert lines["clean end"]["text"][0] == "1 worker ended"
+    # All that it has had since it began, to its end, though nothing has looked at it meanwhile.
+    assert lines["done"]["y"][0] == 0
+    assert (lines["accepted"]["y"][-1], lines["done"]["y"][-1]) == (30, 29)
+    assert lines["duplicates"]["y"][-1] > 0
+    server.client().unlink(Keys(KEY).samples)
+    assert "No worker has noted yet how the crawl stood" in report(path, *on)
 
 
-def test_the_history_of_a_shared_crawl_is_what_was_seen_of_it(
+def test_the_history_of_a_shared_crawl_survives_workers_that_die(
+    crawl: Crawl, server: RedisServer, held: threading.Event, path: Path
+) -> None:
+    shared: dict[str, Any] = {"ALTSCHED_SHARED": 1, "REDIS_PORT": server.port, **TWO}
+    process = crawl.start(**shared, JOBDIR=None)
+    keys, client = Keys(KEY), server.client()
+    crawl.wait_until(process, lambda: client.llen(keys.samples) >= 2)
+    crawl.kill(process)
+    (token,) = client.zrange(keys.deadlines, 0, -1)
+    for key in (keys.deadlines, keys.heard):  # as if that were long ago
+        client.zadd(key, {token: 1})
+    held.set()
+    assert crawl.run(**shared, JOBDIR=None) == 0
+    report(path, "--shared", KEY, "-s", f"REDIS_PORT={server.port}")
+    lines = chart(path, "requests")
+    assert lines["start"]["text"][::3] == ["1 worker began", "1 worker began"]
+    assert lines["death"]["text"][::3] == ["1 worker died"]
+    assert lines["start"]["x"][0] < lines["death"]["x"][0] < lines["start"]["x"][3]
+    assert lines["done"]["y"][-1] == 29
+
+
+def test_the_page_of_a_shared_crawl_is_written_again_until_it_ends(
     crawl: Crawl, server: RedisServer, held: threading.Event, path: Path
 ) -> None:
     shared: dict[str, Any] = {"ALTSCHED_SHARED": 1, "REDIS_PORT": server.port, **TWO}
@@ -313,5 +341,6 @@ def test_the_history_of_a_shared_crawl_is_what_was_seen_of_it(
     assert follower.wait(10) == 0
     assert "<title>pages: finished</title>" in text_of(path)
     lines = chart(path, "requests")
-    assert lines["done"]["y"][0] == 1
+    assert REFRESH not in text_of(path)
+    assert lines["done"]["y"][0] == 0
     assert lines["done"]["y"][-1] == 29

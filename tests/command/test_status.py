@@ -295,7 +295,6 @@ def test_what_is_no_job_is_refused_in_a_sentence(tmp_path: Path) -> None:
         (("job", "--shared", KEY), "not both"),
         (("job", "--slots", "0"), "--slots takes a number of slots, 1 or more"),
         (("job", "--slots", "many"), "invalid int value"),
-        (("--shared", KEY, "--slots"), "--slots is for a JOBDIR"),
         (("job", "--watch"), "--watch needs a terminal"),
         (("job", "more"), "unrecognized arguments: more"),
     ],
@@ -399,6 +398,30 @@ def test_a_shared_crawl(crawl: Crawl, server: RedisServer) -> None:
     crawl.kill(process)
     # Its leases wait for it, or for others.
     assert answer(*on)["workers"][0]["leases"] == worker["leases"]
+
+
+def test_the_slots_of_a_shared_crawl_and_its_oldest_pending_request(
+    crawl: Crawl, server: RedisServer
+) -> None:
+    on = ("--shared", KEY, "-s", f"REDIS_PORT={server.port}")
+    keys, client = Keys(KEY), server.client()
+    process = crawl.start(**shared_settings(server, **TWO, ALTSCHED_SHARED_PREFETCH=1, JOBDIR=None))
+    crawl.wait_until(process, lambda: client.llen(keys.samples) >= 3)
+    pending = client.zcard(keys.pending)
+    assert pending > 20
+    found = answer(*on, "--slots")
+    assert found["slots"] == [{"slot": "127.0.0.1", "pending": pending}]
+    oldest = found["oldest_pending"]
+    assert found["began"] <= oldest["after"] + 0.01
+    assert oldest["after"] < oldest["before"] < time.time() + 1
+    text = status(*on, "--slots", "1")
+    assert re.search(r"oldest pending +was accepted after \d.+ and before \d", text)
+    assert re.search(rf"127\.0\.0\.1 +{pending}\n", text)
+    assert "oldest" not in status(*on)
+    client.zremrangebyrank(keys.pending, 0, -1)
+    assert answer(*on, "--slots")["oldest_pending"] is None
+    assert "none, or not looked for" in status(*on, "--slots")
+    crawl.kill(process)
 
 
 def test_the_pace_of_a_shared_crawl(crawl: Crawl, server: RedisServer) -> None:

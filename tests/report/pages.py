@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from scrapy_altsched.frontier.entry import Counts
-from scrapy_altsched.frontier.store.samples import Sample
+from scrapy_altsched.frontier.history import Sample
 from scrapy_altsched.report.charts import charts_of
 from scrapy_altsched.report.page import KeyFigure, Page, StopReason, Table
-from scrapy_altsched.report.runs import runs_of
+from scrapy_altsched.report.runs import marks_of_runs, runs_of
 
 #: In seconds since the epoch.
 BEGAN = 1_800_000_000
@@ -58,7 +58,7 @@ def hostile_page(refresh: int | None = None) -> Page:
             KeyFigure("done", "3,000", "25.0% of all"),
             KeyFigure("failed", "33", alarms=True),
         ],
-        charts=charts_of(found, runs_of(found, lives=True), SLOTS),
+        charts=charts_of(found, marks_of_runs(runs_of(found, lives=True)), SLOTS),
         charts_note="A note.",
         stops=[
             StopReason(f"33 failed: callback ValueError, {SCRIPT}", IMAGE, IMAGE, "today", command),

@@ -9,15 +9,15 @@ from typing import Any
 import plotly.graph_objects
 import pytest
 
-from scrapy_altsched.frontier.store.samples import Sample
+from scrapy_altsched.frontier.history import Sample, WorkerCounts
 from scrapy_altsched.report.charts import Chart, charts_of
-from scrapy_altsched.report.runs import SampledRun, runs_of
+from scrapy_altsched.report.runs import SampledRun, marks_of_runs, marks_of_workers, runs_of
 
 from .pages import BEGAN, LONG, SLOTS, sample, samples
 
 
 def charts(found: list[Sample], *, lives: bool = True) -> dict[str, Chart]:
-    made = charts_of(found, runs_of(found, lives=lives), SLOTS)
+    made = charts_of(found, marks_of_runs(runs_of(found, lives=lives)), SLOTS)
     return {chart.name: chart for chart in made}
 
 
@@ -71,7 +71,7 @@ def test_speed_is_that_of_one_run_and_never_negative() -> None:
 
 def test_what_has_happened_to_runs_is_marked() -> None:
     made = lines(charts(samples(), lives=False)["requests"])
-    assert made["start of a run"]["x"][::3] == [
+    assert made["start"]["x"][::3] == [
         "2027-01-15 08:00:00.000000",
         "2027-01-15 08:02:30.000000",
         "2027-01-15 08:04:10.000000",
@@ -80,6 +80,24 @@ def test_what_has_happened_to_runs_is_marked() -> None:
     assert made["clean end"]["text"][0] == "run 2 stopped"
     unsaved = lines(charts([sample(1, 1, "unsaved")])["requests"])
     assert unsaved["death"]["text"][0] == "run 1 ended without saving its end"
+
+
+def test_what_has_happened_to_workers_is_marked_where_samples_say_so() -> None:
+    crews = [(2, 0, 0), (2, 0, 0), (3, 0, 1), (3, 2, 1)]
+    found = [
+        replace(sample(second, 1), workers=WorkerCounts(*crew)) for second, crew in enumerate(crews)
+    ]
+    made = charts_of(found, marks_of_workers(found), [])
+    marks = lines(made[0])
+    assert marks["start"]["text"][::3] == ["2 workers began", "1 worker began"]
+    assert marks["start"]["x"][::3] == [
+        "2027-01-15 08:00:00.000000",
+        "2027-01-15 08:00:02.000000",
+    ]
+    assert marks["clean end"]["text"][0] == "2 workers ended"
+    assert marks["death"]["x"][0] == "2027-01-15 08:00:02.000000"
+    # A server whose history was rolled back takes nothing back here.
+    assert [mark.at for mark in marks_of_workers(found[::-1])] == [BEGAN + 3] * 3
 
 
 @pytest.mark.parametrize("each", [1, 2, 3_000])

@@ -45,12 +45,10 @@ from ..store.states import (
     encode_value,
 )
 from .batches import FILLING, UNPACED, pack
-from .keys import field_of, slot_id_of
+from .keys import LAST_SEQUENCE, field_of, slot_id_of
 from .looking import CrawlView
 from .operating import HASHED, SharedCrawl
 
-#: The greatest sequence number: LAST_SEQUENCE of :file:`batch/entering.lua`.
-_LAST = 1 << 52
 #: Buckets of seen keys that are read at once, and parts that are written.
 _READ_AT_ONCE, _WRITTEN_AT_ONCE = 500, 1_000
 #: Before the token of a worker, among what is held against requests.
@@ -159,7 +157,7 @@ def _held(
     state: State, order_key: bytes, row: bytes, at: int = 0, why: Any = None
 ) -> StoredRequest:
     entry = decode_value(row)
-    entry.priority, entry.start, sequence = place_of(order_key, _LAST)
+    entry.priority, entry.start, sequence = place_of(order_key, LAST_SEQUENCE)
     return StoredRequest(state, entry, None, sequence, at, why)
 
 
@@ -269,7 +267,11 @@ class _Filling:
         keys, entry, row = self._keys, part.entry, encode_value(part.entry)
         slot = slot_id_of(self._order.slot_of(part.slot or ""))
         level, inverted = self._order.level(entry.priority, entry.start)
-        key = slot + level + _SEQUENCE.pack(_LAST - part.sequence if inverted else part.sequence)
+        key = (
+            slot
+            + level
+            + _SEQUENCE.pack(LAST_SEQUENCE - part.sequence if inverted else part.sequence)
+        )
         self._counts[part.state] += 1
         if part.state is PENDING:
             server.zadd(keys.pending, {key + row: 0})

@@ -52,7 +52,8 @@ class Phase(enum.IntEnum):
 class Conversation:
     """What this worker and the server know of each other.
 
-    :ivar is_waiting: whether the crawl waits for something to lease.
+    :ivar is_waiting: whether the crawl waits for something to lease; *is_paused*: whether an
+        operator has paused it, as far as this worker has heard.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class Conversation:
         #: Whether anything was stored since the last commit was told of, and whether any lease has
         #: ended since the log of them was begun.
         self._is_unreported = self._has_ended = False
-        self.is_waiting = self._is_start_over = self._is_paused = False
+        self.is_waiting = self.is_paused = self._is_start_over = False
         #: How often workers had been told to end when this one last asked.
         self._stops: int | None = None
         #: Whether an answer was waited for in vain, and none has come since.
@@ -456,9 +457,11 @@ class Conversation:
         self._stops = reply.stops
         if reply.paused:
             self.leases.return_fetched()
-        if self._is_paused is not (is_paused := reply.paused > 0):
-            self._is_paused = is_paused
+        if self.is_paused is not (is_paused := reply.paused > 0):
+            self.is_paused = is_paused
             self.on_event(events.CrawlPaused() if is_paused else events.CrawlGoesOn())
+            if not is_paused:
+                self.on_event(events.LeasesReady())  # what is here already may be asked for again
 
     def _note_committed(self) -> None:
         self._commits += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import redis
 from redis.backoff import EqualJitterBackoff
@@ -12,8 +13,9 @@ from ...background import Background
 from ...errors import AltschedError
 from ...redis_client import read_script
 from ...redis_client.connection import explain
-from .batches import Reply, parse_reply
+from .batches import Reply, Status, parse_reply
 from .pace import VALID
+from .sampling import Sampler
 from .stream import EncodedBatch
 
 #: Seconds between two attempts, at first and at most.
@@ -45,6 +47,7 @@ class Exchange:
 
     :param wake: called on the thread whenever there is something to :meth:`take`.
     :param fail: called on the thread with the first of failures in a row.
+    :param sampler: is called on the thread now and then, between batches, and after the last one.
     :ivar failure: the last of those.
     """
 
@@ -53,20 +56,23 @@ class Exchange:
         client: redis.Redis,
         wake: Callable[[], object],
         fail: Callable[[AltschedError], object],
+        sampler: Sampler | None = None,
     ) -> None:
-        self._client, self._fail = client, fail
+        self._client, self._fail, self._sampler = client, fail, sampler
         self.failure: AltschedError | None = None
         self._script = script_of(client)
         self._is_taken = threading.Event()
         self._is_closed = threading.Event()
         self._backoff = EqualJitterBackoff(_BACKOFF_MOST, _BACKOFF_FIRST)
-        self._thread = Background(
-            "altsched", "talks with the server", self._work, wake=wake, end=client.close
+        self._thread: Background[Callable[[], Reply | None], Reply] = Background(
+            "altsched", "talks with the server", lambda task: task(), wake=wake, end=client.close
         )
 
     def send(self, batch: EncodedBatch) -> None:
         self._is_taken.clear()
-        self._thread.give(batch)
+        if self._sampler is not None:
+            self._sampler.look()
+        self._thread.give(partial(self._ask, batch))
         # A busy thread is interrupted only every 5 ms (sys.getswitchinterval), in which a fast
         # crawl uses up all that it has leased.
         self._is_taken.wait(_HAND_OVER_WITHIN)
@@ -78,17 +84,30 @@ class Exchange:
         self._is_closed.set()
         self._thread.stop()
 
-    def _work(self, batch: EncodedBatch) -> Reply | None:
+    def _ask(self, batch: EncodedBatch) -> Reply | None:
         """The answer to *batch*; ``None``: the exchange was closed before it came."""
         self._is_taken.set()
         failures = 0
         while not self._is_closed.is_set():
             try:
-                return self._script(batch)
+                reply = self._script(batch)
             except redis.RedisError as error:
                 failures += 1
                 if failures == 1:
                     self.failure = explain(error, self._client, later=True)
                     self._fail(self.failure)
+            else:
+                self._plan_sample(reply, leaving=batch.leaving)
+                return reply
             self._is_closed.wait(self._backoff.compute(failures))
         return None
+
+    def _plan_sample(self, reply: Reply, *, leaving: bool) -> None:
+        """Have the crawl's history go on, if it is time: after the crawl has this answer."""
+        sampler = self._sampler
+        if sampler is None or reply.status is not Status.OK:
+            return
+        if leaving or reply.finished:
+            sampler.note(reply.crawl)  # the process may end before anything else is done
+        elif sampler.is_due:
+            self._thread.give(partial(sampler.note, reply.crawl))

@@ -92,7 +92,9 @@ class SharedFrontier(FrontierOfRun):
             return Waiting.PARKED
         if self._here.delayed:
             self._here.take_due()
-        if suspects.matters:
+        if server.is_paused:
+            lease = None  # also what was leased before, and withheld, and what is in memory only
+        elif suspects.matters:
             alone = suspects.alone
             others = self._stream.reply.pending > 0
             lease = leases.next_with_suspects(self._give_up, others=others)

@@ -7,7 +7,7 @@ from hashlib import blake2b
 
 from ..store.seen import digest_of
 
-_HASH, _ZSET, _SET = b"hash", b"zset", b"set"
+_HASH, _ZSET, _SET, _LIST = b"hash", b"zset", b"set", b"list"
 #: The first keys of each call, in the order of ``batch/entering.lua``, and their types.
 FIXED = {
     b"meta": _HASH,
@@ -28,6 +28,11 @@ FIXED = {
     b"downloaded": _SET,
     b"budgets": _HASH,
 }
+#: All keys with names of their own, and their types: batches touch no history.
+TYPES = {**FIXED, b"history": _HASH, b"samples": _LIST}
+
+#: The greatest sequence number: that of :file:`batch/entering.lua`.
+LAST_SEQUENCE = 1 << 52
 
 
 def slot_id_of(name: str) -> bytes:
@@ -50,6 +55,8 @@ class Keys:
         self.dead, self.suspects, self.heard, self.delayed, self.failed = self.fixed[7:12]
         self.resting, self.slots = self.fixed[12:14]
         self.budgets = self.fixed[16]
+        self.named = [prefix + name for name in TYPES]
+        self.history, self.samples = self.named[-2:]
         #: What all workers of the crawl keep of a fingerprint.
         self.seen_key_of: Callable[[bytes], bytes] = digest_of
         #: How often the crawl was restarted with what it had seen.

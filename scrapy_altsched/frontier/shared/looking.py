@@ -8,24 +8,19 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 from ...redis_client.connection import explain_errors
+from ..history import Sample
 from ..queue.order import Order, size_of_int
 from ..store.records import encode_claim
 from ..store.seen import beginning_of, digest_of, digest_of_claim
 from .keys import field_of, slot_id_of
 from .operating import HASHED, SharedCrawl
+from .queues import PAST_ALL, SlotQueue, read_queues, split_member
+from .sampling import read_samples
 
 #: Requests of a slot that are read at once, and of all slots.
 _READ_AT_ONCE, _WALKED_AT_ONCE = 16, 500
 #: A load is so much for each leased request, and the tick of the last lease.
 _LEASED_ONCE = 1 << 40
-#: Past the beginning of any order key.
-_PAST_ALL = b"\xff" * 12
-
-
-def split_member(member: bytes) -> tuple[bytes, bytes]:
-    """Key and stored form of a pending request; IndexError: it is cut short."""
-    size = 8 + size_of_int(member[8:]) + 9
-    return member[:size], member[size:]
 
 
 def split_delayed(member: bytes) -> tuple[bytes, bytes]:
@@ -40,6 +35,18 @@ class CrawlView(SharedCrawl):
     def order(self) -> Order:
         """In which its requests are."""
         return Order.parse(self.about()["order"])
+
+    def history(self) -> list[Sample]:
+        """How it stood over its whole life, the oldest sample first."""
+        crawl, *_ = self._look_up()
+        with explain_errors(self._client):
+            return read_samples(self._client, self.keys, crawl)
+
+    def queues(self) -> list[SlotQueue] | None:
+        """What is pending in each slot; ``None``: there are too many queues to look at."""
+        self._look_up()
+        with explain_errors(self._client):
+            return read_queues(self._client, self.keys)
 
     def next_rows(
         self, limit: int, slot: str | None = None
@@ -145,7 +152,7 @@ class CrawlView(SharedCrawl):
         with explain_errors(self._client):
             while True:
                 found: Any = self._client.zrangebylex(
-                    self.keys.pending, start, b"[" + slot + _PAST_ALL, start=0, num=limit
+                    self.keys.pending, start, b"[" + slot + PAST_ALL, start=0, num=limit
                 )
                 yield from found
                 if len(found) < limit:

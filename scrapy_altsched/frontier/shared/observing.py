@@ -100,11 +100,11 @@ def _memory_of(client: redis.Redis, keys: Keys, crawl: bytes) -> int | None:
     """Bytes on the server: of what was seen, by some of its buckets."""
     buckets = random.Random(crawl).sample(list(keys.buckets(crawl)), _LOOKED_AT)
     with client.pipeline(transaction=False) as together:
-        for key in (*keys.fixed, *buckets):
+        for key in (*keys.named, *buckets):
             together.memory_usage(key, samples=5)
         sizes = together.execute(raise_on_error=False)
     if any(isinstance(size, Exception) for size in sizes):
         return None
-    fixed = sum(size or 0 for size in sizes[: len(keys.fixed)])
-    seen = sum(size or 0 for size in sizes[len(keys.fixed) :])
-    return int(fixed + seen * _BUCKETS / _LOOKED_AT)
+    named = sum(size or 0 for size in sizes[: len(keys.named)])
+    seen = sum(size or 0 for size in sizes[len(keys.named) :])
+    return int(named + seen * _BUCKETS / _LOOKED_AT)

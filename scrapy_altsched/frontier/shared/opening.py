@@ -24,9 +24,10 @@ from .batches import Status
 from .conversation import Conversation
 from .exchange import Exchange
 from .frontier import SharedFrontier
-from .keys import FIXED, Keys
+from .keys import TYPES, Keys
 from .operating import HASHED, SharedCrawl
 from .record import Record, open_record
+from .sampling import Sampler
 from .stream import Stream
 
 #: Seconds for which opening waits for the server.
@@ -43,6 +44,8 @@ class Worker:
     :ivar wake: has something called on the crawl's thread, from another one.
     :ivar fail: called there with the first of failures in a row.
     :ivar warn: called with sentences about the server.
+    :ivar duplicates: how many requests it has refused as seen; ``None``: it has no part in the
+        crawl's history.
     """
 
     spider: str
@@ -53,6 +56,7 @@ class Worker:
     wake: Callable[[Callable[[], object]], object]
     fail: Callable[[AltschedError], object]
     warn: Callable[[str], object]
+    duplicates: Callable[[], int] | None = None
 
 
 def open_shared(
@@ -81,7 +85,7 @@ def open_shared(
 
 def _commands(keys: Keys) -> Sequence[Sequence[str | bytes | int]]:
     """Commands such as a worker sends, and with them all kinds of keys that it touches."""
-    names = [*keys.fixed, keys.leases(b""), keys.bucket(b"", bytes(10))]
+    names = [*keys.named, keys.leases(b""), keys.bucket(b"", bytes(10))]
     types: list[list[str | bytes | int]] = [["TYPE", name] for name in names]
     return [
         *types,
@@ -129,7 +133,7 @@ class _Opening:
     def look(self) -> None:
         """See whether it is a crawl that this worker can join; nothing on the server is changed."""
         with explain_errors(self.client):
-            for key, kind in zip(self.crawl.keys.fixed, FIXED.values(), strict=True):
+            for key, kind in zip(self.crawl.keys.named, TYPES.values(), strict=True):
                 if self.client.type(key) not in (kind, b"none"):
                     raise ConfigError(
                         f"The key {key.decode()!r} of the Redis server at"
@@ -206,6 +210,12 @@ class _Opening:
             retried = self.crawl.requeue_failed(self.crawl.failed())
             record.job = replace(record.job, retried=retried)
 
+    def sampler(self, stream: Stream) -> Sampler | None:
+        """What notes the worker's part in the history of the crawl, if it has one."""
+        if (duplicates := self.worker.duplicates) is None:
+            return None
+        return Sampler(self.client, self.crawl.keys, lambda: stream.token, duplicates)
+
     def join(self, record: Record, on_event: OnEvent, undo: ExitStack) -> SharedFrontier:
         shared, worker, restarts = self.shared, self.worker, self.restarts
         stream = Stream(
@@ -224,6 +234,7 @@ class _Opening:
             self.client,
             lambda: worker.wake(server.take_replies),
             lambda error: worker.wake(lambda: worker.fail(error)),
+            self.sampler(stream),
         )
         server = Conversation(self.options, stream, link, record, shared, on_event)
         frontier = SharedFrontier(server, self.crawl.read_dead)

@@ -158,7 +158,8 @@ class SharedCrawl:
                     f" {key}` says when they are gone. One that was killed counts until its leases"
                     " expire."
                 )
-            self._unlink(map(self.keys.leases, tokens))
+            history = self.keys.history, self.keys.samples
+            self._unlink([*map(self.keys.leases, tokens), *history])
             if not keeps_seen:
                 self.unlink_seen(crawl)
 
@@ -168,7 +169,7 @@ class SharedCrawl:
         crawl, accepted = self._look_up("accepted", of_any_version=True)
         with explain_errors(self._client):
             # All that the rest rests on goes at once: a new crawl may begin right after that.
-            workers: Any = self._client.eval(_DROP, 1 + len(keys.fixed), keys.workers, *keys.fixed)
+            workers: Any = self._client.eval(_DROP, 1 + len(keys.named), keys.workers, *keys.named)
             self._unlink(map(keys.leases, workers))
             self.unlink_seen(crawl)
         return int(accepted or 0)

@@ -15,7 +15,8 @@ from .batches import PROTOCOL, Reply, pack
 from .content import CrawlReader
 from .exchange import script_of
 from .keys import field_of, slot_id_of
-from .looking import split_delayed, split_member
+from .looking import split_delayed
+from .queues import split_member
 from .stream import NO_PACE, Stream
 
 #: Requests, or seen keys, that a script removes: in a few ms, in which the server serves no other.

@@ -33,10 +33,11 @@ _PROBE = 8
 
 
 class EncodedBatch(NamedTuple):
-    """What is sent, and every key that it touches."""
+    """What is sent, and every key that it touches; *leaving*: whether it is a worker's last."""
 
     keys: list[bytes]
     blob: bytes
+    leaving: bool = False
 
 
 class Stream:
@@ -198,7 +199,7 @@ class Stream:
         batch = [*whose, feeding, want, changes, ends, adopt, observed, overdue, self._timeout]
         batch += create, leaving, [alone, watched], list(chain(*judged.items())), self.keep_failed
         batch += pace, self._budget
-        return EncodedBatch(keys, pack(batch))
+        return EncodedBatch(keys, pack(batch), leaving)
 
     def _take_additions(self) -> list[Addition]:
         if self._is_resting:

@@ -11,22 +11,16 @@ from __future__ import annotations
 import math
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 from ...disk import Overwritten
 from ...errors import JobdirError
 from ..entry import Counts
+from ..history import GRAIN, MOST, Sample, thin
 from .status import JobStatus
 
 NAME = "altsched.samples"
-#: Most samples in the file: an hour, of one a second.
-MOST = 3_600
-#: Fewest seconds between two samples, before any went.
-_GRAIN = 1
 #: Time, run, grain, state, counts, duplicates; and the checksum of all that.
 _BODY, _CHECKSUM = struct.Struct("<dIII8q"), struct.Struct("<I")
 #: Bytes of a sample.
@@ -38,57 +32,41 @@ ENDED = frozenset(_STATES[1:])
 #: The bytes of the run's number.
 _RUN = slice(8, 12)
 
-_T = TypeVar("_T")
+
+def sample_of(status: JobStatus) -> Sample:
+    """How a job stood when it wrote its status."""
+    standing = status.standing
+    state = status.state if status.state in ENDED else _STATES[0]
+    return Sample(standing.at, status.run, state, standing.counts, standing.duplicates)
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """How a crawl stood once.
+def _parse(block: bytes) -> Sample:
+    """The inverse of :func:`_encode`, of a block whose checksum is right."""
+    at, run, _, state, *numbers = _BODY.unpack_from(block)
+    *counted, duplicates = numbers
+    counts = Counts(**dict(zip(_COUNTS, counted, strict=True)))
+    return Sample(at, run, _STATES[state], counts, duplicates)
 
-    :ivar at: when, in seconds since the epoch.
-    :ivar state: one of :data:`ENDED` if the run had noted its end, else "running".
-    :ivar duplicates: requests that the run had refused as seen.
-    """
 
-    at: float
-    run: int
-    state: str
-    counts: Counts
-    duplicates: int = 0
-
-    @classmethod
-    def of(cls, status: JobStatus) -> Sample:
-        standing = status.standing
-        state = status.state if status.state in ENDED else _STATES[0]
-        return cls(standing.at, status.run, state, standing.counts, standing.duplicates)
-
-    @classmethod
-    def parse(cls, block: bytes) -> Sample:
-        """The inverse of :meth:`encode`, of a block whose checksum is right."""
-        at, run, _, state, *numbers = _BODY.unpack_from(block)
-        *counted, duplicates = numbers
-        counts = Counts(**dict(zip(_COUNTS, counted, strict=True)))
-        return cls(at, run, _STATES[state], counts, duplicates)
-
-    def encode(self, store_id: str, grain: int) -> bytes:
-        """One block; *grain*: seconds between two of them, now."""
-        numbers = (getattr(self.counts, name) for name in _COUNTS)
-        state = _STATES.index(self.state)
-        body = _BODY.pack(self.at, self.run, grain, state, *numbers, self.duplicates)
-        return body + _CHECKSUM.pack(_sum_of(body, store_id))
+def _encode(sample: Sample, store_id: str, grain: int) -> bytes:
+    """One block; *grain*: seconds between two of them, now."""
+    numbers = (getattr(sample.counts, name) for name in _COUNTS)
+    state = _STATES.index(sample.state)
+    body = _BODY.pack(sample.at, sample.run, grain, state, *numbers, sample.duplicates)
+    return body + _CHECKSUM.pack(_sum_of(body, store_id))
 
 
 class SampleFile:
     """The file, as a run of the job writes it.
 
-    The shared crawl that a worker is of has its counts on the server: a worker keeps no samples.
+    The samples of a shared crawl are on its server: a worker keeps none here.
     """
 
     def __init__(self, path: Path) -> None:
         self._path, self._file = path, Overwritten(path)
         #: Of what is in it; ``None``: this run has none yet.
         self._size: int | None = None
-        self._grain = _GRAIN
+        self._grain = GRAIN
         self._last = -math.inf
 
     def note(self, status: JobStatus) -> None:
@@ -103,7 +81,7 @@ class SampleFile:
         size = self._begin(status.store_id) if self._size is None else self._size
         if size >= MOST * SIZE:
             size = self._thin_out(status.store_id)
-        block = Sample.of(status).encode(status.store_id, self._grain)
+        block = _encode(sample_of(status), status.store_id, self._grain)
         self._file.write(block, size)
         self._size = size + SIZE
 
@@ -137,32 +115,12 @@ def read_samples(jobdir: Path, store_id: str) -> list[Sample]:
     """All samples of a job, the oldest first; JobdirError: the file cannot be read."""
     path = jobdir / NAME
     try:
-        return [Sample.parse(block) for block in _blocks_in(path, store_id)]
+        return [_parse(block) for block in _blocks_in(path, store_id)]
     except OSError as error:
         raise JobdirError(
             f"{path} cannot be read ({error.strerror or error}). Make it readable for this user, or"
             " delete it: the history is lost then, and nothing else."
         ) from error
-
-
-def thin(items: Sequence[_T], run_of: Callable[[_T], int]) -> list[_T]:
-    """Every second one of *items*, which are in order, and the first and the last of each run.
-
-    If that is most of them, as of many short runs, only those of every second run, or fourth, and
-    so on, by their numbers; and of the first and the last run.
-    """
-    runs = []
-    for number, group in groupby(items, run_of):
-        own = list(group)
-        runs.append((number, [*own[:-1:2], own[-1]]))
-    ends, step = (runs[0][0], runs[-1][0]), 1
-    while True:
-        kept = [
-            item for number, own in runs if number % step == 0 or number in ends for item in own
-        ]
-        if len(kept) <= len(items) * 3 // 4 or step > max(ends):
-            return kept
-        step *= 2
 
 
 def _blocks_in(path: Path, store_id: str) -> Iterator[bytes]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
+from collections.abc import Sequence
 from operator import itemgetter
 
 #: Name of the note.
@@ -43,10 +44,19 @@ class SequenceTimes:
         return json.dumps(self._samples).encode()
 
     def between(self, sequence: int) -> tuple[float | None, float | None]:
-        """After and before which time a number was given, in seconds since the epoch, if known."""
-        samples = self._samples
-        at = bisect_right(samples, sequence, key=_sequence_of)
-        return (
-            samples[at - 1][1] if at else None,
-            samples[at][1] if at < len(samples) else None,
-        )
+        """See :func:`between`."""
+        return between(self._samples, sequence)
+
+
+def between(
+    samples: Sequence[tuple[int, float]], sequence: int
+) -> tuple[float | None, float | None]:
+    """After and before which time a number was given, in seconds since the epoch, if known.
+
+    :param samples: which number came next, and when.
+    """
+    at = bisect_right(samples, sequence, key=_sequence_of)
+    return (
+        samples[at - 1][1] if at else None,
+        samples[at][1] if at < len(samples) else None,
+    )

@@ -94,6 +94,7 @@ def join(
     are_sha1: bool = True,
     options: Options | None = None,
     warn: Callable[[str], object] = str,
+    duplicates: Callable[[], int] | None = None,
     redis_settings: dict[str, Any] | None = None,
     **shared: Any,
 ) -> Joined:
@@ -111,6 +112,7 @@ def join(
         wake=lambda call: None,
         fail=failures.append,
         warn=warn,
+        duplicates=duplicates,
     )
     frontier = open_shared(
         replace(options or Options(), clock=clock),

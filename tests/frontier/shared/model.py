@@ -15,6 +15,7 @@ from typing import Any
 
 import redis
 
+from scrapy_altsched.errors import SharedError
 from scrapy_altsched.frontier import Entry, Lease, Options, Order
 from scrapy_altsched.frontier.entry import Delay, PageFailure, Reason
 from scrapy_altsched.frontier.events import AlreadyFinished, Event, FrontierLost, ServerRolledBack
@@ -26,8 +27,10 @@ from scrapy_altsched.frontier.shared.exchange import read_batch_script
 from scrapy_altsched.frontier.shared.frontier import SharedFrontier
 from scrapy_altsched.frontier.shared.keys import Keys
 from scrapy_altsched.frontier.shared.record import Record
+from scrapy_altsched.frontier.shared.steering import SteeredCrawl, WaitingRequest
 from scrapy_altsched.frontier.shared.stream import EncodedBatch, Stream
 from scrapy_altsched.frontier.store.job_run import MemoryRun
+from scrapy_altsched.frontier.store.states import decode_value
 from scrapy_altsched.limit import Limit, Limits
 from scrapy_altsched.redis_client import CLOCK, RUN_ID
 
@@ -55,7 +58,7 @@ _COPY_ALL = """
 for _, key in ipairs(redis.call('KEYS', '*')) do redis.call('COPY', key, key, 'DB', ARGV[1]) end
 """
 
-#: What each kind of fault is; a crawl has any of them.
+#: What each kind of fault is, or of what an operator does; a crawl has any of them.
 FAULTS = {
     "kill": "a worker dies, and another one takes its place",
     "return": "a worker dies, and is started again with its job directory",
@@ -66,6 +69,8 @@ FAULTS = {
     "full": "the server is out of memory for a while",
     "empty": "the server restarts with nothing",
     "diff": "each worker has start requests of its own",
+    "pause": "an operator pauses the crawl, and has it go on after a while",
+    "discard": "an operator discards a request that waits, or did when it was chosen",
 }
 
 #: How a crawl can end.
@@ -77,6 +82,7 @@ OUTCOMES = {
     "early": "a request was leased before it was due",
     "too close": "two requests of a host were started sooner after each other than they may",
     "over cap": "more requests of a host were open at once than may be",
+    "paused": "while the crawl was paused, requests were leased, or it ended",
     "not noticed": "the server was emptied, and nobody says so",
 }
 
@@ -153,6 +159,13 @@ class Server:
 
     def is_finished(self, keys: Keys) -> bool:
         return self._client.hget(keys.meta, "state") == b"finished"
+
+    def is_paused(self, keys: Keys) -> bool:
+        return bool(self._client.hexists(keys.meta, "paused"))
+
+    def operator(self, key: str) -> SteeredCrawl:
+        """The crawl as an operator has it."""
+        return SteeredCrawl(self._client, key)
 
     def apply(self, batch: EncodedBatch) -> bytes:
         self.calls += 1
@@ -307,6 +320,7 @@ class Worker:
         elif what < 0.3:
             lease = frontier.lease()
             if isinstance(lease, Lease):
+                crawl.events["paused"] += frontier._server.is_paused
                 number = int(lease.entry.fingerprint)
                 crawl.fetched[number] += 1
                 due = crawl.due.get(lease.entry.payload or b"", 0)
@@ -387,7 +401,7 @@ class Worker:
         if "reply" in crawl.faults and rng.random() < 0.1:
             return  # the request was lost
         try:
-            blob = crawl.server.apply(batch)
+            blob = crawl.apply(batch)
         except redis.OutOfMemoryError:
             crawl.events["no memory"] += 1
             return
@@ -436,18 +450,15 @@ class Crawl:
                 for number in range(_PAGES)
             }
             starts = [rng.randrange(_PAGES) for _ in range(6)]
-        self.wanted: set[int] = set()
-        waiting = list(starts)
-        while waiting:
-            number = waiting.pop()
-            if number not in self.wanted:
-                self.wanted.add(number)
-                waiting += self.graph[number]
+        self._all_starts = starts
         self.start_rate = rng.choice((0.02, 0.1))
         apart = "diff" in self.faults
         self._starts = [starts[at::_WORKERS] if apart else starts for at in range(_WORKERS)]
         self.server.begin()
-        self.keys = Keys("model")
+        self.keys, self._operator = Keys("model"), self.server.operator("model")
+        #: What the operator will discard the next time, and pages of which a request was.
+        self._chosen: list[WaitingRequest] = []
+        self._discarded: set[int] = set()
         self.workers = [Worker(self, starts, Kept(MemoryRun())) for starts in self._starts]
 
     def new_token(self) -> bytes:
@@ -469,6 +480,48 @@ class Crawl:
         count = sum(page.is_open and page.host == host for page in pages)
         self.events["over cap"] += 0 < limit.cap < count
 
+    @property
+    def wanted(self) -> set[int]:
+        """Pages that can be reached, but for those that were discarded, and what only they link."""
+        found: set[int] = set()
+        waiting = list(self._all_starts)
+        while waiting:
+            number = waiting.pop()
+            if number not in found | self._discarded:
+                found.add(number)
+                waiting += self.graph[number]
+        return found
+
+    def apply(self, batch: EncodedBatch) -> bytes:
+        """Have the server apply a batch; note it if a crawl that is paused goes on, or ends."""
+        server, keys = self.server, self.keys
+        if "pause" not in self.faults or not server.is_paused(keys):
+            return server.apply(batch)
+        leased, was_finished = server.counts(keys)["leased"], server.is_finished(keys)
+        reply = server.apply(batch)
+        has_leased = server.counts(keys)["leased"] > leased
+        has_ended = server.is_finished(keys) and not was_finished
+        self.events["paused"] += has_leased or has_ended
+        return reply
+
+    def _steer(self) -> None:
+        """Do what an operator does."""
+        rng, operator = self.rng, self._operator
+        if "pause" in self.faults:
+            is_paused = self.server.is_paused(self.keys)
+            if rng.random() < (0.01 if is_paused else 0.004):
+                if is_paused:
+                    operator.resume()
+                else:
+                    operator.pause()
+        if "discard" in self.faults and rng.random() < 0.006:
+            waiting = list(operator.waiting())
+            rng.shuffle(waiting)
+            now, self._chosen = [*self._chosen, *waiting[:1]], waiting[1:2]
+            for request in now:
+                if operator.discard([request]):
+                    self._discarded.add(int(decode_value(request.row).fingerprint))
+
     def run(self) -> str:
         """``"ok"``, or what went wrong: see :data:`OUTCOMES`."""
         rng, server, faults, setting = self.rng, self.server, self.faults, self.setting
@@ -482,12 +535,16 @@ class Crawl:
                 worker.step()
             if self.late and rng.random() < 0.05:
                 with suppress(redis.OutOfMemoryError):
-                    server.apply(self.late.pop(rng.randrange(len(self.late))))
+                    self.apply(self.late.pop(rng.randrange(len(self.late))))
             if step > _QUIET_AFTER:
                 if is_full:
                     is_full = False
                     server.set_full(False)
+                if step == _QUIET_AFTER + 1 and "pause" in faults:
+                    self._operator.resume()
                 continue
+            with suppress(SharedError):  # there is no crawl yet, or any more
+                self._steer()
             for name in ("kill", "return"):
                 if name in faults and rng.random() < 0.002:
                     at = rng.randrange(_WORKERS)
@@ -509,6 +566,8 @@ class Crawl:
         else:
             return "never ended"
         # A server that was emptied has another clock, too.
+        if self.events["paused"]:
+            return "paused"
         if self.events["early"] and not self.events["emptied"]:
             return "early"
         if self.events["too close"]:

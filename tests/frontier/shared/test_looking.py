@@ -71,7 +71,9 @@ def test_delayed_requests_are_told_with_their_times(crawl: CrawlView, client: re
     assert list(crawl.delayed()) == [(float(number), ROW) for number in range(len(PRIORITIES))]
 
 
-@pytest.mark.parametrize("verb", ["order", "about", "next_rows", "has_seen", "failed"])
+@pytest.mark.parametrize(
+    "verb", ["order", "about", "next_rows", "has_seen", "failed", "queues", "history"]
+)
 def test_a_crawl_that_is_not_there(client: redis.Redis, verb: str) -> None:
     arguments = {"next_rows": [1], "has_seen": [b"name"]}.get(verb, [])
     with pytest.raises(SharedError, match="There is no shared crawl 'crawl' on the Redis server"):

@@ -12,13 +12,14 @@ import pytest
 import redis
 
 from scrapy_altsched.frontier import Entry, Lease, Verdict
-from scrapy_altsched.frontier.shared import pace, stream
+from scrapy_altsched.frontier.shared import pace, steering, stream
 from scrapy_altsched.frontier.shared.additions import Additions
 from scrapy_altsched.frontier.shared.batches import Reply
 from scrapy_altsched.frontier.shared.conversation import Conversation
 from scrapy_altsched.frontier.shared.leases import Leases
 from scrapy_altsched.frontier.shared.pace import WorkerPace
 from scrapy_altsched.frontier.shared.stream import Stream
+from scrapy_altsched.redis_client import read_script
 
 from ...servers import RedisServer
 from .model import FAULTS, OUTCOMES, PACES, SCARCE, USUAL, Crawl, Server, Setting, Worker
@@ -28,7 +29,7 @@ FIRST = int(os.environ.get("MODEL_SEED", "0"))
 #: Crawls of each slow test.
 CRAWLS = int(os.environ.get("MODEL_CRAWLS", "300"))
 
-ALL = "kill return stop reply double rollback full"
+ALL = "kill return stop reply double rollback full pause discard"
 #: Faults that happen together.  A worker that is killed takes start requests with it that are its
 #: own, so that these two do not go together.
 MIXES = [
@@ -36,7 +37,7 @@ MIXES = [
     *(name for name in FAULTS if name != "diff"),
     "empty reply",
     ALL,
-    "diff stop reply double rollback full",
+    "diff stop reply double rollback full pause discard",
 ]
 #: With these a worker works on a page twice, before and while its links wait for memory.
 WAITING = "full stop kill return"
@@ -170,6 +171,12 @@ def without(rule: str, instead: str = "") -> Callable[[str], str]:
             without("redis.call('ZADD', FAILED, digits(now), member)"),
             id="a failed request is in no state",
         ),
+        pytest.param(
+            "pause",
+            without("if paused > 0 then want = 0 end"),
+            id="requests are leased while the crawl is paused",
+        ),
+        pytest.param("pause", without("and paused == 0 "), id="a crawl ends while it is paused"),
     ],
 )
 def test_each_rule_of_the_script_is_needed(
@@ -177,6 +184,36 @@ def test_each_rule_of_the_script_is_needed(
 ) -> None:
     server = Server(connect, change)
     assert fails(server, mix)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(
+            without("redis.call('HINCRBY', META, 'accepted', -count)"),
+            id="a discarded request counts as accepted",
+        ),
+        pytest.param(
+            without("redis.call('ZREM', READY, slot)"), id="a slot is ready that has nothing left"
+        ),
+        pytest.param(
+            without("if redis.call('ZREM', KEYS[from], member) == 1 then", "if true then"),
+            id="a request is discarded that does not wait any more",
+        ),
+    ],
+)
+def test_each_rule_of_discarding_is_needed(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch, change: Callable[[str], str]
+) -> None:
+    monkeypatch.setattr(steering, "read_script", lambda *names: change(read_script(*names)))
+    assert fails(Server(connect), "discard")
+
+
+def test_a_worker_of_a_crawl_that_is_paused_begins_nothing_more(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Leases, "return_fetched", lambda _: None)
+    assert fails(Server(connect), "pause")
 
 
 def fails(server: Server, mix: str, setting: Setting = USUAL) -> bool:

@@ -28,6 +28,9 @@
 --   open       hash    slot -> how many requests are open: leased, and not downloaded
 --   downloaded set     keys of leased requests that are not open any more
 --   budgets    hash    slot -> how many unique requests of it were accepted, where only so many are
+--   history    hash    for sample.lua: the crawl's id, the ms between two samples ("grain"), when the last one was
+--                      taken, and counters; "worker:" + token -> how many requests that worker has refused
+--   samples    list    how the crawl stood: see sample.lua.  No batch touches these two
 --   leases:T   hash    key -> row, of what the worker with token T has leased
 --   seen:C:XXXX  hash  the other 8 bytes of a seen key as an int64 -> its age in minutes; XXXX are
 --                      its first bits and C those of the crawl's id, in hex.  Small ones are
