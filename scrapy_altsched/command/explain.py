@@ -42,15 +42,13 @@ from .project import Project, identity_for, misuse
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See :mod:`scrapy_altsched.command`."""
-    what = "with several, also whether they are the same"
-    parser.add_argument("urls", nargs="*", metavar="URL", help=what)
+    add_place(parser)
     parser.add_argument("--spider", metavar="NAME", help="with the settings and rules of a spider")
     what = (
         "show which URLs of a file the rules treat as the same: a URL a line, or a page as [url,"
         " [hrefs]] a line if the name ends in .jsonl; also compressed, in .gz"
     )
     parser.add_argument("--links", type=Path, metavar="FILE", help=what)
-    add_place(parser)
     what = "groups to show (default: 20; 0: all)"
     parser.add_argument("--limit", type=int, default=20, metavar="N", help=what)
     parser.add_argument("--json", action="store_true", help="answer in JSON")
@@ -58,13 +56,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, project: Project) -> int:
     """See :mod:`scrapy_altsched.command`: 0, whatever the answer is."""
-    if bool(arguments.urls) == bool(arguments.links):
-        raise misuse("explain needs either URLs or --links FILE.")
     if arguments.limit < 0:
         raise misuse("--limit must be 0 or more.")
-    if arguments.links and (arguments.jobdir or arguments.shared):
-        raise misuse("--jobdir and --shared are for URLs, not for --links")
     target = open_place(arguments, project)
+    if bool(arguments.urls) == bool(arguments.links):
+        raise misuse("explain needs either URLs or --links FILE.")
+    if arguments.links and target is not None:
+        raise misuse("a JOBDIR and --shared are for URLs, not for --links")
     judge = _Judge(project, arguments.spider or spider_of(target, project))
     limit = arguments.limit or None
     if arguments.urls:
@@ -107,7 +105,8 @@ class _Judge:
                 form = self.rules.canonicalize(request.url)
                 digest = self.with_rules(request).hex()
             except ValueError as error:
-                raise misuse(f"{url!r} cannot be crawled: {error}.") from None
+                other = "" if "://" in url else ", and there is no such directory"
+                raise misuse(f"{url!r} cannot be crawled: {error}{other}.") from None
             first = answer[0] if answer else {"canonical": form.url, "fingerprint": digest}
             is_first = digest == first["fingerprint"]
             answer.append(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from scrapy import Request
@@ -15,25 +16,27 @@ from ..inflection import counted
 from ..requests.codec import is_whole
 from ..requests.identity import PageIdentity, differences
 from .answers import parent_of, time_of
-from .project import Project, misuse
-from .target import Target, open_target
+from .project import Project
+from .target import Target, open_one_target
 
 
 def add_place(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that :func:`open_place` looks at."""
-    what = "also where the URLs are now in the job in this directory"
-    parser.add_argument("--jobdir", metavar="JOBDIR", help=what)
-    what = "the same in a shared crawl: its ALTSCHED_SHARED_KEY, or else its spider's name"
+    """Add URLs, and the arguments that :func:`open_place` looks at, of which they may be one."""
+    what = "with several, also whether they are the same; after a JOBDIR, also where they are in it"
+    parser.add_argument("urls", nargs="*", metavar="[JOBDIR] URL", help=what)
+    what = "also where they are in a shared crawl: its ALTSCHED_SHARED_KEY, or its spider's name"
     parser.add_argument("--shared", metavar="KEY", help=what)
 
 
 def open_place(arguments: argparse.Namespace, project: Project) -> Target | None:
-    """What the URLs are looked up in, if anything."""
+    """What the URLs are looked up in, if anything; of those, a JOBDIR is taken out."""
+    urls = arguments.urls
+    arguments.jobdir = None
+    if urls and Path(urls[0]).exists():
+        arguments.jobdir = urls.pop(0)
     if arguments.jobdir is None and arguments.shared is None:
         return None
-    if arguments.jobdir is not None and arguments.shared is not None:
-        raise misuse("name a --jobdir or a --shared crawl, not both")
-    return open_target(arguments, project)
+    return open_one_target(arguments, project)
 
 
 def spider_of(target: Target | None, project: Project) -> str | None:

@@ -70,7 +70,7 @@ def encode(request: Request) -> bytes:
 
 
 def ask(*arguments: object, names: tuple[str, ...] = NAMES) -> dict[str, list[dict[str, Any]]]:
-    done = altsched("explain", *map(url_of, names), *arguments, "--json")
+    done = altsched("explain", *arguments, *map(url_of, names), "--json")
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert answer["fingerprints_differ"] == []
@@ -118,8 +118,8 @@ def test_each_state_of_a_job_also_while_a_crawl_runs(disk: DiskKind) -> None:
     frontier = disk.open(FIFO)
     fill(frontier, encode)
     frontier.commit()
-    check(ask("--jobdir", disk.path), str(disk.path), worker=False)
-    text = altsched("explain", *map(url_of, NAMES), "--jobdir", disk.path)
+    check(ask(disk.path), str(disk.path), worker=False)
+    text = altsched("explain", disk.path, *map(url_of, NAMES))
     for line in (
         "  pending in download slot 'host.example', next\n",
         "  pending in download slot 'host.example', behind 1 request\n",
@@ -154,11 +154,11 @@ def test_a_start_request_that_is_not_filtered_is_told_from_what_was_never_seen(
         port = f"REDIS_PORT={server.port}"
         shared = {"JOBDIR": None, "ALTSCHED_SHARED": 1, "REDIS_PORT": server.port}
         for settings, place in (
-            ({}, ("--jobdir", crawl.jobdir)),
+            ({}, (crawl.jobdir,)),
             (shared, ("--shared", "starts", "-s", port)),
         ):
             assert crawl.run(**settings) == 0
-            done = altsched("explain", f"{site.url}/0", f"{site.url}/1", *place)
+            done = altsched("explain", *place, f"{site.url}/0", f"{site.url}/1")
             assert "  done: a start request; its page is not seen, and crawled" in done.stdout
             assert done.stdout.count("  never seen\n") == 1
 
@@ -168,11 +168,11 @@ def test_the_command_for_a_failed_request_requeues_it(disk: DiskKind) -> None:
     fill(frontier, encode)
     frontier.close()
     for name in ("failed", "dead"):
-        ((place,),) = ask("--jobdir", disk.path, names=(name,)).values()
+        ((place,),) = ask(disk.path, names=(name,)).values()
         assert altsched(*shlex.split(place["command"])[2:]).stdout.startswith(
             "1 request is pending"
         )
-        ((place,),) = ask("--jobdir", disk.path, names=(name,)).values()
+        ((place,),) = ask(disk.path, names=(name,)).values()
         assert place["state"] == "pending"
 
 
@@ -187,7 +187,7 @@ def test_a_stopped_job_is_not_changed_by_looking_into_it(disk: DiskKind) -> None
         return {name: file for name, file in files if not name.endswith(("-wal", "-shm"))}
 
     before = content()
-    ask("--jobdir", disk.path)
+    ask(disk.path)
     for command in ("peek", "failed"):
         assert altsched(command, disk.path).returncode == 0
     assert content() == before
@@ -205,7 +205,7 @@ def test_a_job_with_ages_says_when_a_page_was_done_and_what_lives_in_memory_is_n
     memory_only = Request(url_of("never"))
     frontier.add(Entry(fingerprint(memory_only), "host.example", request=memory_only))
     frontier.commit()
-    found = ask("--jobdir", disk.path, names=("done", "never"))
+    found = ask(disk.path, names=("done", "never"))
     # As it is after the process's death: it is found again then.
     assert found["never"] == [{"state": "never seen"}]
     (done,) = found["done"]
@@ -227,7 +227,7 @@ class Shop(Spider):
     frontier.add(entry_of("first", encode))
     frontier.close()
     url = f"{HOST}/first?sort=price"
-    done = altsched("explain", url, "--jobdir", tmp_path / "job", cwd=project)
+    done = altsched("explain", tmp_path / "job", url, cwd=project)
     assert "  pending in download slot 'host.example', next\n" in done.stdout
 
 
@@ -244,17 +244,17 @@ def test_a_crawl_with_the_rules_of_its_spider(
         if is_shared:
             settings |= {"JOBDIR": None, "ALTSCHED_SHARED": 1, "REDIS_PORT": server.port}
         crawl.run(**settings)
-        words = ("--shared", "pages", *place) if is_shared else ("--jobdir", crawl.jobdir)
+        words = ("--shared", "pages", *place) if is_shared else (crawl.jobdir,)
         urls = f"{site.url}/0", f"{site.url}/1?a=1", f"{site.url}/2"
         with_rules = "-s", f"ALTSCHED_URL_RULES={rules}"
-        done = altsched("explain", *urls, *words, *with_rules, "--json")
+        done = altsched("explain", *words, *urls, *with_rules, "--json")
         assert done.returncode == 0, done.stderr
         assert "Without the rules" not in done.stderr
         answer = json.loads(done.stdout)
         states = [[place["state"] for place in url["places"]] for url in answer["urls"]]
         assert states == [["done"], ["pending"], ["never seen"]]
         assert answer["fingerprints_differ"] == []
-        other = altsched("explain", *urls, *words)
+        other = altsched("explain", *words, *urls)
         assert "were made with other URL rules" in other.stdout
         assert "where URLs are cannot be told for sure" in other.stdout
 
@@ -262,10 +262,11 @@ def test_a_crawl_with_the_rules_of_its_spider(
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--links", "x", "--jobdir", "{job}"], 2, "--jobdir and --shared are for URLs"),
-        (["{url}", "--shared", "x", "--jobdir", "{job}"], 2, "not both"),
-        (["{url}", "--jobdir", "{job}/nothing"], 1, "holds no job of scrapy_altsched"),
-        (["{url}", "--jobdir", "{job}", "--spider", "pages"], 2, "belongs to spider"),
+        (["{job}", "--links", "x"], 2, "a JOBDIR and --shared are for URLs"),
+        (["{job}", "{url}", "--shared", "x"], 2, "not both"),
+        (["{job}/nothing", "{url}"], 2, "and there is no such directory"),
+        (["{job}/frontier", "{url}"], 1, "holds no job of scrapy_altsched"),
+        (["{job}", "{url}", "--spider", "pages"], 2, "belongs to spider"),
     ],
 )
 def test_arguments_that_make_no_sense(

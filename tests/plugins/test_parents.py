@@ -64,7 +64,7 @@ def test_it_survives_retries_redirects_and_a_resume(tmp_path: Path, engine: Any)
             **dict.fromkeys(("/moved", "/found", "/busy", "/down", "/1"), "/0"),
             "/2": "/1",
         }
-        explained = altsched("explain", f"{site.url}/down", "--jobdir", crawl.jobdir).stdout
+        explained = altsched("explain", crawl.jobdir, f"{site.url}/down").stdout
         assert f"    found on {site.url}/0\n" in explained
         failed = altsched("failed", crawl.jobdir)
         assert f"  for example {site.url}/down, found on {site.url}/0\n" in failed.stdout
