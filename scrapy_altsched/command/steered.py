@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -12,15 +13,16 @@ from scrapy import Request, Spider
 from scrapy.settings import Settings
 from scrapy.utils.request import request_from_dict
 
+from ..canonical import Rules
 from ..crawl.setup import CrawlClock
-from ..engine.engine import slot_of
-from ..errors import ConfigError, InputError
+from ..crawl.visit import entry_of
+from ..engine.engine import Engine
+from ..errors import CodecError, ConfigError, InputError
 from ..frontier import Entry
 from ..frontier.queue.order import Order
 from ..frontier.store.states import decode_value
 from ..inflection import counted
-from ..requests.delays import take_delay
-from ..requests.entries import codec_of
+from ..requests.entries import Entries, codec_of
 from ..requests.identity import PageIdentity, differences
 from ..settings import Config
 from ..steering.actions import (
@@ -42,7 +44,6 @@ from .project import Project, create_spider, identity_for, identity_of
 if TYPE_CHECKING:
     from ..frontier.shared.batches import Reply
     from ..frontier.shared.steering import WaitingRequest
-    from ..requests.entries import Codec
     from .crawl import Crawl
 
 #: Pages that are forgotten together: all that is pending is looked through for them.
@@ -104,7 +105,9 @@ class SharedSteering:
         assert shared is not None
         order = Order.parse(self._server.about()["order"])
         options = replace(config.frontier, clock=CrawlClock(), order=order)
-        identity, codec = identity_of(spider), codec_of(config, spider)
+        identity, engine = identity_of(spider), Engine(spider.crawler)
+        entries = Entries(codec_of(config, spider), engine, Counter(), Rules(), by_slot=True)
+        entries.on_bad_delay, entries.on_unserializable = _refuse_delay, _refuse_request
         with Bringing(
             options,
             shared,
@@ -113,7 +116,7 @@ class SharedSteering:
             are_sha1=identity.are_sha1,
             warn=lambda _: None,
         ) as crawl:
-            for entry in _entries(action.requests, spider, identity, codec):
+            for entry in _entries(action.requests, spider, identity, entries):
                 crawl.add(entry)
         if known.finished and not crawl.added:
             self._server.finish_again()
@@ -202,35 +205,25 @@ def _fingerprint(identity: PageIdentity, url: str) -> bytes:
 
 
 def _entries(
-    requests: Iterable[RequestFields], spider: Spider, identity: PageIdentity, codec: Codec
+    requests: Iterable[RequestFields], spider: Spider, identity: PageIdentity, entries: Entries
 ) -> Iterator[Entry]:
     """Requests as the frontier takes them; InputError: one cannot be made, or stored."""
     for number, fields in enumerate(requests, 1):
         try:
-            yield _entry(dict(fields), spider, identity, codec)
+            entry = entry_of(request_from_dict(dict(fields), spider=spider), identity, entries)
+            entry.encode()
         except (ValueError, TypeError, AttributeError, LookupError) as error:
             raise InputError(
                 f"Request {number:,} ({fields.get('url')}) cannot be pushed:"
                 f" {type(error).__name__}: {error}. Those before it are in the crawl. Correct it,"
                 " and push all of them again: what is filtered is not added twice."
             ) from error
+        yield entry
 
 
-def _entry(
-    fields: dict[str, object], spider: Spider, identity: PageIdentity, codec: Codec
-) -> Entry:
-    request = request_from_dict(fields, spider=spider)
-    delay = take_delay(request.meta, _refuse_delay)
-    return Entry(
-        identity.of(request, identity.page_of(request)),
-        slot=slot_of(request.url, request.meta),
-        priority=request.priority,
-        start=bool(request.meta.get("is_start_request")),
-        payload=codec.encode(request),
-        unique=not request.dont_filter and identity.is_refused is None,
-        delay=delay,
-    )
-
-
-def _refuse_delay(key: str, value: object, must_be: str) -> None:
+def _refuse_delay(_: Request, key: str, value: object, must_be: str) -> None:
     raise ValueError(f"{key} = {value!r} cannot be used: {must_be}")
+
+
+def _refuse_request(_: Entry, error: CodecError) -> None:
+    raise error

@@ -63,8 +63,9 @@ class Deferrals:
 
     def undefer(self, slot: str) -> bool:
         """Let a slot be asked again at once; whether it was deferred."""
+        if not self._frontier.undefer(slot):
+            return False
         until, _ = self._until.pop(slot, (0.0, 0.0))
-        self._frontier.undefer(slot)
         return until > self._wall()
 
     def held(self, limit: int) -> list[tuple[str | None, float]]:

@@ -15,7 +15,8 @@ from ..frontier.contract import Standing
 from ..frontier.store.status import read_status
 from ..maintenance.opening import visit
 from ..requests.codec import locate
-from ..requests.entries import RequestEntry
+from ..requests.entries import Entries, RequestEntry
+from ..requests.identity import PageIdentity
 from ..resume.state import ResumeState, ResumeStates
 from ..steering.actions import Action
 from ..steering.spool import Spool
@@ -25,6 +26,16 @@ from .inlet import Inlet
 from .receiver import Receiver
 from .setup import Setup
 from .status import NAMED
+
+
+def entry_of(request: Request, identity: PageIdentity, entries: Entries) -> RequestEntry:
+    """A request that is pushed where no crawl is open, as a frontier takes it.
+
+    A filter of the project's own, which keeps its own record of what was seen, is not asked.
+    """
+    fingerprint = identity.of(request, identity.page_of(request))
+    unique = not request.dont_filter and identity.is_refused is None
+    return RequestEntry(fingerprint, request, unique, False, entries)
 
 
 def apply_waiting(setup: Setup, takes: Callable[[Action], bool]) -> None:
@@ -40,12 +51,9 @@ def apply_waiting(setup: Setup, takes: Callable[[Action], bool]) -> None:
     options = replace(setup.config.frontier, clock=setup.clock)
     frontier = visit(setup.jobdir, setup.spider.name, options)
     try:
-        identity, entries = setup.identity, setup.entries
 
         def add(request: Request) -> None:
-            fingerprint = identity.of(request, identity.page_of(request))
-            entry = RequestEntry(fingerprint, request, not request.dont_filter, False, entries)
-            frontier.add(entry)
+            frontier.add(entry_of(request, setup.identity, setup.entries))
 
         def save() -> bool:
             while not frontier.commit(states.capture(), wait=True, whole=True):

@@ -244,7 +244,10 @@ class Frontier(Protocol):
         """
 
     def undefer(self, slot: str) -> bool:
-        """Lease from a download slot again at once; whether it can be deferred here for all."""
+        """Lease from a download slot again at once; whether this frontier can.
+
+        A worker cannot: the slot is deferred for others, too.
+        """
 
     def finish(self, lease: Lease, then: Entry | None = None) -> None:
         """The leased request is done; or it has failed, if the lease says how.

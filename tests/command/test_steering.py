@@ -251,6 +251,9 @@ def test_pages_that_are_forgotten_are_crawled_again(tmp_path: Path) -> None:
         assert answer.startswith("1 page is forgotten; 1 had not been seen.\n")
         answer = operate("push", crawl.jobdir, one, f"{site.url}/a/2", "-a", f"url={one}")
         assert answer.startswith("1 accepted, 1 seen before.\n")
+        answer = operate("forget", crawl.jobdir, one, "-a", f"url={one}")
+        left = "1 page is still to be crawled, and left as it is."
+        assert answer.startswith(f"0 pages are forgotten; 0 had not been seen. {left}\n")
         assert crawl.run() == 0
         assert sorted(crawl.item_paths()) == ["/0", "/a/1", "/a/1", "/a/2"]
 

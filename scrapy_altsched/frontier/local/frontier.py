@@ -249,7 +249,7 @@ class LocalFrontier(FrontierOfRun):
         leases = self._leases, self._held, self._suspects.withheld
         for found in chain(self._rework.fingerprints(), [set()]):
             self._check_owner()
-            # What is leased, or made again, while this goes on is among these once.
+            # What is leased meanwhile, and perhaps tried again, is among these for a portion.
             found.update(it.entry.fingerprint for kind in leases for it in kind.values())
             yield found & wanted
 

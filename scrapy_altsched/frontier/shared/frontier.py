@@ -143,7 +143,7 @@ class SharedFrontier(FrontierOfRun):
             return False
         return True
 
-    def undefer(self, slot: str) -> bool:  # noqa: ARG002  (the server tells all workers)
+    def undefer(self, slot: str) -> bool:  # noqa: ARG002  (a command tells the server)
         return False
 
     def discard(self, is_meant: IsMeant) -> NoReturn:  # noqa: ARG002  (none are here)
