@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     what = "print metrics for Prometheus and others (needs scrapy-altsched[metrics])"
     parser.add_argument("--openmetrics", action="store_true", help=what)
-    what = f"read the store, too, and list the N slots with the most requests (default {_SLOTS})"
+    what = f"look at what is pending, too, and list the N largest slots (default {_SLOTS})"
     parser.add_argument("--slots", nargs="?", type=int, const=_SLOTS, metavar="N", help=what)
     what = "show it again every two seconds, in a terminal, until Ctrl-C"
     parser.add_argument("--watch", action="store_true", help=what)

@@ -25,7 +25,9 @@ from scrapy_altsched.frontier.events import LeaseLost
 from scrapy_altsched.frontier.shared.batches import Reply, parse_reply
 from scrapy_altsched.frontier.shared.exchange import read_batch_script
 from scrapy_altsched.frontier.shared.keys import slot_id_of
+from scrapy_altsched.frontier.shared.steering import SteeredCrawl
 from scrapy_altsched.frontier.store.job_run import MemoryRun
+from scrapy_altsched.frontier.store.states import decode_value
 from scrapy_altsched.redis_client import CLOCK
 
 from ..frontier.shared.model import Kept
@@ -106,6 +108,7 @@ class Model:
     done: int = 0
     dead: int = 0
     failed: int = 0
+    is_paused: bool = False
 
     def slot(self, item: Item) -> str:
         return item.slot if self.order.policy == "slots" else ""
@@ -121,7 +124,7 @@ class Model:
 
     def lease(self) -> Item | None:
         slots = {self.slot(item) for item in self.pending}
-        if not slots:
+        if not slots or self.is_paused:
             return None
         key = self.loads
         slot = min(slots, key=lambda name: (key[name].leased, key[name].tick, slot_id_of(name)))
@@ -133,9 +136,13 @@ class Model:
         return item
 
     def free(self, item: Item) -> None:
-        """A lease is over: a slot with nothing pending or leased is forgotten."""
+        """A lease is over."""
+        self.loads[self.slot(item)].leased -= 1
+        self.forget_slot(item)
+
+    def forget_slot(self, item: Item) -> None:
+        """A slot with nothing pending or leased is forgotten."""
         slot = self.slot(item)
-        self.loads[slot].leased -= 1
         if not self.loads[slot].leased and slot not in map(self.slot, self.pending):
             del self.loads[slot]
 
@@ -148,7 +155,7 @@ class Machine(RuleBasedStateMachine):
     def begin(self, start: str) -> None:
         self.client.flushall()
         self.order = Order.parse(f"{self.policy_and_direction}/{start}")
-        self.server = Server(self.client)
+        self.server, self.operator = Server(self.client), SteeredCrawl(self.client, "test")
         self.model = Model(self.order)
         self.records = [Kept(MemoryRun()) for _ in range(WORKERS)]
         self.workers = [self.open(record) for record in self.records]
@@ -258,9 +265,35 @@ class Machine(RuleBasedStateMachine):
     def forget(self, who: int, name: str) -> None:
         assert self.workers[who].forget(name.encode()) == (name in self.model.seen)
         self.model.seen.discard(name)
+        # Others trust what they know until they hear from the server.
+        self.hear()
+
+    def hear(self) -> None:
+        """Have all workers hear from the server."""
         for worker in self.workers:
-            # Others trust what they know until they hear from the server.
             worker.send()
+
+    @rule()
+    def pause_or_resume(self) -> None:
+        """What is in flight stays so, and nothing else is leased."""
+        assert self.operator.resume() if self.model.is_paused else self.operator.pause()
+        self.model.is_paused = not self.model.is_paused
+        self.hear()
+
+    @precondition(lambda self: self.model.pending)
+    @rule(which=st.integers(0, 100))
+    def discard(self, which: int) -> None:
+        """As if it had never been accepted; its page stays seen."""
+        model = self.model
+        item = model.pending[which % len(model.pending)]
+        payload = str(item.number).encode()
+        chosen = [it for it in self.operator.waiting() if decode_value(it.row).payload == payload]
+        assert self.operator.discard(chosen) == len(chosen) == 1
+        assert self.operator.discard(chosen) == 0
+        model.pending.remove(item)
+        model.accepted -= 1
+        model.forget_slot(item)
+        self.hear()
 
     @rule(who=WHO)
     def crash(self, who: int) -> None:
@@ -269,6 +302,10 @@ class Machine(RuleBasedStateMachine):
         self.workers[who] = worker = self.open(self.records[who])
         self.yields[who] = {}
         self.lost = [(other, lease) for other, lease in self.lost if other != who]
+        if self.model.is_paused:
+            # None of them has begun here.
+            self.give_back(who)
+            return
         leases = {}
         for item in sorted(self.leases[who], key=self.model.place):
             leases[item.number] = item
@@ -328,6 +365,8 @@ class Machine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "workers"):
             return
+        if self.model.is_paused:
+            self.pause_or_resume()
         while any(self.leases):
             self.end(0, "finish")
         while self.lease_one(self.number % WORKERS) is not None:

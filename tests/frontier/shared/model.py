@@ -320,7 +320,7 @@ class Worker:
         elif what < 0.3:
             lease = frontier.lease()
             if isinstance(lease, Lease):
-                crawl.events["paused"] += frontier._server.is_paused
+                crawl.events["paused"] += frontier._server.stream.reply.paused > 0
                 number = int(lease.entry.fingerprint)
                 crawl.fetched[number] += 1
                 due = crawl.due.get(lease.entry.payload or b"", 0)

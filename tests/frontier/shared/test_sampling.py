@@ -246,13 +246,14 @@ def test_two_workers_that_find_the_list_full_thin_it_once(
 
     def thin_late(blocks: list[bytes], run_of: Callable[[bytes], int]) -> list[bytes]:
         monkeypatch.setattr(sampling, "thin", thin)
+        clock.advance(2)
         other.note()  # while this one has read the list, and not written it
         return thin(blocks, run_of)
 
     monkeypatch.setattr(sampling, "thin", thin_late)
     one.note()
     assert [it.at for it in crawl.history()][:4] == kept
-    assert len(crawl.history()) == 5
+    assert len(crawl.history()) == 6
     assert crawl._client.hget(crawl.keys.history, "grain") == b"2000"
 
 

@@ -11,11 +11,12 @@ import pytest
 import redis
 
 from scrapy_altsched.errors import ConfigError, SharedError
-from scrapy_altsched.frontier import Entry, Options, Waiting
+from scrapy_altsched.frontier import Entry, Lease, Options, Waiting
 from scrapy_altsched.frontier.entry import Counts, Delay
 from scrapy_altsched.frontier.events import (
     CrawlGoesOn,
     CrawlPaused,
+    LeasesReady,
     SeenInvalidated,
     StopRequested,
 )
@@ -83,6 +84,22 @@ def test_a_paused_crawl_leases_nothing_until_it_is_resumed(
     # The last one that was found was first.
     assert sorted(second.work_off()) == ["a", "b"]
     assert crawl.look().finished
+
+
+def test_what_a_worker_has_on_its_own_waits_until_a_paused_crawl_is_resumed(
+    crawl: SteeredCrawl, server: RedisServer
+) -> None:
+    worker = join(server)
+    crawl.pause()
+    hear(worker)
+    worker.add(page("in memory", stored=False))
+    assert not isinstance(worker.frontier.lease(), Lease)
+    before = told(worker, LeasesReady)
+    crawl.resume()
+    hear(worker)
+    # The crawl is told to ask again: no answer would have it do that.
+    assert told(worker, LeasesReady) > before
+    assert worker.take().entry.fingerprint == b"in memory"
 
 
 def test_a_crawl_stays_paused_for_workers_that_come_later(

@@ -18,7 +18,7 @@ def _place(name):
     from scrapy_altsched.feeding.queue import RedisQueue
     from scrapy_altsched.frontier.shared.exchange import Exchange
 
-    return {"exchange": (Exchange, "_work"), "queue": (RedisQueue, "ask")}[name]
+    return {"exchange": (Exchange, "_ask"), "queue": (RedisQueue, "ask")}[name]
 
 
 class DyingThread:
