@@ -11,6 +11,7 @@ import pytest
 from scrapy_altsched.age import Age
 from scrapy_altsched.frontier import Options, Order, Verdict
 from scrapy_altsched.frontier.entry import DeadLetter, PageFailure, Reason
+from scrapy_altsched.frontier.local import uncommitted
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.maintenance.repair import repair
 
@@ -103,6 +104,27 @@ def test_what_is_not_finished_is_a_duplicate_whatever_its_age(job: Job) -> None:
     for name in ("pending", "leased", "dead", "failed"):
         assert frontier.add(page(name)) is Verdict.SEEN
     assert sorted(work_off(frontier)) == ["leased", "pending"]
+    job.disk.verify()
+
+
+@pytest.mark.parametrize("batch", [1, uncommitted.BATCH])
+def test_a_page_that_is_forgotten_right_after_its_end_is_found_anew(
+    job: Job, monkeypatch: pytest.MonkeyPatch, batch: int
+) -> None:
+    monkeypatch.setattr(uncommitted, "BATCH", batch)
+    frontier = job.open("1h")
+    for name in "ab":
+        frontier.add(page(name))
+    commit(frontier)
+    frontier.finish(take(frontier))
+    assert frontier.forget(page("a").fingerprint)
+    for name in "cd":
+        frontier.add(page(name))
+    commit(frontier)
+    job.disk.crash(frontier)
+    frontier = job.open("1h")
+    assert frontier.add(page("a")) is Verdict.ADDED
+    assert sorted(work_off(frontier)) == ["a", "b", "c", "d"]
     job.disk.verify()
 
 

@@ -15,7 +15,7 @@ from .draft import BATCH, BATCH_BYTES, Draft, choose_part
 # Names of this module are found faster than members of an enumeration.
 _ADDED_UNIQUE, _ADDED, _DONE, _DIED = Kind.ADDED_UNIQUE, Kind.ADDED, Kind.DONE, Kind.DIED
 _MARKED, _FORGOTTEN, _CLEARED = Kind.MARKED, Kind.FORGOTTEN, Kind.CLEARED
-_DUE, _FAILED, _ENDED = Kind.DUE, Kind.FAILED, Kind.ENDED
+_DUE, _FAILED = Kind.DUE, Kind.FAILED
 
 
 class Uncommitted:
@@ -46,6 +46,8 @@ class Uncommitted:
         #: them, it is told once they have ended.
         self._memory_only: dict[bytes, bytes | None] = {}
         self._list = Changes()
+        #: Seen key -> its row, of pages that are finished, in a job that records when.
+        self._page_ends: dict[bytes, bytes] = {}
         #: What early batches have left for the last one.
         self._deferred = Changes()
         #: How many of the changes are requests that are done, or have failed.
@@ -159,6 +161,7 @@ class Uncommitted:
 
     def forget(self, seen_key: bytes) -> None:
         self.seen.discard(seen_key)
+        self._page_ends.pop(seen_key, None)
         self.forgotten[seen_key] = self.forgotten.get(seen_key, 0) + 1
         self._append(_FORGOTTEN, seen_key)
 
@@ -167,7 +170,7 @@ class Uncommitted:
         self.pressure.changes += 1
 
     def note_end(self, seen_key: bytes, row: bytes) -> None:
-        self._list.append(_ENDED, seen_key, detail=row)
+        self._page_ends[seen_key] = row
 
     def clear(self, fingerprint: bytes) -> None:
         self._list.append(_CLEARED, fingerprint)
@@ -197,6 +200,7 @@ class Uncommitted:
         for seen_key in [each for each in draft.seen if each not in self.seen]:
             del draft.seen[seen_key]
         draft.fold(self._list)
+        draft.batch.seen_rows += self._page_ends.items()
         draft.render()
         return draft
 
@@ -217,6 +221,9 @@ class Uncommitted:
                 del self.forgotten[seen_key]
         # What was forgotten since, and added again, is still to be written.
         self.seen.difference_update(it for it in draft.batch.seen if it not in self.forgotten)
+        for seen_key, row in draft.batch.seen_rows:
+            if self._page_ends.get(seen_key) is row:
+                del self._page_ends[seen_key]
         for claim, _ in draft.batch.started:
             self.claims.pop(claim, None)
         for slot, count in draft.stored.items():
