@@ -161,8 +161,11 @@ def look_at_crawl(crawl: Crawl, rates: Rates | None = None) -> Answer:
     return answer
 
 
-def counts_of(counts: Counts) -> dict[str, int]:
-    """The numbers in all states; ``left``: all that is still to be done."""
+def counts_of(counts: Counts) -> dict[str, int | None]:
+    """The numbers in all states; ``left``: all that is still to be done.
+
+    ``seen``: the fingerprints of the duplicates filter, if it is known how many there are.
+    """
     return {
         "accepted": counts.accepted,
         "done": counts.done,
@@ -172,6 +175,7 @@ def counts_of(counts: Counts) -> dict[str, int]:
         "failed": counts.failed,
         "dead": counts.dead,
         "left": counts.left,
+        "seen": counts.seen,
     }
 
 

@@ -100,6 +100,7 @@ def test_the_page_of_a_job_that_is_killed_and_finished(
     running = report(path, crawl.jobdir)
     assert "<title>pages: running</title>" in running
     assert (figure(running, "done"), figure(running, "in flight")) == ("1", "2")
+    assert figure(running, "seen") == "30"
     assert REFRESH not in running
     assert "There are none." in running
     assert "death" not in chart(path, "requests")

@@ -96,7 +96,7 @@ def test_workers_that_are_stopped_can_be_started_again(tmp_path: Path, server: R
         assert crawl.apply(Stop()) == Effect(note="No worker is running.")
         workers.launch()
         workers.wait()
-        assert crawl.crawl.look().counts == Counts(accepted=61, done=61)
+        assert crawl.crawl.look().counts == Counts(accepted=61, done=61, seen=61)
 
 
 @pytest.fixture
