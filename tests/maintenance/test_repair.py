@@ -666,7 +666,8 @@ def test_a_repair_brings_the_numbers_into_line(job: Job) -> None:
     batch.slots += wrong
     journal.write(batch)
     journal.close()
-    assert f"The number of seen fingerprints is {seen}, not 10000." in problems_of(job.path)
+    sentence = f"The number of seen fingerprints is {seen}, not 10000."
+    assert sentence in str(problems_of(job.path))
     result = mend(job.path)
     assert "1 request could not be read" in result.damage
     accept_loss(job.path, OWNER)
