@@ -290,7 +290,7 @@ def test_a_shared_crawl(
     lines = chart(path, "requests")
     assert lines["accepted"]["y"] == [30]
     # It is not known when its workers began, or died.
-    assert list(lines) == ["accepted", "done", "left", "duplicates"]
+    assert list(lines) == ["seen", "accepted", "done", "left", "duplicates"]
 
 
 def test_the_history_of_a_shared_crawl_is_what_was_seen_of_it(

@@ -13,7 +13,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,8 +27,10 @@ NAME = "altsched.samples"
 MOST = 3_600
 #: Fewest seconds between two samples, before any went.
 _GRAIN = 1
-#: Time, run, grain, state, counts, duplicates; and the checksum of all that.
-_BODY, _CHECKSUM = struct.Struct("<dIII8q"), struct.Struct("<I")
+#: Time, run, grain, state, counts, duplicates, seen (-1: not known); and the checksum of all that.
+_BODY, _CHECKSUM = struct.Struct("<dIII9q"), struct.Struct("<I")
+#: In files of earlier versions; and what it lacks.
+_OLDER_BODY, _UNKNOWN = struct.Struct("<dIII8q"), (-1).to_bytes(8, "little", signed=True)
 #: Bytes of a sample.
 SIZE = _BODY.size + _CHECKSUM.size
 _COUNTS = ("accepted", "pending", "leased", "done", "dead", "delayed", "failed")
@@ -66,15 +68,17 @@ class Sample:
     def parse(cls, block: bytes) -> Sample:
         """The inverse of :meth:`encode`, of a block whose checksum is right."""
         at, run, _, state, *numbers = _BODY.unpack_from(block)
-        *counted, duplicates = numbers
-        counts = Counts(**dict(zip(_COUNTS, counted, strict=True)))
+        *counted, duplicates, seen = numbers
+        known = dict(zip(_COUNTS, counted, strict=True))
+        counts = Counts(**known, seen=None if seen < 0 else seen)
         return cls(at, run, _STATES[state], counts, duplicates)
 
     def encode(self, store_id: str, grain: int) -> bytes:
         """One block; *grain*: seconds between two of them, now."""
         numbers = (getattr(self.counts, name) for name in _COUNTS)
         state = _STATES.index(self.state)
-        body = _BODY.pack(self.at, self.run, grain, state, *numbers, self.duplicates)
+        seen = -1 if self.counts.seen is None else self.counts.seen
+        body = _BODY.pack(self.at, self.run, grain, state, *numbers, self.duplicates, seen)
         return body + _CHECKSUM.pack(_sum_of(body, store_id))
 
 
@@ -171,11 +175,19 @@ def _blocks_in(path: Path, store_id: str) -> Iterator[bytes]:
         content = path.read_bytes()
     except FileNotFoundError:
         return
-    for start in range(0, len(content) - SIZE + 1, SIZE):
-        block = content[start : start + SIZE]
-        body, checksum = block[: _BODY.size], block[_BODY.size :]
+    # A run writes all of the file anew before it goes on: its blocks are of one size.
+    older = (body + _UNKNOWN for body in _bodies_in(content, _OLDER_BODY.size, store_id))
+    for body in chain(_bodies_in(content, _BODY.size, store_id), older):
+        yield body + _CHECKSUM.pack(_sum_of(body, store_id))
+
+
+def _bodies_in(content: bytes, size: int, store_id: str) -> Iterator[bytes]:
+    """Those of blocks that are whole, without their checksums."""
+    step = size + _CHECKSUM.size
+    for start in range(0, len(content) - step + 1, step):
+        body, checksum = content[start : start + size], content[start + size : start + step]
         if _CHECKSUM.pack(_sum_of(body, store_id)) == checksum:
-            yield block
+            yield body
 
 
 def _run_of(block: bytes) -> int:
