@@ -214,9 +214,12 @@ class Uncommitted:
         batch, counters = draft.batch, draft.batch.counters
         if counters.seen is not None:
             # One that the overlay does not know was written by an earlier batch.
-            new = self.seen.intersection(batch.seen) | (self.forgotten.keys() & batch.seen)
-            counters.seen += len(new - self.restated)
-            counters.seen -= len(self.restated.intersection(batch.forgotten))
+            new = self.seen.intersection(batch.seen)
+            if self.forgotten or self.restated:
+                new |= self.forgotten.keys() & batch.seen
+                new -= self.restated
+                counters.seen -= len(self.restated.intersection(batch.forgotten))
+            counters.seen += len(new)
 
     @property
     def seen_more(self) -> int:
