@@ -32,6 +32,7 @@ _GAUGES = (
     ("delayed_requests", "Requests whose time has not come.", "delayed"),
     ("failed_requests", "Requests that have failed, and are kept.", "failed"),
     ("dead_requests", "Requests that are dead letters.", "dead"),
+    ("seen_pages", "Pages that are seen: fingerprints in the duplicates filter.", "seen"),
     ("held_slots", "Download slots that are deferred, of which 20 at most are known.", "held"),
     ("resting_slots", "Download slots whose delay is not over.", "resting"),
     ("workers", "Workers that the server knows.", "workers"),

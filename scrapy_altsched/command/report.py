@@ -185,7 +185,7 @@ def _history_of(job: Job) -> list[Sample]:
 def _figures(answer: Answer) -> Iterator[KeyFigure]:
     counts = answer.get("counts", {})
     for name, number in counts.items():
-        if name == "left":
+        if name == "left" or number is None:
             continue
         note = f"{number / counts['accepted']:.1%} of all" if name == "done" and number else ""
         alarms = name in ("failed", "dead") and number > 0

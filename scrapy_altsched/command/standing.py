@@ -179,8 +179,11 @@ def _look_at_queues(crawl: Crawl, slots: int) -> Answer:
     }
 
 
-def counts_of(counts: Counts) -> dict[str, int]:
-    """The numbers in all states; ``left``: all that is still to be done."""
+def counts_of(counts: Counts) -> dict[str, int | None]:
+    """The numbers in all states; ``left``: all that is still to be done.
+
+    ``seen``: the fingerprints of the duplicates filter, if it is known how many there are.
+    """
     return {
         "accepted": counts.accepted,
         "done": counts.done,
@@ -190,6 +193,7 @@ def counts_of(counts: Counts) -> dict[str, int]:
         "failed": counts.failed,
         "dead": counts.dead,
         "left": counts.left,
+        "seen": counts.seen,
     }
 
 

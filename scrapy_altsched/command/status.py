@@ -154,6 +154,8 @@ def _rows(answer: Answer, *, bar: bool) -> Iterator[_Row]:
     if bar and "left" in counts:
         over = counts["accepted"] - counts["left"]
         yield "", ProgressBar(total=max(counts["accepted"], 1), completed=over, width=50)
+    if counts.get("seen") is not None:
+        yield row("seen", counted(counts["seen"], "page"))
     if "duplicates" in answer:
         yield row("duplicates", f"{answer['duplicates']:,} refused in this run")
     if has_pace(answer):

@@ -33,8 +33,6 @@ class Kind(enum.IntEnum):
     #: A request is done.  Request and detail: what follows it, if anything does, which is accepted
     #: in the same step; and its key, and where the frontier keeps it.
     DONE = enum.auto()
-    #: A page is finished, in a job that records when.  Key: its seen key.  Detail: the row.
-    ENDED = enum.auto()
     #: A request has failed.  Detail: how, and when, in milliseconds since the epoch.
     FAILED = enum.auto()
     #: A request became a dead letter.  Detail: why.

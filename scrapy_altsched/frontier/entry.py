@@ -184,7 +184,7 @@ NEVER_SEEN = Place("never seen")
 
 
 #: The numbers in :class:`Counts` that are of no state.
-_NO_STATES = frozenset(("accepted", "memory_only", "undecided"))
+_NO_STATES = frozenset(("accepted", "memory_only", "undecided", "seen"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +194,7 @@ class Counts:
     :ivar accepted: all that were ever accepted by this job, in all its runs.
     :ivar memory_only: of those that are left, how many live in memory only.
     :ivar undecided: entries that were taken and are in none of these states yet.
+    :ivar seen: how many fingerprints the duplicates filter holds; ``None``: that is not known.
     """
 
     accepted: int = 0
@@ -205,6 +206,7 @@ class Counts:
     failed: int = 0
     memory_only: int = 0
     undecided: int = 0
+    seen: int | None = None
 
     @property
     def left(self) -> int:

@@ -73,9 +73,9 @@ class _Audit:
             self._check_meta()
         self._check_requests(PENDING)
         self._check_slots()
-        for family, walk in (("seen", rows.seen), ("suspects", rows.suspects)):
-            with self._reading(family):
-                deque(follow(family, walk()), 0)
+        self._check_seen()
+        with self._reading("suspects"):
+            deque(follow("suspects", rows.suspects()), 0)
         with self._reading("started"):
             for claim, run in rows.started():
                 if int.from_bytes(run, "big") > self._counters.run and self._can_compare("meta"):
@@ -189,6 +189,15 @@ class _Audit:
                 requests = f"{count} pending {inflect(count, 'request is', 'requests are')}"
                 sentence = f"{requests} in slot {slot_id}, which has no name."
                 self._add("slots without a name", sentence)
+
+    def _check_seen(self) -> None:
+        found, expected = 0, self._counters.seen
+        with self._reading("seen"):
+            for _ in follow("seen", self._rows.seen()):
+                found += 1
+        if expected not in (None, found) and self._can_compare("meta", "seen"):
+            sentence = f"The number of seen fingerprints is {found}, not {expected}."
+            self._add("numbers", sentence)
 
     def _check_counters(self) -> None:
         counters, pending = self._counters, self._held.total()

@@ -56,6 +56,7 @@ class _Filling(Rewriter):
             head.counters,
             next_slot=counters.next_slot + 1,
             delayed_queue=self._delayed_queue,
+            seen=None,
             **dict.fromkeys((state.counter or "" for state in UNQUEUED), 0),  # type: ignore[arg-type]  # names of ints
         )
         self.final.notes = {**head.notes, "order": str(head.order).encode(), KEYS: head.keys}

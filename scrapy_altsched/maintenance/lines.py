@@ -41,7 +41,7 @@ FORMAT, VERSION = "scrapy_altsched crawl", 1
 #: Bytes that the first line of a file has at the most, to be taken for that of an export.
 _HEAD = 16 * 1024 * 1024
 #: Counters that are of a place, and not of what is in it.
-_OF_PLACE = ("next_slot", "delayed_queue")
+_OF_PLACE = ("next_slot", "delayed_queue", "seen")
 _COUNTERS = {
     name: type(value) for name, value in asdict(Counters()).items() if name not in _OF_PLACE
 }
@@ -196,7 +196,6 @@ class _Reader:
                 f" {version} of the format; this one reads up to {VERSION}). Upgrade it to import"
                 " this crawl."
             )
-        with_place = dict.fromkeys(_OF_PLACE, 1)
         try:
             keys = str(line["seen"]).encode()
             keys = FINGERPRINTS if keys == b"fingerprints" else keys
@@ -208,7 +207,7 @@ class _Reader:
                 _typed(line, "spider", str),
                 Order.parse(line["order"]),
                 keys,
-                Counters(**{**counters, **with_place}),
+                Counters(**counters),
                 {note: self._note(note, value) for note, value in line["notes"].items()},
             )
         except _BAD as error:

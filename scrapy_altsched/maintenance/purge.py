@@ -40,6 +40,8 @@ def purge(journal: Journal, before: float) -> tuple[int, int]:
             if end is not None and end < before:
                 batch.forgotten.append(key)
         if batch.forgotten:
+            if batch.counters.seen is not None:
+                batch.counters.seen -= len(batch.forgotten)
             journal.write(batch, wait=True)
             purged += len(batch.forgotten)
     return purged, seen

@@ -157,6 +157,7 @@ class Repair(Rewriter):
         if "order" in notes:
             self._order = Order.parse(notes["order"].decode())
         self.final.counters = counters = self._read_counters(meta.get(b"counters", b""))
+        counters.seen = None
         number = int.from_bytes(meta.get(b"commit", b""), "big")
         self._store.commit_number = max(number, self._last.number)
         self._read_slots()

@@ -64,8 +64,14 @@ class Rewriter:
     def flush(self) -> None:
         """Write all rows added until now; what is asked of the store then includes them."""
         if any(_lists(self.rows)):
+            self._note_seen(self.rows)
             self._store.write(self.rows, wait=True)
             self.rows = Batch(self.rows.counters)
+
+    def _note_seen(self, batch: Batch) -> None:
+        """Leave it to the next run to count what was seen, if *batch* changes that."""
+        if batch.seen or batch.seen_rows or batch.forgotten:
+            self.rows.counters.seen = self.final.counters.seen = None
 
     def replace_queue(self, requests: Iterable[tuple[str, bytes, bytes]]) -> None:
         """Add *requests*, as for :meth:`add`; the final batch removes all slots there are now."""
@@ -95,6 +101,7 @@ class Rewriter:
             final += rest
         for name, count in self._added.items():
             self.final.slots.append((self._ids[name].to_bytes(8, "big"), count, name))
+        self._note_seen(self.final)
         self._store.write(self.final, wait=True)
 
 

@@ -66,8 +66,9 @@ def charts_of(
             Chart(
                 "requests",
                 "Requests",
-                "All that were accepted, and are seen since then; what is done of them, and what is"
-                " left: pending, in flight or delayed. Duplicates were refused, in all runs.",
+                "All that were accepted; how many pages are seen; what is done of the requests, and"
+                " what is left: pending, in flight or delayed. Duplicates were refused, in all"
+                " runs.",
                 _over_time(samples, _requests(samples), lines),
             ),
             Chart(
@@ -91,6 +92,10 @@ def charts_of(
 
 
 def _requests(samples: Sequence[Sample]) -> Iterator[Figure]:
+    seen = [it.counts.seen for it in samples]
+    if any(number is not None for number in seen):
+        # Below the next one, which is the same in most crawls.
+        yield _line("seen", _GRAY, samples, seen)
     yield _line("accepted", _BLUE, samples, [it.counts.accepted for it in samples])
     yield _line("done", _GREEN, samples, [it.counts.done for it in samples])
     yield _line("left", _ORANGE, samples, [it.counts.left for it in samples])

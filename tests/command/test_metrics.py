@@ -70,6 +70,7 @@ def test_a_job(tmp_path: Path) -> None:
         "delayed_requests": 0,
         "failed_requests": 0,
         "dead_requests": 0,
+        "seen_pages": counts.seen,
         "duplicate_requests_total": noted.standing.duplicates,
         "held_slots": 0,
         "runs_total": 1,
@@ -101,13 +102,14 @@ def test_a_shared_crawl(tmp_path: Path, server: RedisServer) -> None:
     labels = {"spider": "pages", "crawl": "pages"}
     assert ({**labels, "state": "finished"}, 1) in found["altsched_state"]
     assert found["altsched_done_requests_total"] == [(labels, 30)]
+    assert found["altsched_seen_pages"] == [(labels, 30)]
     assert found["altsched_workers"] == [(labels, len(told["workers"]))]
     assert found["altsched_size_bytes"] == [(labels, told["bytes"])]
 
 
 def everything() -> Answer:
     """An answer that has all that can be told, of a job and of a shared crawl."""
-    names = ("accepted", "done", "pending", "in_flight", "delayed", "failed", "dead")
+    names = ("accepted", "done", "pending", "in_flight", "delayed", "failed", "dead", "seen")
     more = ("duplicates", "run", "commit", "bytes", "began", "found_rate", "ended_rate")
     return {
         "kind": "job",

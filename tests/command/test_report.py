@@ -100,6 +100,7 @@ def test_the_page_of_a_job_that_is_killed_and_finished(
     running = report(path, crawl.jobdir)
     assert "<title>pages: running</title>" in running
     assert (figure(running, "done"), figure(running, "in flight")) == ("1", "2")
+    assert figure(running, "seen") == "30"
     assert REFRESH not in running
     assert "There are none." in running
     assert "death" not in chart(path, "requests")
@@ -288,7 +289,7 @@ def test_a_shared_crawl(
     assert "1 failed: status 503, 127.0.0.1" in finished
     assert f"scrapy altsched requeue --shared {KEY} --failed" in finished
     lines = chart(path, "requests")
-    names = ["accepted", "done", "left", "duplicates", "start", "clean end"]
+    names = ["seen", "accepted", "done", "left", "duplicates", "start", "clean end"]
     assert list(lines) == names
     assert lines["clean end"]["text"][0] == "1 worker ended"
     # All that it has had since it began, to its end, though nothing has looked at it meanwhile.

@@ -107,11 +107,13 @@ def test_a_crawl_that_runs_is_killed_and_is_finished(crawl: Crawl, held: threadi
         "failed": 0,
         "dead": 0,
         "left": 29,
+        "seen": 30,
     }
     assert running["bytes"] > 0
     text = status(crawl.jobdir)
     assert f"process {process.pid} on host" in text
     assert "30 accepted: 1 done, 27 pending, 2 in flight, 0 delayed" in text
+    assert re.search(r"^seen +30 pages", text, re.MULTILINE)
     stored = answer(crawl.jobdir, "--slots", "5")
     # In the store, what is in flight is pending.
     assert stored["slots"] == [{"slot": "127.0.0.1", "stored": 29}]
@@ -383,6 +385,7 @@ def test_a_shared_crawl(crawl: Crawl, server: RedisServer) -> None:
     assert (found["state"], found["spider"], found["kind"]) == ("running", "pages", "shared crawl")
     counts = found["counts"]
     assert (counts["accepted"], counts["done"], counts["left"]) == (30, 1, 29)
+    assert counts["seen"] == 30
     (worker,) = found["workers"]
     assert worker["leases"] == counts["in_flight"]
     assert worker["heard"] >= 0

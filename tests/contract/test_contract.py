@@ -237,6 +237,33 @@ def test_what_is_still_to_be_crawled_is_told_from_what_is_not(
     assert set().union(*frontier.find_waiting({b"marked"})) == set()
 
 
+def test_how_many_pages_are_seen(kind: MemoryKind, frontier: LocalFrontier) -> None:
+    def add_and_count(*entries: Entry) -> int | None:
+        for entry in entries:
+            frontier.add(entry)
+        return frontier.counts().seen
+
+    assert add_and_count() == 0
+    assert add_and_count(page("a"), page("b"), page("a")) == 2
+    # What is not filtered is not seen; and a start request of that kind is known by its claim.
+    again = page("c", unique=False), page("d", unique=False, from_start=True)
+    assert add_and_count(*again, *again) == 2
+    frontier.mark_seen(b"marked")
+    frontier.mark_seen(b"a")
+    assert frontier.counts().seen == 3
+    frontier.commit()
+    for name in ("a", "b", "none"):
+        frontier.forget(name.encode())
+    assert frontier.counts().seen == 1
+    assert add_and_count(page("b")) == 2
+    frontier.commit()
+    assert len(work_off(frontier)) == 2 + 3 + 2
+    assert frontier.counts().seen == 2
+    frontier.close()
+    if kind.survives:
+        assert kind.open().counts().seen == 2
+
+
 # lease: order within a slot
 
 

@@ -5,17 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from scrapy_altsched.age import Age
-from scrapy_altsched.frontier import Options, Order, Verdict
+from scrapy_altsched.frontier import Lease, Options, Order, Verdict
 from scrapy_altsched.frontier.entry import DeadLetter, PageFailure, Reason
+from scrapy_altsched.frontier.local import uncommitted
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.maintenance.repair import repair
 
 from ..clocks import ManualClock
-from ..frontiers import KINDS, OWNER, DiskKind, lease_from, name_of, page, take, work_off
+from ..frontiers import (
+    KINDS,
+    OWNER,
+    DiskKind,
+    journal_of,
+    lease_from,
+    name_of,
+    page,
+    take,
+    work_off,
+)
 
 STORED = [name for name, kind in KINDS.items() if kind.survives and kind.knows_downloads]
 HOUR, DAY = 3_600.0, 86_400.0
@@ -103,6 +115,66 @@ def test_what_is_not_finished_is_a_duplicate_whatever_its_age(job: Job) -> None:
     for name in ("pending", "leased", "dead", "failed"):
         assert frontier.add(page(name)) is Verdict.SEEN
     assert sorted(work_off(frontier)) == ["leased", "pending"]
+    job.disk.verify()
+
+
+@pytest.mark.parametrize("batch", [1, uncommitted.BATCH])
+def test_a_page_that_is_forgotten_right_after_its_end_is_found_anew(
+    job: Job, monkeypatch: pytest.MonkeyPatch, batch: int
+) -> None:
+    monkeypatch.setattr(uncommitted, "BATCH", batch)
+    frontier = job.open("1h")
+    for name in "ab":
+        frontier.add(page(name))
+    commit(frontier)
+    frontier.finish(take(frontier))
+    assert frontier.forget(page("a").fingerprint)
+    for name in "cd":
+        frontier.add(page(name))
+    commit(frontier)
+    job.disk.crash(frontier)
+    frontier = job.open("1h")
+    assert frontier.add(page("a")) is Verdict.ADDED
+    assert sorted(work_off(frontier)) == ["a", "b", "c", "d"]
+    job.disk.verify()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_how_many_pages_are_seen_is_right_after_each_death(
+    job: Job, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Each batch is small, so that deaths come between early and last ones of a commit."""
+    monkeypatch.setattr(uncommitted, "BATCH", 3)
+    rng, frontier = Random(seed), job.open("run")
+    seen: set[bytes] = set()
+    for _ in range(6):
+        for _ in range(60):
+            one = page(rng.choice("abcdefghijklmnop"), stored=rng.random() < 0.9)
+            chosen = rng.random()
+            if chosen < 0.5:
+                frontier.add(one)
+                seen.add(one.fingerprint)
+            elif chosen < 0.7:
+                assert frontier.forget(one.fingerprint) == (one.fingerprint in seen)
+                seen.discard(one.fingerprint)
+            elif chosen < 0.9 and isinstance(lease := lease_from(frontier), Lease):
+                frontier.finish(lease)
+            elif chosen > 0.95:
+                frontier.commit()
+            assert frontier.counts().seen == len(seen)
+        if rng.random() < 0.5:
+            work_off(frontier)
+            frontier.close(finished=True)
+        else:
+            frontier.commit()
+            job.disk.crash(frontier)
+        job.clock.advance(HOUR)
+        frontier = job.open("run")
+        rows = {key for key, _ in journal_of(frontier).seen()}
+        assert frontier.counts().seen == len(rows)
+        known = map(page, "abcdefghijklmnop")
+        seen = {it.fingerprint for it in known if journal_of(frontier).has_seen(it.fingerprint)}
+    frontier.close()
     job.disk.verify()
 
 

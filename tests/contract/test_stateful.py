@@ -509,6 +509,7 @@ class Machine(RuleBasedStateMachine):
         memory_only = sum(not item.stored for item in now.alive())
         assert found == (len(now.pending), len(now.leased), now.done, now.dead, memory_only)
         assert (counts.delayed, counts.failed) == (len(now.delayed), now.failed)
+        assert counts.seen == len(now.seen)
         assert counts.unaccounted == 0
         assert isinstance(self.frontier._kept, Persistence)
         uncommitted = self.frontier._kept

@@ -360,6 +360,7 @@ class Machine(RuleBasedStateMachine):
         ended = model.done, model.dead, model.failed
         assert (counts.done, counts.dead, counts.failed) == ended
         assert counts.accepted == model.accepted
+        assert counts.seen == len(model.seen)
         assert counts.unaccounted == 0
 
     def teardown(self) -> None:

@@ -65,7 +65,7 @@ def test_from_its_opening_to_its_end_each_commit_tells_how_a_job_stands(
     assert stand_in.scheduler.checkpoint()
     status = status_in(tmp_path)
     standing = status.standing
-    assert standing.counts == Counts(accepted=6, pending=3, leased=1, done=1, delayed=1)
+    assert standing.counts == Counts(accepted=6, pending=3, leased=1, done=1, delayed=1, seen=6)
     assert (standing.spider, standing.duplicates, standing.at) == ("spider", 1, clock.wall())
     assert standing.held == [("b.example", clock.wall() + 60)]
     assert standing.shared is None

@@ -6,25 +6,30 @@ import json
 import logging
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from scrapy_altsched.errors import JobdirMismatchError
+from scrapy_altsched.frontier import Options
 from scrapy_altsched.frontier.entry import Cause, DeadLetter
 from scrapy_altsched.frontier.store import jobdir as jobdir_module
 from scrapy_altsched.frontier.store import migrations
+from scrapy_altsched.frontier.store.database import RowBatch
+from scrapy_altsched.frontier.store.engines import Choice
 from scrapy_altsched.frontier.store.jobdir import FORMAT, Identity, Jobdir
 from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.frontier.store.records import Batch
 from scrapy_altsched.frontier.store.states import DEAD, PENDING, decode_value
 from scrapy_altsched.frontier.store.store import Store
 from scrapy_altsched.frontier.store.view import View
+from scrapy_altsched.maintenance.audit import audit
 from scrapy_altsched.maintenance.opening import open_frontier
 
 from ..frontiers import OWNER, journal_of, lease_from, page, problems_of, stored, work_off
+from ..stores import BY_ENGINE
 
 Step = Callable[[Store], Batch]
 
@@ -155,6 +160,36 @@ def test_the_step_to_causes_is_repeated_after_a_death(
     assert {str(why) for _, why, _ in frontier.dead()} == set(REASONS.values())
     assert problems_of(frontier) == []
     frontier.close()
+
+
+@BY_ENGINE
+def test_what_was_seen_is_counted_from_format_8_on(tmp_path: Path, engine: Choice) -> None:
+    options = Options(store=engine)
+    frontier = open_frontier(tmp_path, OWNER, options)
+    for name in "abc":
+        frontier.add(page(name))
+    frontier.close()
+    journal = Journal(tmp_path, OWNER)
+    identity = replace(Identity.parse(journal.identity() or b""), format=7)
+    counters = asdict(journal.counters())
+    assert counters.pop("seen") == 3
+    rows = RowBatch()
+    rows.put(
+        "meta", [(b"counters", json.dumps(counters).encode()), (b"identity", identity.encode())]
+    )
+    journal.database.write(rows, wait=True)
+    journal.close()
+    jobdir = Jobdir(tmp_path, OWNER)
+    jobdir.write_identity(identity)
+    jobdir.release()
+    with View(jobdir.store) as view:
+        assert view.counters().seen is None
+        assert audit(view) == []
+    for _ in range(2):
+        frontier = open_frontier(tmp_path, OWNER, options)
+        assert frontier.counts().seen == journal_of(frontier).counters().seen == 3
+        assert problems_of(frontier) == []
+        frontier.close()
 
 
 def test_there_is_a_step_from_each_older_format() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
@@ -14,10 +15,17 @@ from scrapy_altsched.errors import JobdirError
 from scrapy_altsched.frontier.contract import Standing
 from scrapy_altsched.frontier.entry import Counts
 from scrapy_altsched.frontier.store import samples
-from scrapy_altsched.frontier.store.samples import NAME, SIZE, Sample, SampleFile, read_samples
+from scrapy_altsched.frontier.store.samples import (
+    _OLDER_BODY,
+    NAME,
+    SIZE,
+    Sample,
+    SampleFile,
+    read_samples,
+)
 from scrapy_altsched.frontier.store.status import JobStatus
 
-COUNTS = Counts(accepted=9, pending=3, leased=2, done=1, dead=1, delayed=1, failed=1)
+COUNTS = Counts(accepted=9, pending=3, leased=2, done=1, dead=1, delayed=1, failed=1, seen=8)
 STATUS = JobStatus("id", "running", "1 host place born\n", 1, 4, Standing("books", COUNTS))
 
 
@@ -50,6 +58,21 @@ def test_what_is_written_is_read_and_later_runs_go_on(tmp_path: Path) -> None:
         (21, 2, "running"),
         (21.5, 2, "finished"),
     ]
+
+
+def test_a_file_of_an_earlier_version_is_read_and_gone_on_with(tmp_path: Path) -> None:
+    content = b""
+    for when in (1, 2, 3):
+        body = _OLDER_BODY.pack(when, 1, 1, 0, 9, 3, 2, 1, 1, 1, 1, 7)
+        content += body + zlib.crc32(body, zlib.crc32(b"id")).to_bytes(4, "little")
+    (tmp_path / NAME).write_bytes(content[:-1])  # the last one is torn
+    unknown = replace(COUNTS, seen=None)
+    older = [Sample(when, 1, "running", unknown, 7) for when in (1, 2)]
+    assert read_samples(tmp_path, "id") == older
+    assert read_samples(tmp_path, "another") == []
+    write(tmp_path, [at(9, 2)])
+    assert read_samples(tmp_path, "id") == [*older, Sample(9, 2, "running", COUNTS)]
+    assert (tmp_path / NAME).stat().st_size == 3 * SIZE
 
 
 def test_there_is_one_a_second_at_most_and_each_end(tmp_path: Path) -> None:

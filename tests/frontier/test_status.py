@@ -14,6 +14,7 @@ from scrapy_altsched.errors import JobdirError
 from scrapy_altsched.frontier.contract import Standing
 from scrapy_altsched.frontier.entry import Counts
 from scrapy_altsched.frontier.queue.busiest import Busiest
+from scrapy_altsched.frontier.store import status
 from scrapy_altsched.frontier.store.status import NAME, SIZE, JobStatus, read_status
 
 from ..clocks import ManualClock
@@ -21,7 +22,7 @@ from ..disks import Disk, SmallDisk
 
 STANDING = Standing(
     spider="books",
-    counts=Counts(accepted=9, pending=3, leased=2, done=1, dead=1, delayed=1, failed=1),
+    counts=Counts(accepted=9, pending=3, leased=2, done=1, dead=1, delayed=1, failed=1, seen=8),
     began=1.5,
     at=2.5,
     duplicates=7,
@@ -37,6 +38,18 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert read_status(tmp_path) is None
     (tmp_path / NAME).write_bytes(STATUS.encode())
     assert read_status(tmp_path) == STATUS
+
+
+def test_an_earlier_version_did_not_say_how_many_pages_are_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = [name for name in status._NUMBERS if name != "seen"]
+    with monkeypatch.context() as patched:
+        patched.setattr(status, "_NUMBERS", numbers)
+        (tmp_path / NAME).write_bytes(STATUS.encode())
+    found = read_status(tmp_path)
+    assert found is not None
+    assert found.standing.counts == replace(STANDING.counts, seen=None)
 
 
 @pytest.mark.parametrize("name", ["x" * 5_000, "\N{SNOWMAN}" * 200, "\udcff" * 200, '"' * 200])

@@ -93,7 +93,7 @@ def test_pending_requests_have_the_new_fingerprints_and_their_old_places(disk: D
     assert frontier.run.note("fingerprints") == b"new"
     assert frontier.add(page("A")) is Verdict.SEEN
     assert work_off(frontier) == ["d", "A", "B", "c"]
-    assert frontier.counts() == Counts(accepted=4, done=4)
+    assert frontier.counts() == Counts(accepted=4, done=4, seen=4)
     frontier.close()
 
 
@@ -149,7 +149,7 @@ def test_of_pages_that_become_one_the_next_in_order_stays(
     )
     frontier = disk.open(options)
     assert problems_of(frontier) == []
-    assert frontier.counts() == Counts(accepted=3, pending=1, done=2)
+    assert frontier.counts() == Counts(accepted=3, pending=1, done=2, seen=1)
     lease = take(frontier)
     assert name_of(lease) == "same"
     assert lease.entry.payload == f"payload of {kept}".encode()
@@ -184,7 +184,7 @@ def test_a_page_that_becomes_one_that_is_done_is_taken_out(disk: DiskKind) -> No
     assert outcome == Refingerprinted(pending=3, changed=2, crawled=2, done=1)
     frontier = disk.open()
     assert seen(frontier, "a", "b", "c", "done") == [False, False, True, True]
-    assert frontier.counts() == Counts(accepted=4, pending=1, done=3)
+    assert frontier.counts() == Counts(accepted=4, pending=1, done=3, seen=3)
     assert work_off(frontier) == ["c"]
     frontier.close()
 

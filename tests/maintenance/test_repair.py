@@ -661,16 +661,19 @@ def test_a_repair_brings_the_numbers_into_line(job: Job) -> None:
     key, _ = next(journal.pending())
     (first, count, name), *_, (last, _, _) = journal.slots()
     wrong = [(first.to_bytes(8, "big"), count + 7, name), (last.to_bytes(8, "big"), 0, "")]
-    batch = stored(replace(journal.counters(), dead=5), removed=[key])
+    seen = journal.counters().seen
+    batch = stored(replace(journal.counters(), dead=5, seen=10_000), removed=[key])
     batch.slots += wrong
     journal.write(batch)
     journal.close()
-    assert problems_of(job.path)
+    sentence = f"The number of seen fingerprints is {seen}, not 10000."
+    assert sentence in str(problems_of(job.path))
     result = mend(job.path)
     assert "1 request could not be read" in result.damage
     accept_loss(job.path, OWNER)
     assert problems_of(job.path) == []
     frontier = open_job(job.path)
+    assert frontier.counts().seen == seen
     assert len(work_off(frontier)) == len(job.states[job.last].pending) - 1
     frontier.close()
 

@@ -53,6 +53,11 @@ def test_the_lines_have_what_the_samples_say_and_gaps_between_runs() -> None:
     assert left["y"][:3] == [0, 29, 58]
     assert left["y"][100] is None
     assert left["y"].count(None) == 2
+    # Of samples that an earlier version has taken it is not known how many pages were seen.
+    assert "seen" not in made
+    found = samples()
+    found[1:] = [replace(it, counts=replace(it.counts, seen=5)) for it in found[1:]]
+    assert lines(charts(found)["requests"])["seen"]["y"][:3] == [None, 5, 5]
     # Each run counts its own.
     known = [number for number in made["duplicates"]["y"] if number is not None]
     assert (known[99], known[100], known[-1]) == (99, 99, 99 + 49 + 49)

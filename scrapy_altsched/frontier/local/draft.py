@@ -35,9 +35,9 @@ _RANGE_DELETE_FROM = 1_000
 # Names of this module are found faster than members of an enumeration.
 _ADDED_UNIQUE, _ADDED, _DONE, _DIED = Kind.ADDED_UNIQUE, Kind.ADDED, Kind.DONE, Kind.DIED
 _MARKED, _FORGOTTEN, _CLEARED = Kind.MARKED, Kind.FORGOTTEN, Kind.CLEARED
-_DUE, _FAILED, _ENDED = Kind.DUE, Kind.FAILED, Kind.ENDED
+_DUE, _FAILED = Kind.DUE, Kind.FAILED
 _DISCARDED, _REQUEUED = Kind.DISCARDED, Kind.REQUEUED
-_LAST = frozenset((_DONE, _FAILED, _CLEARED, _ENDED, _DISCARDED))
+_LAST = frozenset((_DONE, _FAILED, _CLEARED, _DISCARDED))
 
 
 def choose_part(
@@ -187,8 +187,6 @@ class Draft:
                 entries[key] = entry
                 slots[key] = slot
                 written[key] = len(entry.payload or b"")
-            elif kind is _ENDED:
-                batch.seen_rows.append((key, detail))
             elif kind is _CLEARED:
                 batch.suspects.append((key, None))
             else:

@@ -153,7 +153,10 @@ class LocalFrontier(FrontierOfRun):
         if value is None:
             return False
         age = entry.find_age() or self._recrawl_after
-        return age is None or not self._ages.is_due(value, age)
+        if age is None or not self._ages.is_due(value, age):
+            return True
+        self._kept.restated.add(entry.seen_key)
+        return False
 
     def _accept(self, entry: Entry) -> tuple[Slot | None, bytes]:
         """Count a request as accepted: its slot, unless it is delayed, and its key."""
@@ -352,6 +355,7 @@ class LocalFrontier(FrontierOfRun):
             self._pending,
             leased=len(self._leases) + len(self._held),
             undecided=len(self._undecided),
+            seen=self._kept.count_seen(),
         )
 
     def busiest_slots(self, *, all_at_once: bool = False) -> Sequence[tuple[str, int]]:

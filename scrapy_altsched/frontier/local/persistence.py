@@ -127,6 +127,11 @@ class Persistence(Uncommitted):
             return None
         return self.journal.seen_value(seen_key)
 
+    def count_seen(self) -> int | None:
+        """How many fingerprints are seen, uncommitted changes included, if that is known."""
+        stored = self._run.counters.seen
+        return None if stored is None else stored + self.seen_more
+
     def end_page(self, seen_key: bytes) -> None:
         """Note that a unique request is done, in a job that records ages."""
         assert self.ages is not None
@@ -268,6 +273,9 @@ class NoPersistence:
 
     def _nothing(self, *_: object, **__: object) -> None:
         pass
+
+    def count_seen(self) -> int:
+        return len(self._seen)
 
     clear = take_claim = move = has_changes = commit = finish = end_page = discard = _nothing
 

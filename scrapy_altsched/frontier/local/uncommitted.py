@@ -15,7 +15,7 @@ from .draft import BATCH, BATCH_BYTES, Draft, choose_part
 # Names of this module are found faster than members of an enumeration.
 _ADDED_UNIQUE, _ADDED, _DONE, _DIED = Kind.ADDED_UNIQUE, Kind.ADDED, Kind.DONE, Kind.DIED
 _MARKED, _FORGOTTEN, _CLEARED = Kind.MARKED, Kind.FORGOTTEN, Kind.CLEARED
-_DUE, _FAILED, _ENDED = Kind.DUE, Kind.FAILED, Kind.ENDED
+_DUE, _FAILED = Kind.DUE, Kind.FAILED
 
 
 class Uncommitted:
@@ -26,7 +26,8 @@ class Uncommitted:
     :ivar unwritten: keys of requests that are not stored yet.
     :ivar followers: of these, the ones of requests that another one's end brings.
     :ivar ended: key of each that has ended, and may be stored otherwise -> whether it is not dead.
-    :ivar seen: seen keys that are not stored.
+    :ivar seen: seen keys that are to be stored, most of which are not yet.
+    :ivar restated: seen keys that are stored, and of which the list says otherwise, or again.
     :ivar forgotten: those that may be stored as seen, and are not -> how often that is in the list.
     :ivar requeued: keys of dead or failed requests that are pending again.
     :ivar claims: start requests' occurrences claimed by this run -> the run's number.
@@ -39,6 +40,7 @@ class Uncommitted:
         self.followers: set[bytes] = set()
         self.ended: dict[bytes, bool] = {}
         self.seen: set[bytes] = set()
+        self.restated: set[bytes] = set()
         self.claims: dict[bytes, int] = {}
         self.requeued: set[bytes] = set()
         self.forgotten: dict[bytes, int] = {}
@@ -46,6 +48,8 @@ class Uncommitted:
         #: them, it is told once they have ended.
         self._memory_only: dict[bytes, bytes | None] = {}
         self._list = Changes()
+        #: Seen key -> its row, of pages that are finished, in a job that records when.
+        self._page_ends: dict[bytes, bytes] = {}
         #: What early batches have left for the last one.
         self._deferred = Changes()
         #: How many of the changes are requests that are done, or have failed.
@@ -158,7 +162,11 @@ class Uncommitted:
         self._append(_MARKED, seen_key)
 
     def forget(self, seen_key: bytes) -> None:
-        self.seen.discard(seen_key)
+        if seen_key in self.seen:
+            self.seen.remove(seen_key)
+        else:
+            self.restated.add(seen_key)
+        self._page_ends.pop(seen_key, None)
         self.forgotten[seen_key] = self.forgotten.get(seen_key, 0) + 1
         self._append(_FORGOTTEN, seen_key)
 
@@ -167,7 +175,7 @@ class Uncommitted:
         self.pressure.changes += 1
 
     def note_end(self, seen_key: bytes, row: bytes) -> None:
-        self._list.append(_ENDED, seen_key, detail=row)
+        self._page_ends[seen_key] = row
 
     def clear(self, fingerprint: bytes) -> None:
         self._list.append(_CLEARED, fingerprint)
@@ -189,7 +197,7 @@ class Uncommitted:
             if draft.length < len(self._list):
                 draft.deferred = deferred
                 draft.fold(changes)
-                draft.render()
+                self._render(draft)
                 return draft
         draft.length = len(self._list)
         draft.fold(self._deferred)
@@ -197,8 +205,27 @@ class Uncommitted:
         for seen_key in [each for each in draft.seen if each not in self.seen]:
             del draft.seen[seen_key]
         draft.fold(self._list)
-        draft.render()
+        draft.batch.seen_rows += self._page_ends.items()
+        self._render(draft)
         return draft
+
+    def _render(self, draft: Draft) -> None:
+        draft.render()
+        batch, counters = draft.batch, draft.batch.counters
+        if counters.seen is not None:
+            # One that the overlay does not know was written by an earlier batch.
+            new = self.seen.intersection(batch.seen)
+            if self.forgotten or self.restated:
+                new |= self.forgotten.keys() & batch.seen
+                new -= self.restated
+                counters.seen -= len(self.restated.intersection(batch.forgotten))
+            counters.seen += len(new)
+
+    @property
+    def seen_more(self) -> int:
+        """By how many more fingerprints are seen than are stored as that."""
+        restated = sum(it in self.seen or it in self.forgotten for it in self.restated)
+        return len(self.seen) - restated
 
     def settle(self, draft: Draft) -> None:
         ended, written, died = self.ended, draft.written, draft.died
@@ -216,18 +243,25 @@ class Uncommitted:
             if not self.forgotten[seen_key]:
                 del self.forgotten[seen_key]
         # What was forgotten since, and added again, is still to be written.
-        stored = draft.batch.seen
+        batch = draft.batch
+        stored = batch.seen
         if self.forgotten:
             stored = [seen_key for seen_key in stored if seen_key not in self.forgotten]
         self.seen.difference_update(stored)
-        for claim, _ in draft.batch.started:
+        if self.forgotten or self.restated:
+            restated = self.restated.difference(batch.forgotten).union(batch.seen)
+            self.restated = {it for it in restated if it in self.seen or it in self.forgotten}
+        for seen_key, row in batch.seen_rows:
+            if self._page_ends.get(seen_key) is row:
+                del self._page_ends[seen_key]
+        for claim, _ in batch.started:
             self.claims.pop(claim, None)
         for slot, count in draft.stored.items():
             slot.stored = count
         for slot, count in draft.removed.items():
             slot.removed += count
         if self.requeued:
-            self.requeued.difference_update(chain(*draft.batch.removed.values()))
+            self.requeued.difference_update(chain(*batch.removed.values()))
         self._list.drop(draft.length)
         if draft.deferred is None:
             self._deferred = Changes()

@@ -119,7 +119,7 @@ class Additions:
     """Requests and seen keys on their way into the frontier.
 
     :ivar undecided: how many requests the server has not decided on.
-    :ivar ended: seen keys of requests in memory only that have ended since the last commit.
+    :ivar ended: marks of requests in memory only that have ended since the last commit.
     :ivar revision: how often anything was added, or found to be known: what a leased request rests
         on.
     """
@@ -139,7 +139,7 @@ class Additions:
         #: Requests in memory only -> the seen key that is sent with the first commit after their
         #: end: if this worker dies before, they are found again, and must not be known.
         self._unmarked: dict[Entry, bytes] = {}
-        self.ended: list[bytes] = []
+        self.ended: list[Addition] = []
         #: Fingerprint -> how many start requests with it were added that need not be unique.
         self._claimed: dict[bytes, int] = {}
 
@@ -238,12 +238,13 @@ class Additions:
     def end_here(self, entry: Entry) -> None:
         """A request that was in memory only is over: its seen key is to be known."""
         if (seen_key := self._unmarked.pop(entry, None)) is not None:
-            self.ended.append(seen_key)
+            # The row of no request, which says only whether it is unique.
+            self.ended.append(Addition(Kind.MARKED, seen_key, row=bytes((entry.unique,))))
 
     def free_ended(self) -> None:
         """Let the seen keys be sent of what has ended: a commit has saved what it led to."""
-        for seen_key in self.ended:
-            self.stream.add(Addition(Kind.MARKED, seen_key))
+        for mark in self.ended:
+            self.stream.add(mark)
         self.ended.clear()
 
     def mark_seen(self, fingerprint: bytes) -> bool:
@@ -259,7 +260,7 @@ class Additions:
         was_known = seen_key in self.known
         self.known.discard(seen_key)
         self._unmarked = {entry: key for entry, key in self._unmarked.items() if key != seen_key}
-        self.ended = [key for key in self.ended if key != seen_key]
+        self.ended = [mark for mark in self.ended if mark.seen_key != seen_key]
         self.stream.add(Addition(Kind.FORGOTTEN, seen_key))
         return was_known
 

@@ -109,6 +109,7 @@ class Reply:
     :ivar rests_for: ms until the next download slot may be asked again; -1: that is not known.
     :ivar paused: since when nothing is leased, in ms since the epoch; 0: it is.
     :ivar stops: how often workers were told to end.
+    :ivar seen: how many pages were; -1: that is not known.
     :ivar ticks: of each lease, the number of its permit; 0, or missing: it needs none.
     :ivar permits: keys of leases that may be started now, each with such a number.
     :ivar limits: delay in ms, jitter in thousandths, and cap of download slots in this crawl;
@@ -134,6 +135,7 @@ class Reply:
     rests_for: int = -1
     paused: int = 0
     stops: int = 0
+    seen: int = -1
     refused: Sequence[int] = ()
     full: Sequence[int] = ()
     void: Sequence[bytes] = ()
@@ -150,7 +152,7 @@ class Reply:
 
 
 #: Numbers in a reply of any version; those that newer ones add, where they are missing.
-_OLDEST, _NEWER = 12, (-1, 0, 0)
+_OLDEST, _NEWER = 12, (-1, 0, 0, -1)
 
 
 def parse_reply(blob: bytes) -> Reply:

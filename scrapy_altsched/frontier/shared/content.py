@@ -213,6 +213,8 @@ class _Filling:
         #: Slots of the pending requests that are being written.
         self._ready: set[bytes] = set()
         self._counts: Counter[State] = Counter()
+        #: How many pages are seen; ``None``: claims to start requests are among them.
+        self._seen: int | None = 0
 
     def begin(self) -> None:
         if self.crawl.find() is not None:
@@ -234,7 +236,10 @@ class _Filling:
         """Write parts; SharedError: the server has no memory for them, or cannot be reached."""
         with explain_errors(self._client):
             with self._client.pipeline(transaction=False) as together:
+                pages = []  # where the answers are that tell whether one is new
                 for part in parts:
+                    if isinstance(part, SeenPage):
+                        pages.append(len(together))
                     self._add(together, part)
                 if self._ready:
                     together.zadd(self._keys.ready, dict.fromkeys(self._ready, 0))
@@ -243,6 +248,8 @@ class _Filling:
             for reply in replies:
                 if isinstance(reply, Exception):
                     raise reply
+            if self._seen is not None:
+                self._seen += sum(replies[place] for place in pages)
 
     def _add(self, server: Any, part: Part) -> None:
         keys = self._keys
@@ -252,7 +259,9 @@ class _Filling:
             case SeenPage():
                 self._mark(server, self._convert(part.key))
             case Claim():
-                if part.key != SHARED_CLAIMS:  # else they are among the seen ones
+                if part.key == SHARED_CLAIMS:  # they are among the seen ones
+                    self._seen = None
+                else:
                     self._mark(server, digest_of_claim(part.key))
             case Suspect():
                 server.hset(keys.suspects, part.fingerprint, part.suspicion.encode())
@@ -307,6 +316,8 @@ class _Filling:
                 "dropped": 0,
                 "protocol": UNPACED,
             }
+            if self._seen is not None:
+                fields["seen"] = self._seen
             values = [it for field in fields.items() for it in field]
             if not self._client.eval(_END, 1, self._keys.meta, self._id, *values):
                 raise SharedError(

@@ -15,5 +15,6 @@ end
 if count > 0 then
     redis.call('HINCRBY', META, 'epoch', 1)
     redis.call('HINCRBY', META, 'version', 1)
+    if redis.call('HEXISTS', META, 'seen') == 1 then redis.call('HINCRBY', META, 'seen', -count) end
 end
 return count

@@ -263,6 +263,7 @@ class SharedFrontier(FrontierOfRun):
             failed=reply.failed + here.ended[Kind.FAILED],
             memory_only=here.left,
             undecided=self._additions.undecided,
+            seen=None if reply.seen < 0 else reply.seen,
         )
 
     def busiest_slots(self, *, all_at_once: bool = False) -> Sequence[tuple[str, int]]:  # noqa: ARG002  (none are known)

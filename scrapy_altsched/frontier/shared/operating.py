@@ -38,7 +38,7 @@ HASHED = " (hashed)"
 # A full server takes no command inside of MULTI, but scripts that only read and delete; a replica
 # those that only read.
 _LOOK = """return {
-    redis.call('HMGET', KEYS[1], 'state', 'accepted', 'leased', 'done', 'dead'),
+    redis.call('HMGET', KEYS[1], 'state', 'seen', 'accepted', 'leased', 'done', 'dead'),
     redis.call('ZCARD', KEYS[2]), redis.call('ZCARD', KEYS[3]), redis.call('ZCARD', KEYS[4]),
     redis.call('ZCARD', KEYS[5]) }"""
 _DROP = """local workers = redis.call('HKEYS', KEYS[1])
@@ -108,7 +108,7 @@ class SharedCrawl:
         with explain_errors(self._client):
             places = keys.meta, keys.pending, keys.deadlines, keys.delayed, keys.failed
             found: Any = self._client.eval(_LOOK, len(places), *places)
-            (state, *numbers), pending, workers, delayed, failed = found
+            (state, seen, *numbers), pending, workers, delayed, failed = found
             accepted, leased, done, dead = map(int, numbers)
             with self._client.pipeline(transaction=False) as together:
                 for bucket in random.Random(crawl).sample(list(keys.buckets(crawl)), _LOOKED_AT):
@@ -117,7 +117,16 @@ class SharedCrawl:
         return CrawlState(
             spider=json.loads(about)["spider"],
             finished=state == b"finished",
-            counts=Counts(accepted, pending, leased, done, dead, delayed, failed),
+            counts=Counts(
+                accepted,
+                pending,
+                leased,
+                done,
+                dead,
+                delayed,
+                failed,
+                seen=None if seen is None else int(seen),
+            ),
             workers=workers,
             large_buckets=encodings.count(b"hashtable"),
         )

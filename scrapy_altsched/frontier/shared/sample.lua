@@ -15,7 +15,7 @@ local function numbers_of(key, names)
     return found
 end
 
-local counts = numbers_of(META, { 'crawl', 'accepted', 'leased', 'done', 'dead', 'sequence' })
+local counts = numbers_of(META, { 'crawl', 'accepted', 'leased', 'done', 'dead', 'sequence', 'seen' })
 if counts[1] ~= crawl then return GONE end
 if redis.call('HGET', HISTORY, 'crawl') ~= crawl then
     redis.call('UNLINK', HISTORY, SAMPLES)
@@ -74,7 +74,7 @@ if is_due or begins or present == 0 then
     history.at, left = now, history.grain
     redis.call('RPUSH', SAMPLES, cmsgpack.pack({ now, history.run, counts.sequence, counts.accepted,
         redis.call('ZCARD', PENDING), counts.leased, counts.done, counts.dead, redis.call('ZCARD', DELAYED),
-        redis.call('ZCARD', FAILED), history.duplicates + refused, history.begun, history.ended, history.died }))
+        redis.call('ZCARD', FAILED), counts[7] and counts.seen or -1, history.duplicates + refused, history.begun, history.ended, history.died }))
 end
 local stored = { 'crawl', crawl }
 for _, name in ipairs(NAMES) do

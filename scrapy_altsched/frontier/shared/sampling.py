@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import msgpack
@@ -99,6 +100,7 @@ def read_samples(client: redis.Redis, keys: Keys, crawl: bytes) -> list[Sample]:
 
 def _parse(block: bytes) -> Sample:
     """A sample, as :file:`sample.lua` has packed it."""
-    at, run, next_sequence, *counted, duplicates, begun, ended, died = msgpack.unpackb(block)
+    at, run, next_sequence, *counted, seen, duplicates, begun, ended, died = msgpack.unpackb(block)
+    counts = replace(Counts(*counted), seen=None if seen < 0 else seen)
     workers = WorkerCounts(begun, ended, died)
-    return Sample(at / 1000, run, "running", Counts(*counted), duplicates, workers, next_sequence)
+    return Sample(at / 1000, run, "running", counts, duplicates, workers, next_sequence)

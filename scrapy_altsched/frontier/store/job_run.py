@@ -14,7 +14,7 @@ from ..entry import Lease
 from ..forks import close_in_child
 from .journal import Journal
 from .lease_log import RECEIVED, Evidence, LeaseLog, NullLeaseLog
-from .records import Batch
+from .records import Batch, Counters
 from .seen import PASS, SINCE
 from .status import JobStatus, read_status
 
@@ -56,6 +56,15 @@ class _Run:
             self.leases.note_closing()
 
 
+def _counters_of(journal: Journal) -> Counters:
+    """Its counters; what was seen is counted if an earlier version, or a command, has not."""
+    counters = journal.counters()
+    if counters.seen is None:
+        with suppress(StoreError):  # what is damaged is of no consequence until it is asked for
+            counters.seen = sum(1 for _ in journal.seen())
+    return counters
+
+
 class JobRun(_Run):
     """A run of the job in a job directory; the first batch written begins it.
 
@@ -68,7 +77,7 @@ class JobRun(_Run):
         super().__init__(journal.leases)
         self.journal = journal
         self.note = journal.note
-        self.last = last = journal.counters()
+        self.last = last = _counters_of(journal)
         self.counters = replace(last, run=last.run + 1, finished=False, memory_only=0)
         # The log can be read only once.
         self.evidence = journal.leases.read(last.run)
@@ -185,7 +194,7 @@ class Visit(JobRun):
     def __init__(self, journal: Journal) -> None:
         _Run.__init__(self, NullLeaseLog())
         self.journal, self.note = journal, journal.note
-        self.last = last = journal.counters()
+        self.last = last = _counters_of(journal)
         self.counters, self.evidence = replace(last), Evidence()
         self.job = JobInfo(
             run=last.run,

@@ -34,7 +34,7 @@ from .status import NAME as STATUS
 from .status import JobStatus
 
 #: Version of everything that is written into a job directory.
-FORMAT = 7
+FORMAT = 8
 #: The oldest one that is brought up to date (see :mod:`.migrations`).
 OLDEST = 1
 

@@ -10,7 +10,8 @@ To change the format: raise ``FORMAT`` in :mod:`.jobdir`, and add the step from 
 4: the store may be one of SQLite, which earlier versions take for a damaged one;
 5: requests may be delayed, or have failed, which earlier versions would count as lost;
 6: rows of what was seen may say when pages were finished, which earlier versions take for damage;
-7: what was seen may have been brought from a server, which earlier versions would not recognize.
+7: what was seen may have been brought from a server, which earlier versions would not recognize;
+8: counters have the number of what was seen, which earlier versions neither read nor count.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ STEPS: dict[int, Callable[[Store], Batch]] = {
     4: lambda store: Batch(store.counters()),
     5: lambda store: Batch(store.counters()),
     6: lambda store: Batch(store.counters()),
+    7: lambda store: Batch(store.counters()),
 }
 
 

@@ -50,6 +50,7 @@ class Counters:
     :ivar delayed_queue: the id that the keys of delayed requests begin with: one that no slot has.
     :ivar time: the job's time, in seconds since the epoch: see :mod:`..job_time`.
     :ivar forgotten: fingerprints removed from the seen ones, of pending requests perhaps.
+    :ivar seen: rows of what was seen; ``None``: they are to be counted when the next run begins.
     """
 
     accepted: int = 0
@@ -65,15 +66,17 @@ class Counters:
     delayed_queue: int = 0
     time: float = 0.0
     failed: int = 0
+    seen: int | None = None
 
     def count(self, state: State) -> int:
         number: int = getattr(self, state.counter or "")
         return number
 
-    def as_counts(self, pending: int, **others: int) -> Counts:
+    def as_counts(self, pending: int, **others: int | None) -> Counts:
         """The numbers in all states; *pending*: by the slots; *others*: what is in no store."""
-        names = ("accepted", "done", "memory_only", *(state.counter or "" for state in UNQUEUED))
-        return Counts(pending=pending, **{name: getattr(self, name) for name in names}, **others)
+        states = (state.counter or "" for state in UNQUEUED)
+        names = ("accepted", "done", "memory_only", "seen", *states)
+        return Counts(pending=pending, **{name: getattr(self, name) for name in names} | others)
 
     def encode(self) -> bytes:
         # asdict() would copy each value, with each commit.

@@ -12,6 +12,7 @@ import math
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 from ...disk import Overwritten
@@ -21,8 +22,10 @@ from ..history import GRAIN, MOST, Sample, thin
 from .status import JobStatus
 
 NAME = "altsched.samples"
-#: Time, run, grain, state, counts, duplicates; and the checksum of all that.
-_BODY, _CHECKSUM = struct.Struct("<dIII8q"), struct.Struct("<I")
+#: Time, run, grain, state, counts, duplicates, seen (-1: not known); and the checksum of all that.
+_BODY, _CHECKSUM = struct.Struct("<dIII9q"), struct.Struct("<I")
+#: In files of earlier versions; and what it lacks.
+_OLDER_BODY, _UNKNOWN = struct.Struct("<dIII8q"), (-1).to_bytes(8, "little", signed=True)
 #: Bytes of a sample.
 SIZE = _BODY.size + _CHECKSUM.size
 _COUNTS = ("accepted", "pending", "leased", "done", "dead", "delayed", "failed")
@@ -43,16 +46,18 @@ def sample_of(status: JobStatus) -> Sample:
 def _parse(block: bytes) -> Sample:
     """The inverse of :func:`_encode`, of a block whose checksum is right."""
     at, run, _, state, *numbers = _BODY.unpack_from(block)
-    *counted, duplicates = numbers
-    counts = Counts(**dict(zip(_COUNTS, counted, strict=True)))
+    *counted, duplicates, seen = numbers
+    known = dict(zip(_COUNTS, counted, strict=True))
+    counts = Counts(**known, seen=None if seen < 0 else seen)
     return Sample(at, run, _STATES[state], counts, duplicates)
 
 
 def _encode(sample: Sample, store_id: str, grain: int) -> bytes:
     """One block; *grain*: seconds between two of them, now."""
     numbers = (getattr(sample.counts, name) for name in _COUNTS)
-    state = _STATES.index(sample.state)
-    body = _BODY.pack(sample.at, sample.run, grain, state, *numbers, sample.duplicates)
+    state, seen = _STATES.index(sample.state), sample.counts.seen
+    seen = -1 if seen is None else seen
+    body = _BODY.pack(sample.at, sample.run, grain, state, *numbers, sample.duplicates, seen)
     return body + _CHECKSUM.pack(_sum_of(body, store_id))
 
 
@@ -129,11 +134,19 @@ def _blocks_in(path: Path, store_id: str) -> Iterator[bytes]:
         content = path.read_bytes()
     except FileNotFoundError:
         return
-    for start in range(0, len(content) - SIZE + 1, SIZE):
-        block = content[start : start + SIZE]
-        body, checksum = block[: _BODY.size], block[_BODY.size :]
+    # A run writes all of the file anew before it goes on: its blocks are of one size.
+    older = (body + _UNKNOWN for body in _bodies_in(content, _OLDER_BODY.size, store_id))
+    for body in chain(_bodies_in(content, _BODY.size, store_id), older):
+        yield body + _CHECKSUM.pack(_sum_of(body, store_id))
+
+
+def _bodies_in(content: bytes, size: int, store_id: str) -> Iterator[bytes]:
+    """Those of blocks that are whole, without their checksums."""
+    step = size + _CHECKSUM.size
+    for start in range(0, len(content) - step + 1, step):
+        body, checksum = content[start : start + size], content[start + size : start + step]
         if _CHECKSUM.pack(_sum_of(body, store_id)) == checksum:
-            yield block
+            yield body
 
 
 def _run_of(block: bytes) -> int:

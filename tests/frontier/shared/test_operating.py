@@ -11,6 +11,7 @@ from scrapy_altsched.frontier.entry import Counts, DeadLetter, PageFailure, Reas
 from scrapy_altsched.frontier.events import AlreadyFinished, FailuresDropped, FrontierLost
 from scrapy_altsched.frontier.shared.keys import Keys, slot_id_of
 from scrapy_altsched.frontier.shared.operating import SharedCrawl
+from scrapy_altsched.frontier.shared.steering import SteeredCrawl
 from scrapy_altsched.frontier.store.states import decode_value
 
 from ...frontiers import OWNER, page
@@ -23,8 +24,8 @@ LATER = next(name for name in map(str, range(100)) if slot_id_of(name) > slot_id
 
 
 @pytest.fixture
-def crawl(client: redis.Redis) -> SharedCrawl:
-    return SharedCrawl(client, KEY)
+def crawl(client: redis.Redis) -> SteeredCrawl:
+    return SteeredCrawl(client, KEY)
 
 
 def bury(worker: Joined, *names: str) -> None:
@@ -69,7 +70,7 @@ def test_a_finished_crawl_starts_again_from_nothing(
     crawl_whole(server, "a", "b")
     crawl.restart(lambda _: True)
     state = crawl.look()
-    assert (state.finished, state.counts, state.workers) == (False, Counts(), 0)
+    assert (state.finished, state.counts, state.workers) == (False, Counts(seen=0), 0)
     assert [key for key in client.scan_iter() if b":seen:" in key] == []
     crawl_whole(server, "a", "c")
 
@@ -98,7 +99,7 @@ def test_a_stopped_crawl_starts_again_from_nothing(
         client.zadd(crawl.keys.deadlines, {worker.frontier._stream.token: 1})
         worker.frontier.abandon()
     crawl.restart(lambda _: True)
-    assert (crawl.look().counts, crawl.look().workers) == (Counts(), 0)
+    assert (crawl.look().counts, crawl.look().workers) == (Counts(seen=0), 0)
     assert [key for key in client.scan_iter() if b":seen:" in key or b":leases:" in key] == []
     crawl_whole(server, "a", "c")
 
@@ -110,7 +111,7 @@ def test_a_crawl_starts_again_with_what_it_has_seen(
     def starts(count: int) -> list[Entry]:
         return [page("start", unique=is_filtered, from_start=True) for _ in range(count)]
 
-    for name in "ab":
+    for name, seen in (("a", 2), ("b", 3)):
         worker = join(server)
         worker.add(*starts(2), page("a"), page(name), page("start"))
         # Once, or each time that it is yielded; and again after a restart.
@@ -120,13 +121,14 @@ def test_a_crawl_starts_again_with_what_it_has_seen(
         assert {*found} == {"start", name}
         worker.close(finished=True)
         crawl.restart(lambda _: True, keeps_seen=True)
-        assert crawl.look().counts == Counts()
+        assert crawl.look().counts == Counts(seen=seen)
     worker = join(server)
     worker.add(*starts(1), page("a"), page("b"), page("c"))
     other = join(server)
     other.add(*starts(1))
     other.close()
     assert sorted(worker.work_off()) == ["c", "start"]
+    assert crawl.look().counts.seen == 4
 
 
 def test_a_late_worker_of_the_crawl_before_ends(
@@ -143,7 +145,7 @@ def test_a_late_worker_of_the_crawl_before_ends(
     old.settle()
     assert AlreadyFinished() in old.events
     assert old.frontier.is_over
-    assert crawl.look().counts == Counts()
+    assert crawl.look().counts == Counts(seen=0)
 
 
 def test_a_crawl_of_an_older_version_keeps_more_of_fingerprints_after_a_restart(
@@ -210,14 +212,14 @@ def test_dead_letters_are_pending_again_at_their_old_places(
     ]
     keys = sorted(dead_keys(crawl))
     assert crawl.requeue(keys[:2]) == 2
-    assert crawl.look().counts == Counts(accepted=3, pending=2, dead=1)
+    assert crawl.look().counts == Counts(accepted=3, pending=2, dead=1, seen=3)
     # Who asks for those that are no longer dead has asked for nothing.
     assert crawl.requeue(keys) == 1
     assert crawl.requeue(keys) == 0
-    assert crawl.look().counts == Counts(accepted=3, pending=3)
+    assert crawl.look().counts == Counts(accepted=3, pending=3, seen=3)
     assert worker.work_off() == ["c", "b", "a"]
     assert crawl.look() == crawl.look()
-    assert crawl.look().counts == Counts(accepted=3, done=3)
+    assert crawl.look().counts == Counts(accepted=3, done=3, seen=3)
 
 
 def test_a_finished_crawl_is_open_again(crawl: SharedCrawl, server: RedisServer) -> None:
@@ -231,7 +233,7 @@ def test_a_finished_crawl_is_open_again(crawl: SharedCrawl, server: RedisServer)
     assert not crawl.look().finished
     assert join(server).work_off() == ["a"]
     assert crawl.look().finished
-    assert crawl.look().counts == Counts(accepted=2, done=2)
+    assert crawl.look().counts == Counts(accepted=2, done=2, seen=2)
 
 
 def test_more_dead_letters_than_are_requeued_at_once(
@@ -240,7 +242,7 @@ def test_more_dead_letters_than_are_requeued_at_once(
     worker = join(server)
     bury(worker, *(str(number) for number in range(1_203)))
     assert crawl.requeue(dead_keys(crawl)) == 1_203
-    assert crawl.look().counts == Counts(accepted=1_203, pending=1_203)
+    assert crawl.look().counts == Counts(accepted=1_203, pending=1_203, seen=1_203)
 
 
 def test_a_requeued_one_counts_for_the_load_of_its_slot(
@@ -273,8 +275,42 @@ def test_what_is_known_of_a_crawl(
     state = crawl.look()
     assert dump(client) == before
     assert (state.spider, state.finished, state.workers) == (OWNER, False, 1)
-    assert state.counts == Counts(accepted=3, done=1, leased=1, dead=1)
+    assert state.counts == Counts(accepted=3, done=1, leased=1, dead=1, seen=3)
     assert state.large_buckets == 0
+
+
+def test_how_many_pages_are_seen(
+    crawl: SteeredCrawl, server: RedisServer, client: redis.Redis
+) -> None:
+    worker, other = join(server), join(server)
+
+    def start(name: str, *, stored: bool) -> Entry:
+        return page(name, unique=False, from_start=True, stored=stored)
+
+    worker.add(page("a"), page("b"), page("a"), start("s", stored=True), page("c", unique=False))
+    other.add(page("b"), page("d"), start("t", stored=False), page("e", stored=False))
+    assert crawl.look().counts.seen == 3
+    # What stays on a worker is seen once it is done; a start request is known by its claim.
+    done: set[str] = set()
+    while not done.issuperset({"t", "e"}):
+        lease = other.take()
+        done.add(lease.entry.fingerprint.decode())
+        other.frontier.finish(lease)
+        other.commit()
+    assert crawl.look().counts.seen == 4
+    worker.frontier.forget(b"a")
+    worker.frontier.forget(b"none")
+    worker.frontier.mark_seen(b"marked")
+    worker.settle()
+    assert crawl.look().counts.seen == worker.frontier.counts().seen == 4
+    assert crawl.forget([b"b", b"d", b"none"]) == 2
+    assert crawl.look().counts.seen == 2
+    # Of a crawl that an earlier version has begun it is not known.
+    client.hdel(crawl.keys.meta, "seen")
+    worker.add(page("f"))
+    assert crawl.forget([b"f"]) == 1
+    worker.settle()
+    assert crawl.look().counts.seen is worker.frontier.counts().seen is None
 
 
 def test_buckets_that_take_too_much_memory_are_noticed(
@@ -313,11 +349,11 @@ def test_failed_requests_are_told_and_pending_again(
     worker = join(server, prefetch=1)
     fail(worker, "a", "b", "c")
     assert worker.frontier.counts().failed == 3
-    assert crawl.look().counts == Counts(accepted=3, failed=3)
+    assert crawl.look().counts == Counts(accepted=3, failed=3, seen=3)
     failed = sorted(crawl.failed(), key=lambda row: row[2])
     assert [why for _, why, _ in failed] == [DOWN] * 3
     assert crawl.requeue_failed(failed[:2]) == 2
-    assert crawl.look().counts == Counts(accepted=3, pending=2, failed=1)
+    assert crawl.look().counts == Counts(accepted=3, pending=2, failed=1, seen=3)
     # Those that have not failed any more are not asked for twice.
     assert crawl.requeue_failed(failed) == 1
     assert crawl.requeue_failed(failed) == 0
@@ -330,7 +366,7 @@ def test_failed_requests_are_told_and_pending_again(
     # Once more, as they are stored now.
     assert crawl.requeue_failed(crawl.failed()) == 3
     assert sorted(worker.work_off()) == ["a", "b", "c"]
-    assert crawl.look().counts == Counts(accepted=3, done=3)
+    assert crawl.look().counts == Counts(accepted=3, done=3, seen=3)
     worker.close(finished=True)
 
 
@@ -345,7 +381,7 @@ def test_of_too_many_failed_requests_the_oldest_count_as_done(
         while client.time() <= (seconds, microseconds + 2_000):
             pass
     fail(worker, *(f"new {number}" for number in range(15)))
-    assert crawl.look().counts == Counts(accepted=30, failed=18, done=12)
+    assert crawl.look().counts == Counts(accepted=30, failed=18, done=12, seen=30)
     names = [decode_value(value).fingerprint.decode() for _, _, value in crawl.failed()]
     assert sum(name.startswith("new") for name in names) == 15
     assert [event.count for event in worker.events if isinstance(event, FailuresDropped)] == [12]

@@ -74,7 +74,7 @@ def test_a_paused_crawl_leases_nothing_until_it_is_resumed(
     # What is in flight is finished; what was fetched ahead is pending again.
     first.frontier.finish(lease)
     first.commit()
-    assert crawl.look().counts == Counts(accepted=3, pending=2, done=1)
+    assert crawl.look().counts == Counts(accepted=3, pending=2, done=1, seen=3)
     assert crawl.resume()
     assert not crawl.resume()
     for worker in (first, second):

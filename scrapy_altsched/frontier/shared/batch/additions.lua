@@ -43,22 +43,30 @@ local function count_for_budget(slot)
     redis.call('HSET', BUDGETS, slot, digits(counts[slot]))
 end
 
+local function count_seen(more)
+    if n.seen then n.seen = n.seen + more end
+end
+
 for i = 1, #adds, 10 do
     local kind, bucket, field = adds[i + 1], KEYS[adds[i + 2]], adds[i + 3]
     local is_seen, is_over = false, false
     local slot, row = adds[i + 4], adds[i + 7]
-    -- The first bit of a row says whether it is unique: see encode_value in store/states.py.
-    local is_counted = budget > 0 and kind == UNIQUE and not is_full and row:byte(1) % 2 == 1
+    -- The first bit of a row says whether it is unique: see encode_value in store/states.py.  The seen key of one
+    -- that is not is the claim to a start request.
+    local is_unique = (row:byte(1) or 1) % 2 == 1
+    local is_counted = budget > 0 and kind == UNIQUE and not is_full and is_unique
     if is_counted and is_over_budget(slot) then
         is_seen = redis.call('HEXISTS', bucket, field) == 1
         is_over = not is_seen
     elseif kind == FORGET then
         is_seen = redis.call('HDEL', bucket, field) == 0
         n.epoch = n.epoch + (is_seen and 0 or 1)
+        count_seen(is_seen and 0 or -1)
     elseif kind == CHECK or is_full and kind ~= ANY then
         is_seen = redis.call('HEXISTS', bucket, field) == 1
     elseif kind ~= ANY then
         is_seen = redis.call('HSETNX', bucket, field, age) == 0
+        count_seen((is_seen or not is_unique) and 0 or 1)
     end
     if is_seen then
         seen[#seen + 1] = adds[i]

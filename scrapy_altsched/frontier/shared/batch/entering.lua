@@ -6,7 +6,8 @@
 --   meta       hash    what is known of the crawl, its counters, and the version of all of this;
 --                      "held:" + token -> how many requests that worker has leased; "paused", if
 --                      it is: since when, in ms; "stops": how often its workers were stopped;
---                      "brought": the limits that its last worker has brought
+--                      "brought": the limits that its last worker has brought; "seen": how many
+--                      pages are, without the claims to start requests that are among seen keys
 --   pending    zset    score 0; member: slot (8 bytes) + order key + row, taken by ZRANGEBYLEX
 --   ready      zset    slot -> load, of slots that have pending requests
 --   busy       hash    slot -> load, of slots that have leased requests
@@ -76,7 +77,7 @@ local function digits(n) return string.format('%.0f', n) end
 -- Which worker is asking: nothing is written until it is known that all of the batch applies.
 local NUMBERS = { 'accepted', 'done', 'dead', 'leased', 'version', 'sequence', 'tick', 'epoch', 'dropped' }
 local meta = redis.call('HMGET', META, 'crawl', 'state', 'about', 'previous', 'protocol', 'created', 'limits', 'run',
-    'restarted', 'paused', 'stops', unpack(NUMBERS))
+    'restarted', 'paused', 'stops', 'seen', unpack(NUMBERS))
 local is_new, previous = not meta[1], meta[4] or ''
 if not is_new and tonumber(meta[5]) > tonumber(protocol) then return cmsgpack.pack({ 'PROTOCOL' }) end
 if is_new and (crawl ~= '' or number ~= 1) then return cmsgpack.pack({ 'LOST' }) end
@@ -85,6 +86,9 @@ if not is_new and crawl ~= '' and meta[1] ~= crawl then
 end
 local restarts = not is_new and create and create[3]
     and (meta[2] == 'finished' or create[3] == STOPPED and redis.call('ZCOUNT', DEADLINES, digits(now), '+inf') == 0)
+-- Not known of a crawl that an older version began.  One that is restarted under the same mark keeps what was seen.
+local number_seen = tonumber(meta[12])
+if is_new or restarts and create[1]:sub(1, 3) ~= meta[1]:sub(1, 3) then number_seen = 0 end
 if restarts then previous, is_new, meta = meta[1], true, {} end
 if create and create[3] == STOPPED and not (is_new or restarts) then return cmsgpack.pack({ 'RUNNING' }) end
 local state, created = meta[2] or 'open', tonumber(meta[6] or now)
@@ -95,8 +99,8 @@ if is_new then
 else
     crawl, about = meta[1], meta[3]
 end
-local n = {}
-for i, name in ipairs(NUMBERS) do n[name] = tonumber(meta[11 + i] or 0) end
+local n = { seen = number_seen }
+for i, name in ipairs(NUMBERS) do n[name] = tonumber(meta[12 + i] or 0) end
 
 local record = not is_new and redis.call('HGET', WORKERS, token)
 local last = record and struct.unpack('>I8', record) or 0

@@ -24,7 +24,7 @@ if leaving then redis.call('HDEL', META, HELD .. token) end
 
 local reply = { 'OK', crawl, { n.accepted, pending, n.leased, n.done, n.dead, feeders, n.version, n.epoch, reopened,
         waiting, first and math.max(0, tonumber(first) - now) or -1, redis.call('ZCARD', FAILED), n.dropped,
-        pending > 0 and next_rest_in() or -1, paused, stops },
+        pending > 0 and next_rest_in() or -1, paused, stops, n.seen or -1 },
     seen, full, void, skipped, keys, {}, state, late or '', number == 1 and about or '', suspicions, watched,
     ticks, permits, is_paced and { limits[1], limits[2], limits[3], differing } or {}, over }
 redis.call('HSET', WORKERS, token, struct.pack('>I8', number) .. cmsgpack.pack(reply))
