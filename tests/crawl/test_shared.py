@@ -13,6 +13,7 @@ import pytest
 from scrapy_altsched.frontier.shared.keys import Keys
 
 from ..crawls import Crawl, altsched, run_python
+from ..frontier.shared import joining
 from ..servers import RedisServer
 from ..sites import Page, Site, random_graph
 
@@ -40,7 +41,7 @@ def of(server: RedisServer, **more: Any) -> dict[str, Any]:
 
 def dump(server: RedisServer) -> dict[bytes, Any]:
     with server.client() as client:
-        return {key: client.dump(key) for key in client.scan_iter()}
+        return joining.dump(client)
 
 
 def refusal(crawl: Crawl) -> str:

@@ -74,7 +74,8 @@ if is_due or begins or present == 0 then
     history.at, left = now, history.grain
     redis.call('RPUSH', SAMPLES, cmsgpack.pack({ now, history.run, counts.sequence, counts.accepted,
         redis.call('ZCARD', PENDING), counts.leased, counts.done, counts.dead, redis.call('ZCARD', DELAYED),
-        redis.call('ZCARD', FAILED), counts[7] and counts.seen or -1, history.duplicates + refused, history.begun, history.ended, history.died }))
+        redis.call('ZCARD', FAILED), counts[7] and counts.seen or -1, history.duplicates + refused,
+        history.begun, history.ended, history.died }))
 end
 local stored = { 'crawl', crawl }
 for _, name in ipairs(NAMES) do

@@ -133,4 +133,8 @@ def crawl_whole(server: RedisServer, *names: str, **options: Any) -> None:
 
 def dump(client: redis.Redis) -> dict[bytes, Any]:
     """All that a server holds."""
-    return {key: client.dump(key) for key in client.scan_iter()}
+    # Of a hash, DUMP keeps the order of the moment, which changes while its table grows.
+    return {
+        key: client.hgetall(key) if client.type(key) == b"hash" else client.dump(key)
+        for key in client.scan_iter()
+    }

@@ -110,7 +110,7 @@ def test_a_sample_says_how_the_crawl_stood(crawl: SteeredCrawl, begin: Begin, cl
     first, second = crawl.history()
     # Of a worker that has not said that it is there, nothing is known.
     workers = WorkerCounts(1, 0, 0)
-    assert first == Sample(first.at, 1, "running", Counts(), 0, workers, 0)
+    assert first == Sample(first.at, 1, "running", Counts(seen=0), 0, workers, 0)
     counts = crawl.look().counts
     assert (counts.accepted, counts.done, counts.left) == (3, 1, 2)
     assert second == Sample(second.at, 1, "running", counts, 7, workers, 3)
@@ -323,7 +323,7 @@ def test_each_worker_of_a_crawl_samples_by_itself(crawl: SteeredCrawl, server: R
     assert sorted(worker.work_off()) == ["a", "b"]
     worker.close(finished=True)
     last = crawl.history()[-1]
-    assert (last.counts, last.duplicates) == (Counts(accepted=2, done=2), 3)
+    assert (last.counts, last.duplicates) == (Counts(accepted=2, done=2, seen=2), 3)
     assert last.workers == WorkerCounts(1, 1, 0)
     # One that is stopped says so, too.
     stopped = join(server, duplicates=lambda: 0, idle="wait")
