@@ -17,7 +17,7 @@ from .crawl.outcome import Outcome
 from .crawl.session import Session
 from .crawl.setup import FedSpider, Setup
 from .dupefilter import DupeFilter
-from .engine.engine import keep_spider_state
+from .engine.components import keep_spider_state
 from .errors import AltschedError, FrontierFailedError
 from .exit_code import exit_code
 from .feeds import JobFeeds

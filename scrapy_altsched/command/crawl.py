@@ -9,7 +9,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from ..crawl.outcome import DeadLetters, judge
-from ..engine.engine import slot_of
+from ..engine.request_parts import slot_of
 from ..frontier.content import Content
 from ..frontier.entry import NEVER_SEEN, STARTED, Place
 from ..inflection import counted

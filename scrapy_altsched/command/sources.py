@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy import Spider
 
-from ..engine.engine import slot_of
+from ..engine.request_parts import slot_of
 from ..errors import InputError, JobdirError
 from ..frontier.content import Content
 from ..maintenance.filling import recoded

@@ -12,7 +12,7 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.signals import spider_error
 from twisted.python.failure import Failure
 
-from ..engine.engine import ignored_responses
+from ..engine.components import ignored_responses
 from ..frontier.entry import PageFailure, Reason
 from .in_progress import InProgress
 from .setup import Setup

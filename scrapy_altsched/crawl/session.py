@@ -15,7 +15,7 @@ from scrapy.signals import (
     spider_idle,
 )
 
-from ..engine.engine import keep_spider_state, place_spider_state
+from ..engine.components import keep_spider_state, place_spider_state
 from ..errors import AltschedError, CodecError, JobdirLostError
 from ..exit_code import exit_code
 from ..feeds import Archive, JobFeeds

@@ -15,7 +15,8 @@ from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.python import global_object_name
 
 from ..canonical import Rules
-from ..engine.engine import Engine, fingerprinter_of, keep_spider_state
+from ..engine.components import fingerprinter_of, keep_spider_state
+from ..engine.engine import Engine
 from ..engine.event_loop import call_later, thread_caller
 from ..errors import ConfigError
 from ..feeds import check_files, find_files, find_part, name_archive, warn_of_unsafe_feeds

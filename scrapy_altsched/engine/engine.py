@@ -1,4 +1,4 @@
-"""The only module that uses Scrapy's private attributes.
+"""The only module that names private attributes of Scrapy.
 
 Those that a crawl cannot do without exist in Scrapy 2.13 to 2.19, and are checked when it opens.  A
 crawler without an open spider, as in some projects' tests, has none of them: a request handed out
@@ -11,32 +11,28 @@ import inspect
 import logging
 import re
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Set
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Set
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import urlsplit
 
 import scrapy
 from scrapy import Request, signals
 from scrapy.core.downloader import Downloader, Slot
 from scrapy.core.engine import ExecutionEngine
 from scrapy.crawler import Crawler
-from scrapy.extensions.spiderstate import SpiderState
 from scrapy.http import Response
-from scrapy.spidermiddlewares.httperror import HttpError, HttpErrorMiddleware
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
-from scrapy.utils.misc import build_from_crawler
-from scrapy.utils.request import RequestFingerprinter, RequestFingerprinterProtocol
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from ..errors import UnsupportedScrapyError
 from ..limit import Limit
+from .components import spider_for
 from .event_loop import call_later, sleep
+from .request_parts import reader_of, slot_of
 from .start_watch import StartWatch
 
 if TYPE_CHECKING:
@@ -53,29 +49,7 @@ _NEEDED += ["scraper.enqueue_scrape"]
 _match_host = re.compile(r"https?://([a-z0-9._-]+)(?::[0-9]*)?(?:[/?#]|$)").match
 #: Seconds between two looks at whether the engine runs.
 _SOON = 0.01
-#: What a plain request is made of.
-REQUEST_PARTS = ["url", "method", "headers", "body", "cookies", "meta", "encoding", "priority"]
-REQUEST_PARTS += ["dont_filter", "flags", "cb_kwargs", "callback", "errback"]
-
-
-def _name_of(part: str) -> str:
-    """The attribute that holds *part*: a property is slower, and creates missing values."""
-    private = f"_{part}"
-    is_property = isinstance(getattr(Request, part, None), property)
-    return private if is_property and hasattr(Request("http://site.test/"), private) else part
-
-
-def reader_of(*parts: str) -> Callable[[Request], tuple[Any, ...]]:
-    """A function: request of Scrapy's own class -> two or more parts, empty if missing."""
-    return cast("Callable[[Request], tuple[Any, ...]]", attrgetter(*map(_name_of, parts)))
-
-
 _place_of = reader_of("meta", "url")
-
-
-def slot_of(url: str, meta: Mapping[str, object]) -> str:
-    """The download slot of a request, as Scrapy names it where it limits by host."""
-    return str(meta.get(Downloader.DOWNLOAD_SLOT) or urlsplit(url).hostname or "")
 
 
 class Engine:
@@ -149,7 +123,7 @@ class Engine:
             # The caller needs the watch before it brings anything.
             await sleep(0)
             process_start = engine.scraper.spidermw.process_start
-            async for output in await process_start(*_spider_for(process_start, spider)):
+            async for output in await process_start(*spider_for(process_start, spider)):
                 yield output
 
         watch = StartWatch(run(), on_end, is_held)
@@ -388,44 +362,6 @@ class Engine:
             engine.close_spider(spider, reason=reason)
 
 
-def ignored_responses(crawler: Crawler) -> Callable[[Response], bool]:
-    """A function: response -> whether it is kept from the callback for its HTTP status."""
-    check = build_from_crawler(HttpErrorMiddleware, crawler).process_spider_input
-    spider = _spider_for(check, crawler.spider)
-
-    def is_ignored(response: Response) -> bool:
-        with suppress(HttpError):
-            check(response, *spider)
-            return False
-        return True
-
-    return is_ignored
-
-
-def _spider_for(method: Callable[..., Any], spider: Any) -> list[Any]:
-    """What is passed to *method* for its spider: nothing since Scrapy 2.14, which knows it."""
-    parameters = list(inspect.signature(method).parameters.values())
-    return [spider] if parameters and parameters[-1].default is inspect.Parameter.empty else []
-
-
-def keep_spider_state(crawler: Crawler) -> None:
-    """Keep Scrapy's SpiderState from writing its file, which would look newer than any commit."""
-    for extension in _spider_states(crawler):
-        crawler.signals.disconnect(extension.spider_closed, signals.spider_closed)
-
-
-def place_spider_state(crawler: Crawler, jobdir: str, place: str | None = None) -> None:
-    """Let SpiderState find its file after a change of directory; *place*: also after a move."""
-    for extension in _spider_states(crawler):
-        if extension.jobdir and str(Path(extension.jobdir).absolute()) == jobdir:
-            extension.jobdir = place or jobdir
-
-
-def _spider_states(crawler: Crawler) -> list[SpiderState]:
-    found = getattr(getattr(crawler, "extensions", None), "middlewares", ())
-    return [extension for extension in found if isinstance(extension, SpiderState)]
-
-
 def prepare_crawler(spider_class: type[Spider], settings: Settings) -> Crawler:
     """A crawler that is not run, with its addons, fingerprinter and every setting in place."""
     crawler = Crawler(spider_class, settings, init_reactor=True)
@@ -436,14 +372,6 @@ def prepare_crawler(spider_class: type[Spider], settings: Settings) -> Crawler:
 def current_scheduler(crawler: Crawler) -> Any:
     """The scheduler of a running crawl, or ``None``."""
     return getattr(getattr(_find(crawler), "_slot", None), "scheduler", None)
-
-
-def fingerprinter_of(crawler: Crawler) -> RequestFingerprinterProtocol:
-    """The crawler's fingerprinter; Scrapy's default one for a crawler that never started."""
-    try:
-        return crawler.request_fingerprinter or RequestFingerprinter()
-    except (AttributeError, RuntimeError):
-        return RequestFingerprinter()
 
 
 def cache_entry(storage: FilesystemCacheStorage, spider: Spider, request: Request) -> Path:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy.utils.misc import load_object
 
-from ..engine.engine import current_scheduler, ignored_responses
+from ..engine.components import ignored_responses
+from ..engine.engine import current_scheduler
 from ..requests import FOLLOWS
 from ..settings import Config
 from .breaker import Breaker

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy.utils.misc import load_object
 
-from ..engine.engine import slot_of
+from ..engine.request_parts import slot_of
 from ..errors import CodecError
 from .codec import PICKLED, PORTABLE, decode_fields, unwrap, wrap
 from .kinds import find_problem, shorten

@@ -17,7 +17,7 @@ from scrapy import Request
 from scrapy.utils.misc import load_object
 from scrapy.utils.request import request_from_dict
 
-from ..engine.engine import REQUEST_PARTS, reader_of, slot_of
+from ..engine.request_parts import REQUEST_PARTS, reader_of, slot_of
 from ..errors import CodecError
 from . import VERBATIM
 

@@ -33,7 +33,7 @@ from scrapy.utils.request import RequestFingerprinterProtocol
 from scrapy.utils.request import fingerprint as scrapy_fingerprint
 
 from ..canonical import Canonical, Rules
-from ..engine.engine import reader_of
+from ..engine.request_parts import reader_of
 from ..errors import ConfigError
 from . import DEDUPE_KEY, SKIP_RULES, VERBATIM
 

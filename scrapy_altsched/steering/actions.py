@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
 from ..canonical.patterns import UrlPattern
-from ..engine.engine import slot_of
+from ..engine.request_parts import slot_of
 from ..errors import InputError
 
 #: Name of the note about the actions that were applied.

@@ -21,7 +21,8 @@ from scrapy.dupefilters import RFPDupeFilter
 from scrapy.statscollectors import MemoryStatsCollector
 from scrapy.utils.misc import load_object
 
-from ..engine.engine import fingerprinter_of, slot_of
+from ..engine.components import fingerprinter_of
+from ..engine.request_parts import slot_of
 from ..errors import CodecError, ConfigError, JobdirError
 from ..frontier.content import Content, SeenPage, StoredRequest
 from ..frontier.store.seen import FINGERPRINTS

@@ -13,7 +13,8 @@ from scrapy.core.engine import ExecutionEngine
 from scrapy.http.request import Request as PlainRequest
 from scrapy.utils.test import get_crawler
 
-from scrapy_altsched.engine.engine import REQUEST_PARTS, Engine, reader_of
+from scrapy_altsched.engine.engine import Engine
+from scrapy_altsched.engine.request_parts import REQUEST_PARTS, reader_of
 from scrapy_altsched.errors import UnsupportedScrapyError
 
 from ..engines import OURS, StandIn
