@@ -276,7 +276,7 @@ def test_slots_that_are_empty_leave_nothing_behind(disk: DiskKind) -> None:
     frontier.commit()
     work_off(frontier)
     frontier.commit()
-    assert not frontier._slots._by_name
+    assert not frontier._queues.slots._by_name
     frontier.close()
     journal = Journal(disk.path, OWNER)
     assert list(journal.slots()) == []

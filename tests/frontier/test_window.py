@@ -47,9 +47,9 @@ def options(direction: str, cap: int = CAP) -> Options:
 
 
 def assert_small(frontier: LocalFrontier, cap: int = CAP) -> None:
-    in_memory = frontier._window.count
+    in_memory = frontier._queues.window.count
     assert in_memory <= cap * 1.25 + frontier.pressure.changes
-    assert in_memory == sum(slot.in_memory for slot in frontier._slots._by_name.values())
+    assert in_memory == sum(slot.in_memory for slot in frontier._queues.slots._by_name.values())
 
 
 def fill(frontier: LocalFrontier, slots: int) -> None:
@@ -88,7 +88,7 @@ def test_fifty_times_more_than_fits_is_leased_once_and_in_order(
     if resumed:
         frontier.close()
         frontier = disk.open(options(direction))
-        assert frontier._window.count == 0
+        assert frontier._queues.window.count == 0
     order = lease_in_turn(frontier, slots)
     for slot in range(slots):
         expected = list(range(slot, PENDING, slots))
@@ -136,10 +136,10 @@ def test_a_large_window_drops_few_requests_at_once(
             frontier.commit()
     while not frontier.commit():
         pass
-    assert frontier._window.count == cap
+    assert frontier._queues.window.count == cap
     frontier.add(page("one more", priority=-1))
     # Where the cut is made is known from a sample.
-    assert cap - 6_500 < frontier._window.count < cap - 3_500
+    assert cap - 6_500 < frontier._queues.window.count < cap - 3_500
     age = -1 if direction == "lifo" else 1
     expected = sorted(numbers, key=lambda name: (-numbers[name], age * int(name)))
     assert work_off(frontier) == [*expected, "one more"]
@@ -155,8 +155,8 @@ def test_few_slots_are_cut_at_once(disk: DiskKind) -> None:
     while not frontier.commit(wait=True):
         pass
     frontier.add(page("one more", "slot 0"))
-    lengths = [slot.in_memory for slot in frontier._slots._by_name.values()]
-    assert sum(lengths) == frontier._window.count == cap - 5_000
+    lengths = [slot.in_memory for slot in frontier._queues.slots._by_name.values()]
+    assert sum(lengths) == frontier._queues.window.count == cap - 5_000
     # Each of them costs a pass over all of its keys.
     assert sum(length < cap // slots for length in lengths) < slots // 2
     assert min(lengths) >= cap // slots // 2
@@ -173,10 +173,10 @@ def test_a_window_full_of_bytes_drops_few_requests_at_once(disk: DiskKind) -> No
             frontier.commit(wait=True)
         if number > 18_000:
             # Not half of them, as would be right if a few large ones were to blame.
-            assert frontier._window.count > 13_000
+            assert frontier._queues.window.count > 13_000
     while not frontier.commit(wait=True):
         pass
-    assert frontier._window.count < 20_000
+    assert frontier._queues.window.count < 20_000
 
 
 def test_more_slots_than_requests_that_fit_still_fit(disk: DiskKind) -> None:
@@ -200,7 +200,7 @@ def test_what_is_not_committed_stays_in_memory(disk: DiskKind) -> None:
     frontier = disk.open(options("fifo", cap=20))
     for number in range(500):
         frontier.add(page(f"{number:03}"))
-    assert frontier._window.count == 500
+    assert frontier._queues.window.count == 500
     frontier.commit()
     assert_small(frontier, 20)
     assert work_off(frontier) == [f"{number:03}" for number in range(500)]
@@ -214,10 +214,10 @@ def test_what_is_committed_makes_room_for_what_is_not(disk: DiskKind) -> None:
     for number in range(20):
         frontier.add(page(f"first {number:02}"))
     frontier.commit()
-    assert frontier._window.count == 20
+    assert frontier._queues.window.count == 20
     for number in range(15):
         frontier.add(page(f"second {number:02}"))
-        assert frontier._window.count <= 15 + frontier.pressure.changes
+        assert frontier._queues.window.count <= 15 + frontier.pressure.changes
     expected = [f"first {number:02}" for number in range(20)]
     assert work_off(frontier) == expected + [f"second {number:02}" for number in range(15)]
 
@@ -231,7 +231,7 @@ def test_room_is_not_made_with_the_request_that_is_asked_for(disk: DiskKind) -> 
     for slot in "bcd":
         frontier.add(page(slot, slot, stored=False))
     frontier.commit()
-    assert frontier._window.count == 4
+    assert frontier._queues.window.count == 4
     assert work_off(frontier) == ["a1", "b", "c", "d", "a2"]
 
 
@@ -255,7 +255,7 @@ def test_the_memory_is_bounded_by_bytes_too(disk: DiskKind, slots: int, directio
 
     def assert_few_bytes() -> None:
         # What is not committed comes on top, and what one read brings.
-        assert frontier._window.size <= 1.25 * _MOST_BYTES + 8 * LARGE
+        assert frontier._queues.window.size <= 1.25 * _MOST_BYTES + 8 * LARGE
 
     for number in range(100):
         entry = page(f"{number:03}", f"slot {number % slots}")
@@ -273,7 +273,7 @@ def test_the_memory_is_bounded_by_bytes_too(disk: DiskKind, slots: int, directio
         found.append(name_of(lease))
         frontier.finish(lease)
         commit_all()
-    assert frontier._window.size == 0
+    assert frontier._queues.window.size == 0
     assert len(found) == 100
     for slot in range(slots):
         in_slot = [name for name in found if int(name) % slots == slot]
@@ -309,7 +309,7 @@ def test_an_older_request_that_is_written_is_held_where_there_is_nothing_but_byt
         frontier.add(page(str(number)))
         if number % 50 == 49:
             frontier.commit(wait=True)
-    window = frontier._window
+    window = frontier._queues.window
     assert window.count == _LIVE + 100
     assert len(window._entries) == _LIVE
     assert {type(value) for value in window._values.values()} == {bytes}

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
-from random import uniform
 
 from ...errors import StoreError
 from ..clock import Alarm
@@ -22,24 +21,15 @@ from ..events import (
     ignore_events,
 )
 from ..options import Options
-from ..queue.parked import EVERY_SLOT
-from ..queue.slots import Slot, Slots, take_turns
-from ..queue.window import Window
+from ..queue.slots import Slot
 from ..store.job_run import FrontierOfRun, JobRun, MemoryRun, Visit
 from ..store.journal import Journal
-from ..store.states import DEAD, FAILED, decode_value, encode_value
+from ..store.states import DEAD, FAILED
 from ..suspects import Suspects
-from .delayed import DelayedQueue
 from .looking import find_seen, find_waiting
 from .persistence import NoPersistence, Persistence
+from .queues import Queues
 from .rework import Rework
-
-#: How many times its delay a slot is parked for at the most.  The downloader draws the delay anew,
-#: from half of it to one and a half: what comes too early waits there, in the place of others.  Of
-#: 40 hosts of 30 s, 12 others and 16 requests at once, in a simulation: 1.0 leaves the others 24
-#: pages a second and up to 16 s without one; 1.25 leaves them 45 to 55, and 0.7 s in the median of
-#: 24 runs (3.8 s at worst), and the 40 have 6 % less.
-_SPREAD = 1.25
 
 _NO_NOTES: Mapping[str, bytes] = {}
 #: The states that a request comes back from when an operator says so, by their names.
@@ -80,39 +70,23 @@ class LocalFrontier(FrontierOfRun):
         self._held: dict[bytes, Lease] = {}
         #: Entries of which it could not be read whether they were seen.
         self._undecided: list[Entry] = []
-        #: Requests that are pending; failed ones that this run has dropped.
-        self._pending = self._dropped = 0
-        #: How many commits were complete.
-        self._completed = 0
-        self._window = Window(
-            kept.read_pending,
-            kept.memory_requests,
-            unwritten=kept.unwritten,
-            out=(self._leases, self._held, suspects.withheld, kept.ended),
-            encode=encode_value,
-            decode=decode_value,
-        )
-        self._delayed = DelayedQueue(kept, options.clock)
-        self._now = options.clock.monotonic
+        #: How many failed requests this run has dropped; how many commits were complete.
+        self._dropped = self._completed = 0
+        out = self._leases, self._held, suspects.withheld, kept.ended
+        self._queues = queues = Queues(kept, options, out)
+        # Names of this object are found faster.
+        self._accept, self._put, self._take_next = queues.accept, queues.put, queues.take_next
+        self._slots, self._parked = queues.slots, queues.parked
+        self._rework = Rework(kept, queues, suspects)
         self._budget, self._ages = kept.budget, kept.ages
         self._seen_key_of = kept.seen_key_of
         self._recrawl_after = options.recrawl_after
-        self._is_polite = options.polite and options.order.policy == "slots"
         self._alarm = Alarm(options.clock, lambda: on_event(LeasesReady()))
         self.job = replace(
             self.job,
-            clock_behind=self._delayed.time.behind,
+            clock_behind=queues.delayed.time.behind,
             records_ages=self._ages is not None,
         )
-        self._slots = Slots(self._live.next_slot, self._now)
-        out = self._leases, self._held, suspects.withheld, kept.ended
-        self._rework = Rework(
-            kept, self._slots, self._window, self._delayed, options.order, out, suspects
-        )
-        self._parked = self._slots.parked
-        for slot, count in kept.slots():
-            self._slots.load(slot, count)
-            self._pending += count
 
     def add(self, entry: Entry) -> Verdict:
         if self.run.is_forked:
@@ -139,6 +113,8 @@ class LocalFrontier(FrontierOfRun):
         if self._budget is not None and entry.unique and not self._budget.take(entry.find_slot()):
             return Verdict.OVER_BUDGET
         slot, key = self._accept(entry)
+        if self._suspects.matters:
+            self._suspects.note_add()
         if claim is not None:
             kept.take_claim(entry.fingerprint, claim)
         kept.add(key, slot, entry, claim)
@@ -158,25 +134,6 @@ class LocalFrontier(FrontierOfRun):
         self._kept.restated.add(entry.seen_key)
         return False
 
-    def _accept(self, entry: Entry) -> tuple[Slot | None, bytes]:
-        """Count a request as accepted: its slot, unless it is delayed, and its key."""
-        entry.encode()
-        live, order = self._live, self._order
-        sequence = live.next_sequence
-        order_key = order.encode(entry.priority, entry.start, sequence)
-        due = None if entry.delay is None else self._delayed.due_at(entry.delay)
-        # Nothing fails from here on.
-        live.next_sequence += 1
-        live.accepted += 1
-        if entry.payload is None:
-            live.memory_only += 1
-        if self._suspects.matters:
-            self._suspects.note_add()
-        if due is not None:
-            return None, self._delayed.key(due, sequence)
-        slot = self._slots.get(order.slot_of(entry.slot))
-        return slot, slot.prefix + order_key
-
     def _decide_again(self) -> None:
         """Add what could not be, in the order it came."""
         while self._undecided:
@@ -189,18 +146,18 @@ class LocalFrontier(FrontierOfRun):
     def lease(self, gate: PacedGate, /) -> Lease | Waiting:
         if self.run.is_forked:
             self._check_owner()
-        suspects, live = self._suspects, self._live
+        suspects, queues = self._suspects, self._queues
         try:
-            if live.delayed:
-                self._take_due()
+            if self._live.delayed:
+                queues.take_due()
             if self._parked:
-                self._let_in(gate)
+                queues.let_in(gate)
             if suspects.matters:
                 lease = suspects.next(
                     lambda: self._take_next(gate),
                     self._give_up,
                     in_flight=bool(self._leases),
-                    others=lambda: self._pending > len(suspects.withheld),
+                    others=lambda: queues.pending > len(suspects.withheld),
                 )
             else:
                 lease = self._take_next(gate)
@@ -208,34 +165,21 @@ class LocalFrontier(FrontierOfRun):
             self._on_event(Unreadable(error))
             return Waiting.UNREACHABLE
         if lease is not None:
-            self._pending -= 1
+            queues.pending -= 1
             self._leases[lease.key] = lease
             suspects.note_lease(lease)
             return lease
         with suppress(OSError):
             self.run.leases.flush()
-        self._set_alarm()
-        if not self._pending:
+        if (when := queues.next_at()) is not None:
+            self._alarm.set(when)
+        if not queues.pending:
             return Waiting.EMPTY
         return Waiting.PARKED if self._parked else Waiting.ISOLATING
 
-    def _set_alarm(self) -> None:
-        """Have the caller told when there may be something to lease."""
-        times = [self._slots.next_at]
-        if self._live.delayed:
-            with suppress(StoreError):  # reading it is tried again, and told, by the next call
-                times.append(self._delayed.first_at())
-        if known := [when for when in times if when is not None]:
-            self._alarm.set(min(known))
-
     def defer(self, slot: str | None, seconds: float) -> bool:
         self._check_owner()
-        if slot is None:
-            slot = EVERY_SLOT
-        elif self._order.policy == "one":
-            return False
-        self._slots.park(slot, self._now() + seconds, trial=True)
-        return True
+        return self._queues.defer(slot, seconds)
 
     def undefer(self, slot: str) -> bool:
         self._check_owner()
@@ -243,10 +187,9 @@ class LocalFrontier(FrontierOfRun):
         return True
 
     def discard(self, is_meant: IsMeant) -> Iterator[int]:
-        for pending, delayed in self._rework.discard(is_meant):
+        for count in self._rework.discard(is_meant):
             self._check_owner()
-            self._pending -= pending
-            yield pending + delayed
+            yield count
 
     def find_waiting(self, wanted: Set[bytes]) -> Iterator[set[bytes]]:
         leases = self._leases, self._held, self._suspects.withheld
@@ -258,49 +201,10 @@ class LocalFrontier(FrontierOfRun):
 
     def requeue(self, state: str, key: bytes, locate: Locate) -> DeadLetter | PageFailure | None:
         self._check_owner()
-        if (found := self._rework.requeue(_STOPPED[state], key, locate)) is None:
-            return None
-        why: DeadLetter | PageFailure = found[0]
-        self._put(*found[1])
-        return why
-
-    def _take_due(self) -> None:
-        """Make delayed requests pending whose time has come."""
-        live, order = self._live, self._order
-        for old, entry in self._delayed.take_due():
-            slot = self._slots.get(order.slot_of(entry.slot))
-            key = slot.prefix + order.encode(entry.priority, entry.start, live.next_sequence)
-            live.next_sequence += 1
-            self._kept.move(old, key, slot, entry)
-            self._put(slot, key, entry)
-
-    def _let_in(self, gate: PacedGate) -> None:
-        """Let slots be asked again whose time has come, unless requests of theirs still wait."""
-        if not self._is_polite:
-            self._slots.let_in(self._now())
-            return
-        self._slots.let_in(
-            self._now(), lambda name: gate.delay(name) if gate.waiting(name) else 0.0
-        )
-
-    def _take_next(self, gate: PacedGate) -> Lease | None:
-        """Take the next request out of its slot's queue; it counts as pending all the same."""
-        if self._parked and EVERY_SLOT in self._parked:
-            return None
-        while (slot := self._slots.choose(gate)) is not None:
-            popped = self._window.pop(slot)
-            if popped is not None:
-                self._slots.lease(slot)
-                if self._is_polite and (delay := gate.delay(slot.name)) > 0:
-                    self._slots.park(slot.name, self._now() + delay * uniform(1.0, _SPREAD))
-                return Lease(*popped, slot)
-            # The store holds fewer requests of the slot than it says: the rest is unaccounted for.
-            self._pending -= slot.count
-            self._slots.decrease(slot, slot.count)
-        return None
+        return self._rework.requeue(_STOPPED[state], key, locate)
 
     def _give_up(self, lease: Lease, why: DeadLetter) -> None:
-        self._pending -= 1
+        self._queues.pending -= 1
         self._leases[lease.key] = lease
         self.dead_letter(lease, why)
 
@@ -314,7 +218,7 @@ class LocalFrontier(FrontierOfRun):
             if self._ages is not None and lease.entry.unique and then is None:
                 self._kept.end_page(self._seen_key_of(lease.entry.fingerprint))
         else:
-            self._end(lease, failed=(lease.failure, int(self._delayed.time.now() * 1000)))
+            self._end(lease, failed=(lease.failure, int(self._queues.delayed.time.now() * 1000)))
             self._live.failed += 1
 
     def hold(self, lease: Lease) -> None:
@@ -352,7 +256,7 @@ class LocalFrontier(FrontierOfRun):
     def counts(self) -> Counts:
         self._check_owner()
         return self._live.as_counts(
-            self._pending,
+            self._queues.pending,
             leased=len(self._leases) + len(self._held),
             undecided=len(self._undecided),
             seen=self._kept.count_seen(),
@@ -365,8 +269,7 @@ class LocalFrontier(FrontierOfRun):
 
     def peek(self, slot: str | None = None) -> Iterator[Entry]:
         self._check_owner()
-        queues = take_turns(self._window.walk(it) for it in self._slots.in_order(slot))
-        return (entry for _, entry in queues)
+        return self._queues.walk(slot)
 
     def locate(self, fingerprint: bytes, slot: str) -> Place:
         self._check_owner()
@@ -375,7 +278,8 @@ class LocalFrontier(FrontierOfRun):
                 return Place("in flight", lease.entry.payload or b"")
         own, kept = self._slots.in_order(self._order.slot_of(slot)), self._kept
         withheld = self._suspects.withheld.values()
-        places = self._window, kept.read_all_pending(), withheld, self._delayed
+        queues = self._queues
+        places = queues.window, kept.read_all_pending(), withheld, queues.delayed
         return find_waiting(fingerprint, own, *places) or find_seen(fingerprint, kept)
 
     @property
@@ -384,7 +288,7 @@ class LocalFrontier(FrontierOfRun):
 
     @property
     def pending(self) -> int:
-        return self._pending + len(self._undecided)
+        return self._queues.pending + len(self._undecided)
 
     @property
     def delayed(self) -> int:
@@ -392,7 +296,7 @@ class LocalFrontier(FrontierOfRun):
 
     def next_due(self) -> float | None:
         self._check_owner()
-        first = self._delayed.first()
+        first = self._queues.delayed.first()
         return None if first is None else first / 1000
 
     def has_changes(self, notes: Mapping[str, bytes] = _NO_NOTES) -> bool:
@@ -404,10 +308,8 @@ class LocalFrontier(FrontierOfRun):
     ) -> bool:
         self._check_owner()
         self._decide_again()
-        kept = self._kept
-        self._live.next_slot = self._slots.next_id
-        self._live.time = self._delayed.time.now()
-        written = kept.commit(notes, wait=wait, whole=whole)
+        self._queues.note_state()
+        written = self._kept.commit(notes, wait=wait, whole=whole)
         if written is None:
             self._completed += 1
             return True
@@ -416,11 +318,7 @@ class LocalFrontier(FrontierOfRun):
             self._completed += 1
             self.pressure.urgent = False
             self.run.restart_leases(self._suspects.describe(self._leases.values()))
-        for slot, count in written.stored.items():
-            if not count:
-                self._slots.drop_if_empty(slot)
-        self._window.note_commit()
-        self._delayed.note_commit()
+        self._queues.note_commit(written)
         if written.dropped:
             self._dropped += written.dropped
             self._on_event(FailuresDropped(self._dropped))
@@ -443,15 +341,6 @@ class LocalFrontier(FrontierOfRun):
     def _free(self) -> None:
         self._suspects.close()
         self._alarm.cancel()
-
-    def _put(self, slot: Slot | None, key: bytes, entry: Entry) -> None:
-        """Have a request wait for its turn; no *slot*: it is delayed."""
-        if slot is None:
-            self._delayed.push(key, entry)
-            return
-        self._slots.increase(slot)
-        self._pending += 1
-        self._window.push(slot, key, entry)
 
     def _end_work(self, lease: Lease) -> None:
         if self.run.is_forked:
@@ -483,6 +372,8 @@ class LocalFrontier(FrontierOfRun):
         entry, follower = lease.entry, None
         if then is not None:
             home, key = self._accept(then)
+            if self._suspects.matters:
+                self._suspects.note_add()
             then.unique = entry.unique
             follower = key, home, then
         slot = self._drop_lease(lease)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from ..contract import IsMeant, Locate
-from ..entry import Entry
-from ..queue.order import Order
-from ..queue.slots import Slot, Slots
+from ..entry import DeadLetter, Entry, PageFailure
+from ..queue.slots import Slot
 from ..queue.window import Window
 from ..store.states import (
     DELAYED,
@@ -23,8 +22,8 @@ from ..store.states import (
     mark_again,
 )
 from ..suspects import Suspects
-from .delayed import DelayedQueue
 from .persistence import NoPersistence, Persistence
+from .queues import Queues
 
 #: Requests that are looked at in one go: some 20 ms, with their commit; and if that is all.
 PORTION, _READ_PORTION = 300, 3_000
@@ -33,28 +32,17 @@ _Portion: TypeAlias = Iterable[tuple[bytes, Entry]]
 
 
 class Rework:
-    """Drops requests of a frontier, or makes them pending again.
-
-    :param out: keys of those that may be stored as pending, and are in no queue.
-    """
+    """Drops requests of a frontier, or makes them pending again."""
 
     def __init__(
-        self,
-        kept: Persistence | NoPersistence,
-        slots: Slots,
-        window: Window,
-        delayed: DelayedQueue,
-        order: Order,
-        out: tuple[Container[bytes], ...],
-        suspects: Suspects,
+        self, kept: Persistence | NoPersistence, queues: Queues, suspects: Suspects
     ) -> None:
-        self._kept, self._live, self._slots = kept, kept.live, slots
-        self._window, self._delayed, self._order, self._out = window, delayed, order, out
-        self._suspects = suspects
+        self._kept, self._live, self._suspects = kept, kept.live, suspects
+        self._queues, self._delayed = queues, queues.delayed
         self._by_prefix: dict[bytes, Slot] = {}
 
-    def discard(self, is_meant: IsMeant) -> Iterator[tuple[int, int]]:
-        """Drop those that are meant: how many pending and delayed ones went with each portion.
+    def discard(self, is_meant: IsMeant) -> Iterator[int]:
+        """Drop pending and delayed ones that are meant: how many went with each portion.
 
         What is accepted between portions may be passed over, and so are requests that live in
         memory only: the pages that have led to them wait for their end.
@@ -62,9 +50,9 @@ class Rework:
         :raises StoreError: what comes next cannot be read; all before it is as it was said.
         """
         for some in self._walk_pending(PORTION):
-            yield self._discard_pending(_stored_ones(some), is_meant), 0
+            yield self._discard_pending(_stored_ones(some), is_meant)
         for some in self._walk_delayed(PORTION):
-            yield 0, self._discard_delayed(_stored_ones(some), is_meant)
+            yield self._discard_delayed(_stored_ones(some), is_meant)
 
     def fingerprints(self) -> Iterator[set[bytes]]:
         """Those of all pending and delayed requests, in portions, as for :meth:`discard`."""
@@ -73,7 +61,7 @@ class Rework:
             yield {entry.fingerprint for _, entry in some}
 
     def _walk_pending(self, size: int) -> Iterator[_Portion]:
-        yield from _unsaved(self._window, size)
+        yield from _unsaved(self._queues.window, size)
         for rows in self._stored(PENDING, lambda: b"", size):
             yield ((key, decode_value(value)) for key, value in rows if not self._is_out(key))
 
@@ -101,11 +89,12 @@ class Rework:
             start = portion[-1][0] + b"\0"
 
     def _is_out(self, key: bytes) -> bool:
-        return key in self._kept.unwritten or any(key in keys for keys in self._out)
+        return key in self._kept.unwritten or any(key in keys for keys in self._queues.out)
 
     def _discard_pending(self, requests: _Portion, is_meant: IsMeant) -> int:
         found: dict[Slot, dict[bytes, Entry]] = defaultdict(dict)
-        by_slot = self._order.policy == "slots"
+        queues = self._queues
+        by_slot = queues.order.policy == "slots"
         for key, entry in requests:
             slot = self._slot_of(key)
             if slot is not None and is_meant(slot.name if by_slot else "", entry):
@@ -113,10 +102,12 @@ class Rework:
         for slot, entries in found.items():
             for key, entry in entries.items():
                 self._note_discarded(key, slot, entry)
-            self._window.remove(slot, entries)
-            self._slots.decrease(slot, len(entries))
-            self._slots.drop_if_empty(slot)
-        return sum(map(len, found.values()))
+            queues.window.remove(slot, entries)
+            queues.slots.decrease(slot, len(entries))
+            queues.slots.drop_if_empty(slot)
+        count = sum(map(len, found.values()))
+        queues.pending -= count
+        return count
 
     def _discard_delayed(self, requests: _Portion, is_meant: IsMeant) -> int:
         found = {key: entry for key, entry in requests if is_meant(entry.slot, entry)}
@@ -138,13 +129,11 @@ class Rework:
     def _slot_of(self, key: bytes) -> Slot | None:
         prefix = key[:8]
         if prefix not in self._by_prefix:
-            self._by_prefix = self._slots.by_prefix()
+            self._by_prefix = self._queues.slots.by_prefix()
         return self._by_prefix.get(prefix)
 
-    def requeue(
-        self, state: State, old: bytes, locate: Locate
-    ) -> tuple[Any, tuple[Slot, bytes, Entry]] | None:
-        """Make a request of another state pending: what its row told of it, and where it is to be.
+    def requeue(self, state: State, old: bytes, locate: Locate) -> DeadLetter | PageFailure | None:
+        """Make a request of another state pending: why it was in that.
 
         :param old: its key in that state, if it is still there.
         """
@@ -152,20 +141,20 @@ class Rework:
         row = self._kept.journal.database.get(state.family, old)
         if row is None or old in self._kept.requeued:
             return None
+        why: DeadLetter | PageFailure
         (why, value), pending_key = state.split(row), old
         if state is FAILED:
             # All its tries are to come again.
             value, pending_key = mark_again(value), decode_failed_key(old)[1]
-        entry, order, live = decode_value(value), self._order, self._live
-        priority, _, _ = order.decode(pending_key[8:])
-        slot_name, start = locate(entry.payload or b"")
-        slot = self._slots.get(order.slot_of(slot_name))
-        key = slot.prefix + order.encode(priority, start, live.next_sequence)
-        live.next_sequence += 1
+        entry, queues, live = decode_value(value), self._queues, self._live
+        priority, _, _ = queues.order.decode(pending_key[8:])
+        name, is_start = locate(entry.payload or b"")
+        slot, key = queues.new_place(name, priority, is_start=is_start)
         counter = state.counter or ""
         setattr(live, counter, getattr(live, counter) - 1)
         self._kept.requeue(state, old, key, slot, entry)
-        return why, (slot, key, entry)
+        queues.put(slot, key, entry)
+        return why
 
 
 def _unsaved(window: Window, size: int) -> Iterator[_Portion]:
