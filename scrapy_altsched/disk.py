@@ -89,7 +89,7 @@ def write_whole(path: Path, content: bytes) -> None:
 class Overwritten:
     """A small file that this process overwrites in place, also on a full disk.
 
-    Nothing forces it to the disk.  Whoever reads it may find parts of two contents.
+    Nothing forces it to the disk.  A reader may find parts of two contents.
     """
 
     def __init__(self, path: Path) -> None:

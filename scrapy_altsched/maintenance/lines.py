@@ -143,8 +143,8 @@ def _request_line(part: StoredRequest, *, as_stored: bool, trusted: bool) -> dic
 def _refusal(name: str, error: Exception) -> str:
     return (
         f"{name} cannot be written as JSON ({error}), so nothing was exported. With --pickle it is"
-        " written as it is stored, and so are all others like it: whoever imports that has to trust"
-        " it, as pickles can execute code."
+        " written as it is stored, and so are all others like it: to import that takes trust in it,"
+        " as pickles can execute code."
     )
 
 

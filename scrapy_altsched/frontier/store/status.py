@@ -1,7 +1,7 @@
 """``altsched.status``: how a job stands, for those who look in without opening its store.
 
-It is overwritten in place with each commit, and never forced to the disk: whoever reads it in that
-moment may find parts of two.  So it is one block of one size, which begins with a checksum.
+It is overwritten in place with each commit, and never forced to the disk: a reader may find
+parts of two contents in that moment.  So it is one block of one size, which begins with a checksum.
 """
 
 from __future__ import annotations
