@@ -27,8 +27,11 @@ _REASONS = {True: [*map(_name_of, Reason)], False: [*map(_name_of, Cause)]}
 
 def add_selection(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that :meth:`Selection.of` looks at."""
+    states = parser.add_mutually_exclusive_group()
     what = "those that have failed, instead of dead letters"
-    parser.add_argument("--failed", action="store_true", help=what)
+    states.add_argument("--failed", action="store_true", help=what)
+    what = "dead letters, as without --failed"
+    states.add_argument("--dead", action="store_true", help=what)
     what = "only for this reason: with --failed one of the first three, else one of the others"
     parser.add_argument("--reason", choices=[*_REASONS[True], *_REASONS[False]], help=what)
     what = "with --failed: only if the last response had this HTTP status"

@@ -206,6 +206,7 @@ def test_with_nothing_failed_it_says_so(disk: DiskKind) -> None:
         (["requeue", "{job}", "--reason", "status"], "--reason status is for --failed"),
         (["requeue", "{job}", "--failed", "--reason", "other"], "is of dead letters: leave out"),
         (["requeue", "{job}", "--failed", "--status", "x"], "invalid int value: 'x'"),
+        (["requeue", "{job}", "--failed", "--dead"], "not allowed with argument --failed"),
     ],
 )
 def test_arguments_that_make_no_sense(

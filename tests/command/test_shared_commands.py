@@ -101,7 +101,9 @@ def test_restart_and_drop(crawl: Crawl, server: RedisServer) -> None:
 @pytest.mark.slow
 def test_dead_letters_are_listed_and_requeued(crawl: Crawl, server: RedisServer) -> None:
     work(crawl, server, CLOSESPIDER_PAGECOUNT=1, CONCURRENT_REQUESTS=1)
-    assert "There are no dead letters." in on(server, "requeue", "--shared", KEY).stdout
+    for state in (), ("--dead",):
+        done = on(server, "requeue", "--shared", KEY, *state)
+        assert "There are no dead letters." in done.stdout
     bury(crawl, server, "/1", "/2")
     base = crawl.arguments["url"].removesuffix("/0")
     done = on(server, "requeue", "--shared", KEY)
