@@ -137,7 +137,11 @@ class Traffic:
                     self._df.log(request, self._spider)
                     return False
                 unique = False
-        elif unique and not from_start and (page in identity.newest or identity.is_recent(page)):
+        elif (
+            unique
+            and not from_start
+            and (page in identity.newest or (page in identity.older and identity.is_recent(page)))
+        ):
             self._df.log(request, self._spider)
             return False
         fingerprint = identity.of(request, page)

@@ -40,6 +40,8 @@ _RARE = tuple(name for name in REQUEST_PARTS if name not in _COMMON)
 _common_parts_of = reader_of(*_COMMON)
 _rare_parts_of = reader_of(*_RARE)
 _USUAL = _rare_parts_of(Request("http://site.test/"))
+#: Of these parts, only the values can be told to be immutable.
+_MAPPINGS = frozenset(("meta", "cb_kwargs"))
 _are_immutable = frozenset({str, bytes, int, float, bool, type(None)}).issuperset
 
 
@@ -166,8 +168,8 @@ def is_as_encoded(request: Request, payload: bytes, spider: Spider) -> bool:
         return False
     try:
         fields = fields_of(request, spider)
-        for values in fields.get("meta"), fields.get("cb_kwargs"):
-            if values and not _are_immutable(map(type, values.values())):
+        for name in _MAPPINGS.intersection(fields):
+            if not _are_immutable(map(type, fields[name].values())):
                 return False
         return pickle.dumps(fields, _PROTOCOL) == payload[5:]
     except Exception:  # whatever was put into it since

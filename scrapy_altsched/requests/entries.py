@@ -40,6 +40,8 @@ def codec_of(config: Config, spider: Spider) -> Codec:
     return PortableCodec(spider, classes, pickle=config.shared_pickle)
 
 
+#: Whether a request's meta asks for no time at which it, or its page again, is to be crawled.
+_has_no_times = frozenset((DELAY, NOT_BEFORE, RECRAWL_AFTER)).isdisjoint
 _NO_AGES = (
     "when pages are finished is recorded only with the setting ALTSCHED_RECRAWL_AFTER, and not in"
     " shared crawls"
@@ -86,10 +88,8 @@ class Entries:
             entry.slot = name if isinstance(name, str) else str(name)
         meta = request.meta
         entry.start = bool(meta.get("is_start_request"))
-        if DELAY in meta or NOT_BEFORE in meta:
-            self._read_delay(entry, request)
-        if RECRAWL_AFTER in meta and not self.records_ages:
-            self.on_bad_delay(request, RECRAWL_AFTER, meta[RECRAWL_AFTER], _NO_AGES)
+        if not _has_no_times(meta):
+            self._read_times(entry, request)
         if (codec := self._codec) is not None:
             try:
                 entry.payload = codec.encode(request)
@@ -97,7 +97,11 @@ class Entries:
                 self.on_unserializable(entry, error)
         self.count(entry, 1)
 
-    def _read_delay(self, entry: RequestEntry, request: Request) -> None:
+    def _read_times(self, entry: RequestEntry, request: Request) -> None:
+        if RECRAWL_AFTER in request.meta and not self.records_ages:
+            value = request.meta[RECRAWL_AFTER]
+            self.on_bad_delay(request, RECRAWL_AFTER, value, _NO_AGES)
+
         def complain(key: str, value: object, why: str) -> None:
             self.on_bad_delay(request, key, value, why)
 

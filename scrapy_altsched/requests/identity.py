@@ -70,8 +70,8 @@ class PageIdentity:
     :ivar is_refused: whether another package's filter, which keeps its own record, refuses a
         request; ``None``: the frontier keeps the record.
     :ivar are_sha1: whether all fingerprints are SHA-1 hashes.
-    :ivar newest: the newest half of the URLs, always the same set: to look there first saves a
-        call.
+    :ivar newest: the newest half of the URLs, always the same set; *older*: the other half.  To
+        look there first saves most calls.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class PageIdentity:
         self.is_refused = is_refused
         self.are_sha1 = is_hashed and are_sha1(note)
         self.newest: set[str] = set()
-        self._old: set[str] = set()
+        self.older: set[str] = set()
 
     def of(self, request: Request, page: str | None = None) -> bytes:
         """The fingerprint of *request*; *page*: what :attr:`page_of` returns for it."""
@@ -99,7 +99,7 @@ class PageIdentity:
         """Whether *page* was remembered lately, which it is again."""
         if page in self.newest:
             return True
-        if page in self._old:
+        if page in self.older:
             self.remember(page)
             return True
         return False
@@ -107,13 +107,13 @@ class PageIdentity:
     def remember(self, page: str) -> None:
         newest = self.newest
         if len(newest) >= _GENERATION:
-            self._old = newest.copy()
+            self.older = newest.copy()
             newest.clear()
         newest.add(page)
 
     def forget_recent(self) -> None:
         self.newest.clear()
-        self._old.clear()
+        self.older.clear()
 
     def notes(self) -> dict[str, bytes]:
         """The frontier's note about what makes the fingerprints."""

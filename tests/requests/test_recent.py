@@ -33,7 +33,7 @@ def test_at_least_the_last_ones_are_known_and_memory_is_bounded() -> None:
     urls = [f"data:,{number}" for number in range(100_000)]
     for url in urls:
         identity.remember(url)
-    assert len(identity.newest) + len(identity._old) <= 2 * 4_096
+    assert len(identity.newest) + len(identity.older) <= 2 * 4_096
     assert all(identity.is_recent(url) for url in urls[-4_096:])
     identity.forget_recent()
     assert not identity.is_recent(urls[-1])
