@@ -14,7 +14,7 @@ longer new: a garbage collection does not look into a dict that has never held a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from heapq import heapify, heappop, heappush, merge
 from itertools import chain
 from random import Random
@@ -127,16 +127,14 @@ class Window:
                 slot.rest = None
         return key, entry
 
-    def remove(self, slot: Slot, keys: Container[bytes]) -> None:
+    def remove(self, slot: Slot, keys: Collection[bytes]) -> None:
         """Take requests of a slot out; of those that are not in memory, nothing has to be known."""
-        left = []
-        for key in slot.keys:
-            if key not in keys:
-                left.append(key)
-            elif (value := self._values.pop(key, None)) is not None:
+        for key in keys:
+            if (value := self._values.pop(key, None)) is not None:
                 self.size -= len(value)
-            else:
-                self.size -= len(self._entries.pop(key).payload or b"")
+            elif (entry := self._entries.pop(key, None)) is not None:
+                self.size -= len(entry.payload or b"")
+        left = [key for key in slot.keys if key not in keys]
         heapify(left)
         self._replace(slot, left)
 
