@@ -148,7 +148,7 @@ class Job:
         return JobSteering(self.jobdir, self.owner, self._project, given).apply(action)
 
     def tell_standing(self) -> None:
-        """Have `status` know how it stands, once a command has changed it between its runs."""
+        """Write down for `status` how it stands after a command has changed it between its runs."""
         JobSteering(self.jobdir, self.owner, self._project).tell_standing()
 
     def count(self, action: Discard) -> int:

@@ -69,8 +69,8 @@ class JobSteering:
             raise
 
     def tell_standing(self) -> None:
-        """Have those who look in know how the job stands that a command has changed."""
-        with suppress(JobdirLockedError):  # what runs now tells it
+        """Write down for `status` how the job stands after a command has changed it."""
+        with suppress(JobdirLockedError):  # what runs now writes that itself
             apply_waiting(self._setup(needs_spider=False), lambda _: False)
 
     def _wait(self, spool: Spool, sent: Sent, action: Action) -> Effect:

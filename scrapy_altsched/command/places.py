@@ -32,11 +32,18 @@ def open_place(arguments: argparse.Namespace, project: Project) -> Target | None
     """What the URLs are looked up in, if anything; of those, a JOBDIR is taken out."""
     urls = arguments.urls
     arguments.jobdir = None
-    if urls and Path(urls[0]).exists():
+    if urls and _is_path(urls[0]):
         arguments.jobdir = urls.pop(0)
     if arguments.jobdir is None and arguments.shared is None:
         return None
     return open_one_target(arguments, project)
+
+
+def _is_path(name: str) -> bool:
+    try:
+        return Path(name).exists()
+    except OSError:  # a URL may be longer than any path
+        return False
 
 
 def spider_of(target: Target | None, project: Project) -> str | None:

@@ -64,9 +64,7 @@ _WIDTH = 5
 
 
 class Changes:
-    """An ordered list of changes, one after the other in one list: an object for each doubled a
-    crawl's garbage collections, and to append to a list for each field took three times as long.
-    """
+    """An ordered list of changes, as fields: objects doubled a crawl's garbage collections."""
 
     def __init__(self) -> None:
         self._fields: list[Any] = []

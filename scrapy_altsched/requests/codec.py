@@ -40,7 +40,7 @@ _RARE = tuple(name for name in REQUEST_PARTS if name not in _COMMON)
 _common_parts_of = reader_of(*_COMMON)
 _rare_parts_of = reader_of(*_RARE)
 _USUAL = _rare_parts_of(Request("http://site.test/"))
-#: Of these parts, only the values can be told to be immutable.
+#: Parts whose values may be changed in place, unless they are immutable.
 _MAPPINGS = frozenset(("meta", "cb_kwargs"))
 _are_immutable = frozenset({str, bytes, int, float, bool, type(None)}).issuperset
 

@@ -40,7 +40,7 @@ def codec_of(config: Config, spider: Spider) -> Codec:
     return PortableCodec(spider, classes, pickle=config.shared_pickle)
 
 
-#: Whether a request's meta asks for no time at which it, or its page again, is to be crawled.
+#: Whether a request's meta says nothing about when it is to be crawled, or its page again.
 _has_no_times = frozenset((DELAY, NOT_BEFORE, RECRAWL_AFTER)).isdisjoint
 _NO_AGES = (
     "when pages are finished is recorded only with the setting ALTSCHED_RECRAWL_AFTER, and not in"

@@ -285,6 +285,7 @@ def test_links_of_a_page_may_be_relative(project: Path) -> None:
         (("http://a.com", "--links", "empty.txt"), 2, "explain needs either URLs or --links FILE."),
         (("a.com",), 2, "'a.com' cannot be crawled: Missing scheme"),
         (("http://[::1",), 2, "'http://[::1' cannot be crawled"),
+        (("x" * 5_000,), 2, "cannot be crawled: Missing scheme"),
         (("http://a.com", "--spider", "shopp"), 2, "no spider 'shopp'. Did you mean 'shop'?"),
         (("--links", "links.txt", "--limit", "-1"), 2, "--limit must be 0 or more"),
         (("--links", "nowhere.txt"), 1, "nowhere.txt cannot be read: No such file or directory."),

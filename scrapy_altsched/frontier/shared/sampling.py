@@ -7,7 +7,8 @@ after a second.  When the list is full, the one that finds that out thins it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -84,9 +85,9 @@ class Sampler:
         # In this order: what is read after the grain has changed is not written.
         grain = self._client.hget(keys.history, "grain") or b""
         blocks: Any = self._client.lrange(keys.samples, 0, -1)
-        if blocks:
-            kept = thin(blocks, lambda block: _parse(block).run)
-            self._thin([keys.history, keys.samples], [crawl, grain, pack(kept)])
+        known = list(_parse_all(blocks))
+        kept = [block for _, block in thin(known, lambda it: it[0].run)] if known else []
+        self._thin([keys.history, keys.samples], [crawl, grain, pack(kept)])
 
 
 def read_samples(client: redis.Redis, keys: Keys, crawl: bytes) -> list[Sample]:
@@ -95,7 +96,15 @@ def read_samples(client: redis.Redis, keys: Keys, crawl: bytes) -> list[Sample]:
         together.hget(keys.history, "crawl")
         together.lrange(keys.samples, 0, -1)
         whose, blocks = together.execute()
-    return [_parse(block) for block in blocks] if whose == crawl else []
+    return [sample for sample, _ in _parse_all(blocks)] if whose == crawl else []
+
+
+def _parse_all(blocks: Iterable[bytes]) -> Iterator[tuple[Sample, bytes]]:
+    """Each sample, and as what it is stored; without what is damaged, or of another version."""
+    for block in blocks:
+        # On a worker's thread an error would end its part in the crawl.
+        with suppress(ValueError, TypeError, msgpack.UnpackException):
+            yield _parse(block), block
 
 
 def _parse(block: bytes) -> Sample:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
+import msgpack
 import pytest
 import redis
 
@@ -182,6 +183,26 @@ def test_of_a_crawl_that_all_have_died_of_the_last_sample_says_so(
     clock.advance(LONG)
     begin().note()
     assert crews(crawl) == [(1, 1, 0, 2), (2, 3, 0, 2)]
+
+
+@pytest.mark.parametrize("block", [b"", b"\xc1", b"no sample", msgpack.packb([1, 2, 3]), b"\x01"])
+def test_a_sample_that_cannot_be_read_is_left_out_and_ends_no_worker(
+    crawl: SteeredCrawl,
+    begin: Begin,
+    clock: Clock,
+    client: redis.Redis,
+    monkeypatch: pytest.MonkeyPatch,
+    block: bytes,
+) -> None:
+    monkeypatch.setattr(sampling, "MOST", 3)
+    one = begin()
+    one.note()
+    client.rpush(crawl.keys.samples, block, block)
+    assert len(crawl.history()) == 1
+    clock.advance(2)  # later ones are taken half as often
+    one.note()
+    assert len(crawl.history()) == 2
+    assert client.llen(crawl.keys.samples) == 2
 
 
 def test_a_worker_that_has_just_left_is_not_taken_to_be_dead(
