@@ -69,9 +69,7 @@ class Receiver:
     def step(self) -> bool:
         """Go on with what waits; whether there is more to be done at once."""
         try:
-            if self._current is None and not self._begin_next():
-                return False
-            is_more = self._go_on()
+            is_more = self._begin_next() if self._current is None else self._go_on()
         except (SpoolError, StoreError) as error:
             # From the line on that was not taken.
             self.close()

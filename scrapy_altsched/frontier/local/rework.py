@@ -160,6 +160,8 @@ class Rework:
 def _unsaved(window: Window, size: int) -> Iterator[_Portion]:
     """Those that are not stored yet, or never will be."""
     keys = window.unwritten()
+    # To find them in a full window takes as long as a portion.
+    yield ()
     for at in range(0, len(keys), size):
         yield ((it, window.entry(it)) for it in keys[at : at + size] if window.has(it))
 

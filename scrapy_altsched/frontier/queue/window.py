@@ -129,11 +129,14 @@ class Window:
 
     def remove(self, slot: Slot, keys: Collection[bytes]) -> None:
         """Take requests of a slot out; of those that are not in memory, nothing has to be known."""
+        before = self.count
         for key in keys:
             if (value := self._values.pop(key, None)) is not None:
                 self.size -= len(value)
             elif (entry := self._entries.pop(key, None)) is not None:
                 self.size -= len(entry.payload or b"")
+        if self.count == before:
+            return
         left = [key for key in slot.keys if key not in keys]
         heapify(left)
         self._replace(slot, left)
