@@ -7,6 +7,7 @@ import os
 import sys
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 from scrapy import Request, Spider, signals
 from scrapy.crawler import Crawler, CrawlerProcess
@@ -29,6 +30,9 @@ class AdmittingSpider(Spider):
     - ``/now``: they may start;
     - ``/late``: they may when one that was to start ``/now`` is there;
     - ``/never``: they may not.
+
+    When one that begins with ``/late/watched`` is said to have been sent, the site is asked for
+    ``/sent`` and its path, while all else stands still.
 
     :ivar told: what has happened, in order.
     """
@@ -53,7 +57,7 @@ class AdmittingSpider(Spider):
     responses: int
 
     def begin(self) -> None:
-        Engine(self.crawler).pace_downloads(self.admit, self.end)
+        Engine(self.crawler).pace_downloads(self.admit, self.note_sent, self.end)
 
     async def start(self) -> Any:
         for path in self.paths:
@@ -72,6 +76,13 @@ class AdmittingSpider(Spider):
         else:
             self.late.append(waiting)
         return waiting
+
+    def note_sent(self, request: Request) -> None:
+        path = path_of(request)
+        self.told.append({"what": "sent", "path": path})
+        if path.startswith("/late/watched"):
+            with urlopen(f"{self.url}/sent{path}"):
+                pass
 
     def end(self, request: Request) -> None:
         self.told.append({"what": "ended", "path": path_of(request)})

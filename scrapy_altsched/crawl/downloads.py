@@ -34,7 +34,7 @@ class Downloads:
         #: Download slot -> the delay that AutoThrottle has found.
         self._delays: dict[str, float] = {}
         self._is_throttled = setup.crawler.settings.getbool("AUTOTHROTTLE_ENABLED")
-        self._engine.pace_downloads(self._admit, self._end)
+        self._engine.pace_downloads(self._admit, self._note_sent, self._end)
         self._engine.call_when_closing(self._note_closing)
         if pace.may_begin or setup.config.policy == "polite":
             CrawlDelays(setup, pace.set_delay)
@@ -81,6 +81,11 @@ class Downloads:
     def _give_back(self, request: Request) -> None:
         self._in_progress.give_back(request)
         self._ignore(request, "the spider is being closed")
+
+    def _note_sent(self, request: Request) -> None:
+        lease = self._in_progress.lease_of(request)
+        if lease is not None:
+            self._pace.note_sent(lease)
 
     def _end(self, request: Request) -> None:
         lease = self._in_progress.lease_of(request)

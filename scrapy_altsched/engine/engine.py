@@ -31,7 +31,7 @@ from twisted.python.failure import Failure
 from ..errors import UnsupportedScrapyError
 from ..limit import Limit
 from .components import spider_for
-from .event_loop import call_later, sleep
+from .event_loop import AfterTurns, call_later, sleep
 from .request_parts import reader_of, slot_of
 from .start_watch import StartWatch
 
@@ -49,6 +49,9 @@ _NEEDED += ["scraper.enqueue_scrape"]
 _match_host = re.compile(r"https?://([a-z0-9._-]+)(?::[0-9]*)?(?:[/?#]|$)").match
 #: Seconds between two looks at whether the engine runs.
 _SOON = 0.01
+#: Turns of the event loop that the downloader takes to send a request, as measured: to write it to
+#: a connection that is there takes one; to open one to a host whose address is known, three more.
+_TURNS_TO_SEND = 4
 _place_of = reader_of("meta", "url")
 
 
@@ -224,17 +227,21 @@ class Engine:
     def pace_downloads(
         self,
         admit: Callable[[Request], Deferred[None] | None],
+        note_sent: Callable[[Request], object],
         end: Callable[[Request], object],
     ) -> None:
         """Have downloads start when *admit* says so, after all middlewares.
 
         :param admit: request -> fires when it may start, and then the downloader neither delays it
             nor counts it among others; ``None``: it is treated as ever.
-        :param end: called with each that *admit* has not returned ``None`` for, after its download.
+        :param note_sent: called with each of these when it has been sent, as far as that is known.
+            On a busy event loop that is a while after its start.
+        :param end: called with each of these after its download.
         """
         downloader = self._engine.downloader
         enqueue, find_slot = downloader._enqueue_request, downloader._get_slot
         admitted: set[Request] = set()
+        started = AfterTurns(_TURNS_TO_SEND, note_sent)
 
         def get_slot(request: Request, *spider: Any) -> tuple[str, Slot]:
             # The downloader's own slot is made, too: extensions look at its delay.
@@ -243,6 +250,7 @@ class Engine:
 
         def begin(request: Request, *spider: Any) -> Any:
             admitted.add(request)
+            started.add(request)
             return enqueue(request, *spider)
 
         def finish(request: Request) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
-from typing import Any, cast
+from typing import Any, Generic, TypeVar, cast
 
 from scrapy.utils.reactor import is_asyncio_reactor_installed, is_reactor_installed
 from twisted.internet.defer import Deferred
 
+_Item = TypeVar("_Item")
 _scrapy_asyncio: Any = None
 _uses_asyncio: Callable[[], bool] = is_asyncio_reactor_installed
 with suppress(ImportError):  # new in Scrapy 2.14
@@ -37,6 +39,27 @@ def call_later(delay: float, call: Callable[[], object]) -> Any:
             return _Delayed(None)
         return _scrapy_asyncio.call_later(delay, call)
     return _Delayed(_reactor().callLater(delay, call) if is_reactor_installed() else None)
+
+
+class AfterTurns(Generic[_Item]):
+    """Calls *call* with each item once the event loop has had so many *turns* since then."""
+
+    def __init__(self, turns: int, call: Callable[[_Item], object]) -> None:
+        self._turns, self._call, self._turn = turns, call, 0
+        #: In which turn, and the item.
+        self._waiting: deque[tuple[int, _Item]] = deque()
+
+    def add(self, item: _Item) -> None:
+        if not self._waiting:
+            call_later(0, self._take_turn)
+        self._waiting.append((self._turn + self._turns, item))
+
+    def _take_turn(self) -> None:
+        self._turn += 1
+        while self._waiting and self._waiting[0][0] <= self._turn:
+            self._call(self._waiting.popleft()[1])
+        if self._waiting:
+            call_later(0, self._take_turn)
 
 
 def thread_caller() -> Callable[[Callable[[], object]], None]:

@@ -30,7 +30,10 @@ class Pace(Protocol):
         """Whether it may have one because of what is told of a single slot."""
 
     def start(self, lease: Lease, /) -> Start:
-        """Whether the request may be downloaded now, which counts as its start."""
+        """Whether the request may be downloaded now."""
+
+    def note_sent(self, lease: Lease, /) -> None:
+        """A request that might be downloaded has been sent: from now on its slot rests."""
 
     def note_downloaded(self, lease: Lease, /) -> None:
         """Its download has ended, with a response or without."""

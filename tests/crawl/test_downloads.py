@@ -60,6 +60,28 @@ def test_a_request_starts_when_it_may() -> None:
     assert {each["slot"] for each in told if each["what"] == "response"} == {HOST}
 
 
+def test_what_is_said_to_be_sent_is_known_to_its_host() -> None:
+    paths = [f"/late/watched/{number}" for number in range(40)]
+    missing: list[str] = []
+
+    def answer(path: str, _: int) -> Page:
+        sent = path.removeprefix("/sent")
+        if sent != path:
+            # The crawl waits for this answer, so that it would not send anything meanwhile.
+            with site.changed:
+                if not site.changed.wait_for(lambda: site.hits[sent], 10):
+                    missing.append(sent)
+        return Page()
+
+    with Site(answer) as site:
+        words = command(site.url, *paths, "/now", CONCURRENT_REQUESTS=41)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
+    assert not missing
+    told = json.loads(done.stdout)
+    # Each is said once; some that were over before are said to be sent all the same.
+    assert sorted(paths_of(told, "sent")) == sorted(["/now", *paths])
+
+
 def test_a_request_that_may_not_start_is_ignored_and_has_ended() -> None:
     told, site = crawl("/never", "/now")
     assert site.order == ["/now"]

@@ -53,6 +53,8 @@ class WorkerPace:
         #: Key of a lease that waits for a permit -> it.
         self._awaited: dict[bytes, Lease] = {}
         self._has_changed = False
+        #: Key of a lease that may be downloaded and was not sent yet -> number of its permit.
+        self._unsent: dict[bytes, int] = {}
         self._started: list[tuple[bytes, int, float]] = []
         self._downloaded: list[bytes] = []
         #: Slot -> its delay in seconds, as this worker has told it; and those that it has not told.
@@ -106,9 +108,14 @@ class WorkerPace:
         self._awaited.pop(key, None)
         self._permits[key] = (0, until)
         if tick:
-            self._started.append((key, tick, self._clock.since_boot()))
-            self._flush()
+            self._unsent[key] = tick
         return Start.NOW
+
+    def note_sent(self, lease: Lease) -> None:
+        tick = self._unsent.pop(lease.key, 0)
+        if tick:
+            self._started.append((lease.key, tick, self._clock.since_boot()))
+            self._flush()
 
     def note_unstarted(self, key: bytes) -> None:
         """A lease goes back: if its permit was not used, its slot need not rest for that."""
@@ -131,6 +138,7 @@ class WorkerPace:
 
     def note_downloaded(self, lease: Lease) -> None:
         if self.is_on and lease.key:
+            self.note_sent(lease)
             self._permits.pop(lease.key, None)
             self._downloaded.append(lease.key)
             self._flush()
@@ -145,6 +153,7 @@ class WorkerPace:
     def discard(self, key: bytes) -> None:
         """A lease is over, or lost."""
         self._permits.pop(key, None)
+        self._unsent.pop(key, None)
         if self._awaited.pop(key, None) is not None:
             self._has_changed = True
 

@@ -355,6 +355,9 @@ class Worker:
             case Start.NOW:
                 page.is_waiting, page.is_open = False, True
                 self._crawl.note_start(page.host)
+                # Else its end says so.
+                if self._rng.random() < 0.8:
+                    pace.note_sent(page.lease)
             case Start.NEVER:
                 # The engine is done with it, and this worker has no lease of it any more.
                 self.pages.remove(page)

@@ -84,8 +84,10 @@ class PacedWorker:
         return lease
 
     def start(self, lease: Lease) -> Start:
-        """Ask whether it may start, and have what follows from that said."""
+        """Ask whether it may start, send it then, and have what follows from that said."""
         start = self.frontier.pace.start(lease)
+        if start is Start.NOW:
+            self.frontier.pace.note_sent(lease)
         self.exchange()
         return start
 

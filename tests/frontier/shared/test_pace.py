@@ -149,12 +149,34 @@ def test_a_slot_rests_only_from_the_start_of_its_request_on_if_that_is_told(worl
     world.take()
 
 
+@pytest.mark.parametrize("is_over", [False, True], ids=["sent", "over"])
+def test_what_is_sent_late_or_only_known_to_be_over_has_its_slot_rest_from_then_on(
+    world: World, is_over: bool
+) -> None:
+    first, _ = world.join(Limit(DELAY)), world.join(Limit(DELAY))
+    first.add(*pages(3))
+    lease = first.take()
+    assert first.frontier.pace.start(lease) is Start.NOW
+    first.exchange()
+    world.pass_time(0.1)
+    if is_over:
+        first.frontier.pace.note_downloaded(lease)
+    else:
+        first.frontier.pace.note_sent(lease)
+    first.exchange()
+    world.pass_time(DELAY - 0.05)
+    assert world.take_all() == []
+    world.pass_time(0.1)
+    world.take()
+
+
 def test_only_the_last_start_of_a_slot_says_how_long_it_rests(world: World) -> None:
     first, _ = world.join(Limit(DELAY)), world.join(Limit(DELAY))
     first.add(*pages(4))
     lease = first.take()
     # That it was started now is said too late.
     assert first.frontier.pace.start(lease) is Start.NOW
+    first.frontier.pace.note_sent(lease)
     said, first.frontier.pace._started = first.frontier.pace._started, []
     world.pass_time(DELAY + VALID + MORE)
     world.take()
