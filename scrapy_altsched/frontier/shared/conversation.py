@@ -1,7 +1,7 @@
 """A worker's server session: it joins, reports what is new, learns what to do, and leaves.
 
-What is said is in :mod:`.stream`, when in :mod:`.sending`, and what the server makes of it in
-the scripts in ``batch``.
+What is said is in :mod:`.stream`, when in :mod:`.sending` and :mod:`.outlook`, and what the server
+makes of it in the scripts in ``batch``.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ..suspects import Suspects, judge
 from .additions import Additions
 from .batches import Reply, Status
 from .leases import Leases
+from .outlook import Outlook
 from .pace import WorkerPace
 from .record import Record
 from .sending import Link, Sender, Stall
@@ -28,16 +29,10 @@ from .stream import EncodedBatch, Stream
 
 #: Changes with which a batch is sent at once, and seconds for which fewer wait for company.
 _ENOUGH, _LINGER = 250, 0.02
-#: Seconds after which it is asked again at the earliest whether a request is due.
-_SOON = 0.01
-#: The same of whether a download slot may be asked again.
-_REST = 0.025
 #: Changes without an answer, as when the server is down, with which start() waits: 10 to 20 MB.
 _MOST_UNANSWERED = 10_000
 #: Leases are renewed as often as this in the time after which they expire.
 _RENEWALS = 4
-#: Seconds without an answer after which a server counts as silent.
-_SILENCE = 30.0
 
 
 class Phase(enum.IntEnum):
@@ -75,6 +70,9 @@ class Conversation:
         self.suspects = Suspects({}, options, record.run.leases, on_event)
         self.additions = Additions(options, stream, on_event)
         self.pace = WorkerPace(shared, clock, self._holds, self._note_pace)
+        self.outlook = Outlook(
+            stream, self.additions, self.pace, self._sender, clock, self._renew_every
+        )
         self.leases = Leases(self.additions, self.suspects, self.pace, on_event)
         self.job = record.job
         self.pressure = Pressure(limit=_MOST_UNANSWERED)
@@ -93,7 +91,6 @@ class Conversation:
         self._stops: int | None = None
         #: Whether an answer was waited for in vain, and none has come since.
         self._is_given_up = False
-        self._heard_at = clock.monotonic()
         self._stall = Stall(clock, self._why_stalled, on_event)
 
     @property
@@ -224,47 +221,7 @@ class Conversation:
         if self.pressure.changes:
             # They may be all that the crawl's end waits for.
             self.pressure.urgent = True
-        self._plan_poll()
-
-    def _plan_poll(self) -> None:
-        """Ask after a while whether there is anything to lease: at the latest when it is due."""
-        if self.pace.is_on and self.stream.reply.rests_for >= 0:
-            self._sender.plan(max(_REST, self.stream.reply.rests_for / 1000))
-        due_at = self._due_at()
-        if due_at is None:
-            self._sender.plan_poll()
-            return
-        left = max(_SOON, due_at - self.clock.monotonic())
-        if self.only_waits:
-            # Nothing else is to come: do not ask all the time.
-            self._sender.plan(min(left, self._renew_every))
-        else:
-            self._sender.plan_poll()
-            self._sender.plan(left)
-
-    def _due_at(self) -> float | None:
-        """When the first delayed request is due, as the clock's monotonic seconds."""
-        reply, here = self.stream.reply, self.additions.here.delayed
-        times = [due for due, *_ in here[:1]]
-        if reply.delayed:
-            times.append(self._heard_at + reply.due_in / 1000)
-        return min(times, default=None)
-
-    def next_due(self) -> float | None:
-        """See :meth:`..contract.Frontier.next_due`."""
-        due_at = self._due_at()
-        if due_at is None:
-            return None
-        return self.clock.wall() + due_at - self.clock.monotonic()
-
-    @property
-    def only_waits(self) -> bool:
-        """Whether nothing is left to do, by any worker, until delayed requests are due."""
-        reply, additions = self.stream.reply, self.additions
-        is_known = not (additions.undecided or self.stream.unacknowledged)
-        others = reply.pending or reply.leased or reply.feeders or additions.here.left
-        others = others or reply.paused
-        return reply.delayed > 0 and is_known and not others
+        self.outlook.plan_poll()
 
     def commit(self) -> None:
         """Let what has ended be told."""
@@ -311,24 +268,9 @@ class Conversation:
 
     def _why_stalled(self) -> tuple[object, str]:
         """What any progress changes, and why there may be none."""
-        stream, reply, why = self.stream, self.stream.reply, ""
-        if self.is_over or self.leases.given:
-            pass
-        elif stream.is_in_flight and self.clock.monotonic() - self._heard_at > _SILENCE:
-            why = "the server does not answer"
-        elif stream.is_full:
-            one, many = "change of this worker waits", "changes of this worker wait"
-            waiting = counted(stream.unacknowledged, one, many)
-            why = f"the server's memory is full, and {waiting} for it"
-        elif self.is_waiting and reply.pending and not reply.paused:
-            # Slots that rest until a known time are as they should be.
-            if not self.pace.is_on or reply.rests_for < 0:
-                requests = counted(reply.pending, "pending request")
-                why = f"of {requests} the server leases none to this worker"
-        elif self.is_waiting and reply.leased:
-            left = counted(reply.leased, "request")
-            why = f"all that is left ({left}) is leased by other workers"
-        return (reply.version, self._commits, self.leases.given), why
+        is_busy = self.is_over or self.leases.given
+        why = "" if is_busy else self.outlook.explain_stall(is_waiting=self.is_waiting)
+        return (self.stream.reply.version, self._commits, self.leases.given), why
 
     def _build(self) -> EncodedBatch:
         fetched, alone = len(self.leases.fetched), self.suspects.alone
@@ -393,7 +335,7 @@ class Conversation:
         elif self.stream.waiting or self.pace.has_news:
             self.note_change()
         elif self.is_waiting or self.pace.is_awaited:
-            self._plan_poll()
+            self.outlook.plan_poll()
         else:
             self._sender.plan(self._renew_every)
 
@@ -406,7 +348,7 @@ class Conversation:
             self._dropped = reply.dropped
             self.on_event(events.FailuresDropped(reply.dropped))
         self._is_given_up = False
-        self._heard_at = self.clock.monotonic()
+        self.outlook.note_answer()
         decided, over = self.stream.acknowledge(reply)
         refused = set(reply.refused)
         self._sender.note_answer(reply, is_taken=len(decided) > len(refused))

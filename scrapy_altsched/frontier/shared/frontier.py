@@ -236,7 +236,7 @@ class SharedFrontier(FrontierOfRun):
 
     @property
     def is_over(self) -> bool:
-        return self._server.is_over or self._server.only_waits
+        return self._server.is_over or self._server.outlook.only_waits
 
     @property
     def pending(self) -> int:
@@ -248,7 +248,7 @@ class SharedFrontier(FrontierOfRun):
         return self._stream.reply.delayed + len(self._here.delayed)
 
     def next_due(self) -> float | None:
-        return self._server.next_due()
+        return self._server.outlook.next_due()
 
     def counts(self) -> Counts:
         self._check_owner()
