@@ -118,6 +118,9 @@ class Rework:
 
     def _note_discarded(self, key: bytes, slot: Slot | None, entry: Entry) -> None:
         self._kept.discard(key, slot, entry)
+        if self._kept.ages is not None and entry.unique:
+            # It comes back once it is old enough, as if it had been crawled now.
+            self._kept.end_page(self._kept.seen_key_of(entry.fingerprint))
         if self._suspects.drop(entry.fingerprint):
             self._kept.clear(entry.fingerprint)
         self._live.accepted -= 1
