@@ -186,8 +186,8 @@ class LocalFrontier(FrontierOfRun):
         self._slots.unpark(slot)
         return True
 
-    def discard(self, is_meant: IsMeant) -> Iterator[int]:
-        for count in self._rework.discard(is_meant):
+    def discard(self, is_meant: IsMeant, locate: Locate | None = None) -> Iterator[int]:
+        for count in self._rework.discard(is_meant, locate):
             self._check_owner()
             yield count
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import chain, islice
 from typing import TypeAlias
 
+from ...errors import CodecError
 from ..contract import IsMeant, Locate
 from ..entry import DeadLetter, Entry, PageFailure
 from ..queue.slots import Slot
@@ -41,7 +43,7 @@ class Rework:
         self._queues, self._delayed = queues, queues.delayed
         self._by_prefix: dict[bytes, Slot] = {}
 
-    def discard(self, is_meant: IsMeant) -> Iterator[int]:
+    def discard(self, is_meant: IsMeant, locate: Locate | None = None) -> Iterator[int]:
         """Drop pending and delayed ones that are meant: how many went with each portion.
 
         What is accepted between portions may be passed over, and so are requests that live in
@@ -50,7 +52,7 @@ class Rework:
         :raises StoreError: what comes next cannot be read; all before it is as it was said.
         """
         for some in self._walk_pending(PORTION):
-            yield self._discard_pending(_stored_ones(some), is_meant)
+            yield self._discard_pending(_stored_ones(some), is_meant, locate)
         for some in self._walk_delayed(PORTION):
             yield self._discard_delayed(_stored_ones(some), is_meant)
 
@@ -91,7 +93,7 @@ class Rework:
     def _is_out(self, key: bytes) -> bool:
         return key in self._kept.unwritten or any(key in keys for keys in self._queues.out)
 
-    def _discard_pending(self, requests: _Portion, is_meant: IsMeant) -> int:
+    def _discard_pending(self, requests: _Portion, is_meant: IsMeant, locate: Locate | None) -> int:
         found: dict[Slot, dict[bytes, Entry]] = defaultdict(dict)
         queues = self._queues
         by_slot = queues.order.policy == "slots"
@@ -102,6 +104,7 @@ class Rework:
         for slot, entries in found.items():
             for key, entry in entries.items():
                 self._note_discarded(key, slot, entry)
+                self._give_back(slot if by_slot else None, entry, locate)
             queues.window.remove(slot, entries)
             queues.slots.decrease(slot, len(entries))
             queues.slots.drop_if_empty(slot)
@@ -113,6 +116,7 @@ class Rework:
         found = {key: entry for key, entry in requests if is_meant(entry.slot, entry)}
         for key, entry in found.items():
             self._note_discarded(key, None, entry)
+            self._give_back(None, entry)
         self._delayed.remove(found)
         return len(found)
 
@@ -124,10 +128,23 @@ class Rework:
         if self._suspects.drop(entry.fingerprint):
             self._kept.clear(entry.fingerprint)
         self._live.accepted -= 1
-        # With one queue for all, the store does not tell the download slot.
-        name = entry.slot if slot is None else slot.name
-        if self._kept.budget is not None and entry.unique and name:
-            self._kept.budget.give_back(name)
+
+    def _give_back(self, slot: Slot | None, entry: Entry, locate: Locate | None = None) -> None:
+        """Let the budget of a download slot have room for another request.
+
+        :param slot: it, if there is a queue for each.
+        """
+        budget = self._kept.budget
+        if budget is None or not entry.unique:
+            return
+        if slot is not None:
+            budget.give_back(slot.name)
+        elif entry.slot:
+            budget.give_back(entry.slot)
+        elif locate is not None:
+            # It is stored in one queue for all, and without its slot.
+            with suppress(CodecError):
+                budget.give_back(locate(entry.payload or b"")[0])
 
     def _slot_of(self, key: bytes) -> Slot | None:
         prefix = key[:8]
