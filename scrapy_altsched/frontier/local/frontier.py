@@ -192,12 +192,16 @@ class LocalFrontier(FrontierOfRun):
             yield count
 
     def find_waiting(self, wanted: Set[bytes]) -> Iterator[set[bytes]]:
-        leases = self._leases, self._held, self._suspects.withheld
-        for found in chain(self._rework.fingerprints(), [set()]):
+        leases, missing = (self._leases, self._held, self._suspects.withheld), set(wanted)
+        for found in chain([set[bytes]()], self._rework.find(wanted)):
             self._check_owner()
             # What is leased meanwhile, and perhaps tried again, is among these for a portion.
-            found.update(it.entry.fingerprint for kind in leases for it in kind.values())
-            yield found & wanted
+            leased = {it.entry.fingerprint for kind in leases for it in kind.values()}
+            found |= leased & wanted
+            yield found
+            missing -= found
+            if not missing:
+                return
 
     def requeue(self, state: str, key: bytes, locate: Locate) -> DeadLetter | PageFailure | None:
         self._check_owner()
