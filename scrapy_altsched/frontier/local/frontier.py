@@ -73,7 +73,7 @@ class LocalFrontier(FrontierOfRun):
         #: How many failed requests this run has dropped; how many commits were complete.
         self._dropped = self._completed = 0
         out = self._leases, self._held, suspects.withheld, kept.ended
-        self._queues = queues = Queues(kept, options, out)
+        self._queues = queues = Queues(kept, options, out, suspects)
         # Names of this object are found faster.
         self._accept, self._put, self._take_next = queues.accept, queues.put, queues.take_next
         self._slots, self._parked = queues.slots, queues.parked
@@ -113,8 +113,6 @@ class LocalFrontier(FrontierOfRun):
         if self._budget is not None and entry.unique and not self._budget.take(entry.find_slot()):
             return Verdict.OVER_BUDGET
         slot, key = self._accept(entry)
-        if self._suspects.matters:
-            self._suspects.note_add()
         if claim is not None:
             kept.take_claim(entry.fingerprint, claim)
         kept.add(key, slot, entry, claim)
@@ -376,8 +374,6 @@ class LocalFrontier(FrontierOfRun):
         entry, follower = lease.entry, None
         if then is not None:
             home, key = self._accept(then)
-            if self._suspects.matters:
-                self._suspects.note_add()
             then.unique = entry.unique
             follower = key, home, then
         slot = self._drop_lease(lease)
