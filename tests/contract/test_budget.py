@@ -11,23 +11,14 @@ from scrapy_altsched.frontier import Entry, Options, Order, Verdict
 from scrapy_altsched.frontier.entry import Delay
 from scrapy_altsched.maintenance.repair import repair
 
-from ..frontiers import KINDS, OWNER, DiskKind, MemoryKind, page, take, work_off
+from ..frontiers import KINDS, OWNER, DiskKind, MemoryKind, commit, page, take, work_off
 
-LOCAL = [name for name, kind in KINDS.items() if kind.knows_downloads]
-STORED = [name for name in LOCAL if KINDS[name].survives]
 TWO = Options(slot_budget=2)
 
 
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest, tmp_path: Path) -> MemoryKind:
     return KINDS[request.param](tmp_path)
-
-
-@pytest.fixture(params=STORED)
-def disk(request: pytest.FixtureRequest, tmp_path: Path) -> DiskKind:
-    found = KINDS[request.param](tmp_path)
-    assert isinstance(found, DiskKind)
-    return found
 
 
 def test_what_is_over_budget_is_not_seen(kind: MemoryKind) -> None:
@@ -58,8 +49,7 @@ def test_retries_and_others_that_are_not_unique_cost_nothing(kind: MemoryKind) -
 def test_it_holds_over_all_runs_of_a_job(disk: DiskKind) -> None:
     frontier = disk.open(TWO)
     frontier.add(page("a", "full"))
-    while not frontier.commit():
-        pass
+    commit(frontier)
     frontier.add(page("b", "full"))
     # What no commit has stored has not been.
     disk.crash(frontier)
@@ -91,7 +81,7 @@ def test_what_is_discarded_makes_room_for_others(
     if is_stored:
         frontier.close()
         frontier = disk.open(options)
-    slots = {f"payload of {name}".encode(): "full" for name in "abd"}
+    slots = {f"payload of {name}".encode(): "full" for name in ("a", "b", "d")}
 
     def locate(payload: bytes) -> tuple[str, bool]:
         return slots[payload], False

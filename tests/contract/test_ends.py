@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -17,10 +16,9 @@ from scrapy_altsched.maintenance.restart import restart
 
 from ..clocks import ManualClock
 from ..frontiers import (
-    KINDS,
     OWNER,
-    STORED,
     DiskKind,
+    commit,
     journal_of,
     lease_from,
     name_of,
@@ -61,16 +59,9 @@ class Job:
         return self.open()
 
 
-@pytest.fixture(params=STORED)
-def job(request: pytest.FixtureRequest, tmp_path: Path) -> Job:
-    disk = KINDS[request.param](tmp_path)
-    assert isinstance(disk, DiskKind)
+@pytest.fixture
+def job(disk: DiskKind) -> Job:
     return Job(disk)
-
-
-def commit(frontier: LocalFrontier) -> None:
-    while not frontier.commit():
-        pass
 
 
 def fail(frontier: LocalFrontier, *names: str) -> None:
