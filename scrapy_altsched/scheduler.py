@@ -209,7 +209,7 @@ class Scheduler(BaseScheduler):
 
         Those that are pending, delayed or in flight are left as they are; of a shared crawl, those
         that this worker has.  All that is pending is read for that, and nothing else goes on
-        meanwhile: for a few seconds where there are a million requests.
+        meanwhile: for one to three seconds where there are a million requests.
 
         :return: how many of them were seen, and are forgotten.
         """

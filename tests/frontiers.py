@@ -183,12 +183,17 @@ def journal_of(frontier: LocalFrontier) -> Journal:
     return frontier._kept.journal
 
 
+def commit(frontier: LocalFrontier) -> None:
+    """Write all that has changed."""
+    while not frontier.commit():
+        pass
+
+
 def problems_of(frontier: LocalFrontier) -> list[str]:
     """What is wrong with all that *frontier* has stored, once it has stored everything."""
     if not isinstance(getattr(frontier, "_kept", None), Persistence):
         return []
-    while not frontier.commit():
-        pass
+    commit(frontier)
     return [problem.sentence for problem in audit(journal_of(frontier))]
 
 

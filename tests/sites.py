@@ -110,6 +110,12 @@ def random_graph(pages: int, links: int, seed: int) -> dict[str, Page]:
     return graph
 
 
+def held_pages(count: int, held: threading.Event) -> dict[str, Page]:
+    """A site whose first page links to all others, which wait, and link to it."""
+    others = [f"/{number}" for number in range(1, count)]
+    return {"/0": Page(others), **{path: Page(["/0"], held=held) for path in others}}
+
+
 class Gates:
     """A site that answers its first pages, then those up to the next gate, as gates are opened.
 

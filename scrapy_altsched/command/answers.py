@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -24,12 +25,18 @@ from ..steering.actions import Effect
 class Report:
     """How a job or a crawl stands.
 
-    :ivar rows: name and text of what is told of it; *good*: what is said if it has no problems.
+    :ivar kind: "job" or "shared crawl"; *target*: its directory, or its name; *spider*: its name.
+    :ivar rows: name and text of what else is told of it; *good*: what is said if nothing is wrong.
+    :ivar counts: its requests, if they could be read.
     :ivar outcome: how it ends as it is; of no use if it has problems.
     """
 
+    kind: str
+    target: str
+    spider: str
     rows: list[tuple[str, str]]
     good: str
+    counts: Counts | None = None
     problems: list[Problem] = field(default_factory=list)
     outcome: Outcome = Outcome.UNFINISHED
 
@@ -54,6 +61,14 @@ def parent_of(fields: Mapping[str, Any]) -> str | None:
 def time_of(seconds: float) -> datetime:
     """The time, in UTC, so many seconds since the epoch."""
     return datetime.fromtimestamp(seconds, timezone.utc)
+
+
+def print_json(answer: object, *, indent: int | None = None) -> None:
+    """Print an answer for programs: on one line, unless it is to be indented.
+
+    It is all ASCII: it can be printed whatever the encoding, and whatever a URL has in it.
+    """
+    print(json.dumps(answer, indent=indent))
 
 
 def print_formatted(text: Table | Text, *, folds: bool = False) -> None:

@@ -82,9 +82,10 @@ class Crawl:
         state = self.crawl.look()
         counts, leased = state.counts, {"in flight": state.counts.leased}
         report = Report(
+            "shared crawl",
+            self.crawl.name,
+            state.spider,
             [
-                ("crawl", self.crawl.name),
-                ("spider", state.spider),
                 describe_state(state.finished, counted(state.workers, "worker")),
                 describe_numbers(
                     counts,
@@ -96,6 +97,7 @@ class Crawl:
                 ),
             ],
             "the counters add up",
+            counts,
         )
         if counts.unaccounted:
             sentence = (

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-import sys
 import zlib
 from collections import Counter
 from collections.abc import Iterator
@@ -28,7 +27,7 @@ from ..inflection import counted
 from ..maintenance.progress import follow
 from ..requests.fingerprint import apply_rules
 from ..settings import Config
-from .answers import print_formatted
+from .answers import print_formatted, print_json
 from .places import (
     add_place,
     add_places,
@@ -75,8 +74,7 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     if arguments.json:
         if arguments.links:
             answer["groups"] = answer["groups"][:limit]
-        json.dump(answer, sys.stdout, indent=2, ensure_ascii=False)
-        print()
+        print_json(answer, indent=2)
     elif arguments.urls:
         _show_urls(answer["urls"])
         if target is not None and answer["fingerprints_differ"]:

@@ -6,14 +6,12 @@ A crawl may be running.  Nothing is changed.
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from typing import Any
 
 from rich.text import Text
 
 from ..inflection import counted
-from .answers import print_formatted
+from .answers import print_formatted, print_json
 from .groups import Group, groups_of
 from .project import Project, misuse
 from .target import add_target, open_one_target
@@ -46,8 +44,7 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
         }
         if arguments.dead:
             answer["dead"] = dead
-        json.dump(answer, sys.stdout, indent=2)
-        print()
+        print_json(answer, indent=2)
         return 0
     numbers = [counted(failed, "failed request")] if failed else []
     numbers += [counted(dead, "dead letter")] if dead else []

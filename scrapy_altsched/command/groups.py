@@ -76,13 +76,8 @@ class Group:
         return self.command or ("Nothing whole is stored of them: they cannot be crawled again.")
 
     def as_dict(self) -> dict[str, Any]:
-        selection = self.selection
         return {
-            "state": "failed" if selection.failed else "dead",
-            "reason": selection.reason,
-            "status": selection.status,
-            "exception": selection.exception,
-            "slot": selection.slot,
+            **self.selection.as_dict(),
             "count": self.count,
             "text": self.text,
             "last": self.last_at.isoformat() if self.last_at else None,

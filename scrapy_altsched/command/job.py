@@ -188,14 +188,15 @@ class Job:
 
     def examine(self) -> Report:
         """Look at all of it; nothing is changed, and a crawl may be running."""
-        report = Report([("job", str(self.jobdir)), ("spider", self.owner)], "good")
+        report = Report("job", str(self.jobdir), self.owner, [], "good")
         decode: Callable[[bytes], object] = decode_fields
         try:
             # Its methods are looked up, not called: the class will do.
             spider = cast("Spider", self._project.spider_class(self.owner))
             decode = partial(decode_request, spider=spider)
         except UsageError:
-            report.rows.append(("", "not in this project: callbacks are not checked"))
+            text = "not checked: the spider is not in this project"
+            report.rows.append(("callbacks", text))
         last = LastCommit.read(self.jobdir)
 
         def inspect(payload: bytes) -> str | None:
@@ -309,6 +310,7 @@ class Job:
 def _describe(view: View, report: Report) -> None:
     """Add what the store of a job says of it, and what keeps it from being finished."""
     counters, counts = view.counters(), view.counts()
+    report.counts = counts
     report.rows.append(("store", ENGINES[view.engine][0]))
     if shared := crawl_of(view):
         text = f"the shared crawl {shared}; for that: check --shared KEY"

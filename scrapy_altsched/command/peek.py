@@ -7,14 +7,13 @@ turns, and those with downloads wait.  A crawl may be running.  Nothing is chang
 from __future__ import annotations
 
 import argparse
-import json
 import math
 from collections.abc import Iterator
 from typing import Any
 
 from rich.table import Table
 
-from .answers import parent_of, print_formatted, time_of
+from .answers import parent_of, print_formatted, print_json, time_of
 from .project import Project, misuse
 from .target import Target, add_target, open_one_target
 
@@ -38,7 +37,7 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     requests = _requests(target, arguments.number, arguments.slot)
     if arguments.json:
         for request in requests:
-            print(json.dumps(request))
+            print_json(request)
         return 0
     shown = list(requests)
     if shown:

@@ -13,10 +13,10 @@ from scrapy.exceptions import UsageError
 
 from ..frontier.entry import Place
 from ..inflection import counted
-from ..requests.codec import is_whole
 from ..requests.identity import PageIdentity, differences
 from .answers import parent_of, time_of
 from .project import Project
+from .selection import requeue_command
 from .target import Target, open_one_target
 
 
@@ -77,19 +77,18 @@ def add_places(urls: list[dict[str, Any]], target: Target, identity: PageIdentit
                 "why": place.why or None,
                 "tries": place.tries,
                 "worker": place.worker or None,
-                "command": _command(place, fingerprint.hex(), target),
+                "command": _command(place, fingerprint, target),
             }
             for place in places[fingerprint]
         ]
     return differences(target.fingerprints(), identity.note)
 
 
-def _command(place: Place, fingerprint: str, target: Target) -> str | None:
-    """What makes a request pending that has stopped, if anything whole is stored of it."""
-    if place.state not in ("failed", "dead") or not is_whole(place.payload):
+def _command(place: Place, fingerprint: bytes, target: Target) -> str | None:
+    if place.state not in ("failed", "dead"):
         return None
-    failed = " --failed" if place.state == "failed" else ""
-    return f"scrapy altsched requeue {target.words}{failed} {fingerprint}"
+    failed = place.state == "failed"
+    return requeue_command(target, fingerprint, place.payload, failed=failed)
 
 
 def describe_place(place: dict[str, Any]) -> str:

@@ -8,16 +8,17 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from itertools import islice
+from typing import Any
 
 from rich.table import Table
 
 from ..inflection import counted
-from ..maintenance.requeue import DeadRequest
+from ..maintenance.requeue import DeadRequest, FailedRequest
 from ..requests.codec import is_whole
 from ..steering.actions import Effect, Requeue
-from .answers import print_effect, print_formatted, time_of
+from .answers import parent_of, print_effect, print_formatted, print_json, time_of
 from .project import Project, misuse
-from .selection import Selection, Stopped, add_selection
+from .selection import Selection, Stopped, add_selection, requeue_command
 from .target import Target, add_names, add_target, names_of, open_target
 
 #: Fewest digits that name a fingerprint.
@@ -32,6 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_names(parser, "REQUEST", "URL, or first digits of the fingerprint")
     parser.add_argument("--all", action="store_true", help="all that can be crawled again")
     add_selection(parser)
+    what = "list them in JSON, a line for each request"
+    parser.add_argument("--json", action="store_true", help=what)
 
 
 def run(arguments: argparse.Namespace, project: Project) -> int:
@@ -39,12 +42,18 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     names = names_of(arguments)
     if names and arguments.all:
         raise misuse("name requests, or --all, not both")
+    if arguments.json and (names or arguments.all):
+        raise misuse("--json is for the list, without requests that are named, and without --all")
     selection = Selection.of(arguments)
     target = open_target(arguments, project)
     stopped: list[Stopped] = [*(target.failed() if selection.failed else target.dead())]
     requests = list(selection.filter(stopped, target))
     if not names and not arguments.all:
-        _show(requests, selection, target)
+        if arguments.json:
+            for request in requests:
+                print_json(_describe(request, target))
+        else:
+            _show(requests, selection, target)
         return 0
     chosen = _choose(requests, names, selection, target)
     effect = Effect()
@@ -79,6 +88,29 @@ def _choose(
             raise misuse(f"{name!r} cannot be crawled again: nothing whole is stored of it")
         chosen.update((request.key, request) for request in found)
     return list(chosen.values())
+
+
+def _describe(request: Stopped, target: Target) -> dict[str, Any]:
+    fingerprint, payload = request.fingerprint, request.payload
+    alike = Selection.alike(request, target)
+    answer: dict[str, Any] = {
+        "url": target.url_of(payload),
+        "fingerprint": fingerprint.hex(),
+        **alike.as_dict(),
+        "text": str(request.why),
+        "at": None,
+        "tries": None,
+        "found_on": parent_of(target.fields_of(payload)),
+        "command": requeue_command(target, fingerprint, payload, failed=alike.failed),
+    }
+    if isinstance(request, FailedRequest):
+        why = request.why
+        answer |= {
+            "text": why.text,
+            "at": time_of(request.at).isoformat(),
+            "tries": why.tries,
+        }
+    return answer
 
 
 def _show(requests: list[Stopped], selection: Selection, target: Target) -> None:

@@ -6,11 +6,12 @@ import argparse
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from shlex import quote
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ..canonical.patterns import UrlPattern
 from ..frontier.entry import Cause, Reason
 from ..maintenance.requeue import DeadRequest, FailedRequest
+from ..requests.codec import is_whole
 from .project import misuse
 from .target import Target
 
@@ -116,6 +117,16 @@ class Selection:
             and self.exception in (None, why.exception)
         )
 
+    def as_dict(self) -> dict[str, Any]:
+        """What it says, for programs; of the pattern nothing."""
+        return {
+            "state": "failed" if self.failed else "dead",
+            "reason": self.reason,
+            "status": self.status,
+            "exception": self.exception,
+            "slot": self.slot,
+        }
+
     @property
     def words(self) -> str:
         """The arguments that name it, quoted for a shell, each after a space."""
@@ -129,3 +140,12 @@ def _option(name: str, value: object) -> str:
         return ""
     text = str(value)
     return f" --{name}{'=' if text.startswith('-') else ' '}{quote(text)}"
+
+
+def requeue_command(
+    target: Target, fingerprint: bytes, payload: bytes, *, failed: bool
+) -> str | None:
+    """What makes a request pending that has stopped, if anything whole is stored of it."""
+    if not is_whole(payload):
+        return None
+    return f"scrapy altsched requeue {target.words}{' --failed' * failed} {fingerprint.hex()}"

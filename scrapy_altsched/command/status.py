@@ -1,4 +1,4 @@
-"""Show how a job or a shared crawl stands, also while it runs: state, counts, speed, slots.
+"""Show how a job or a shared crawl stands, also while it runs, with counts, speed and slots.
 
 The store of a job is not opened, unless ``--slots`` asks for it, and the crawl is not disturbed.
 """
@@ -6,7 +6,6 @@ The store of a job is not opened, unless ``--slots`` asks for it, and the crawl 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +21,7 @@ from rich.text import Text
 
 from ..crawl.rates import Rates
 from ..inflection import counted, inflect
-from .answers import print_formatted
+from .answers import print_formatted, print_json
 from .crawl import Crawl
 from .metrics import openmetrics
 from .project import Project, misuse
@@ -64,7 +63,7 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
         return 0
     answer = looker(target, arguments.slots)()
     if arguments.json:
-        print(json.dumps(answer))
+        print_json(answer)
     elif arguments.openmetrics:
         print(openmetrics(answer), end="")
     else:

@@ -189,7 +189,7 @@ class Inlet:
             self._dead_letters.note_requeued(why)
 
     def _discard(self, action: actions.Discard, progress: Progress) -> Iterator[None]:
-        for count in self._frontier.discard(partial(_is_meant, action)):
+        for count in self._frontier.discard(partial(_is_meant, action), self._locate):
             progress.changed += count
             yield
 

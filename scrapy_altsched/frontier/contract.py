@@ -275,12 +275,13 @@ class Frontier(Protocol):
     def forget(self, fingerprint: bytes) -> bool:
         """Remove *fingerprint* from the seen ones; whether it was there."""
 
-    def discard(self, is_meant: IsMeant) -> Iterator[int]:
+    def discard(self, is_meant: IsMeant, locate: Locate | None = None) -> Iterator[int]:
         """Drop pending and delayed requests, but none in progress: how many, in portions.
 
-        Their pages stay seen, and they do not count as accepted.  What is accepted between two
-        portions may be passed over.
+        Their pages stay seen, and they do not count as accepted, nor for the budgets of their
+        slots.  What is accepted between two portions may be passed over.
 
+        :param locate: without it, budgets stay as they are for what is stored in one queue for all.
         :raises ConfigError: they are on a server, where a command drops them; StoreError.
         """
 

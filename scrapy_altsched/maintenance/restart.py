@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from itertools import chain, islice
 from pathlib import Path
+from time import time
 
 from ..frontier.shared.record import refuse_worker
 from ..frontier.store.database import Row, RowBatch
@@ -13,7 +15,7 @@ from ..frontier.store.engines import database_at
 from ..frontier.store.journal import Journal
 from ..frontier.store.records import Counters
 from ..frontier.store.runs import Runs
-from ..frontier.store.seen import KEYS, PASS, SINCE
+from ..frontier.store.seen import KEYS, PASS, SINCE, UNFINISHED, encode_end, first_day_of
 from ..requests.identity import NOTE
 from ..steering.actions import NOTE as ACTIONS
 from .convert import replace_store
@@ -50,7 +52,7 @@ def _write_anew(journal: Journal, kept: tuple[str, ...]) -> None:
     with closing(new):
         new.open(journal.jobdir.partial, create=True)
         if kept:
-            rows = follow("Copying seen", journal.seen(), counters.accepted)
+            rows = _end_pages(follow("Copying seen", journal.seen(), counters.accepted), journal)
             while portion := list(islice(rows, CHUNK)):
                 batch = RowBatch()
                 batch.put("seen", portion)
@@ -60,6 +62,17 @@ def _write_anew(journal: Journal, kept: tuple[str, ...]) -> None:
         new.write(batch, wait=True)
         new.flush()
         new.sync()
+
+
+def _end_pages(rows: Iterable[Row], journal: Journal) -> Iterator[Row]:
+    """Seen rows, of which those of pages that are not finished say that they are, as of now."""
+    since = journal.note(SINCE)
+    if since is None:
+        yield from rows
+        return
+    end = encode_end(max(time(), journal.counters().time) - first_day_of(json.loads(since)))
+    for key, value in rows:
+        yield key, end if value == UNFINISHED else value
 
 
 def _meta(journal: Journal, counters: Counters, kept: tuple[str, ...]) -> Iterator[Row]:

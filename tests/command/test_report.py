@@ -24,7 +24,7 @@ from scrapy_altsched.frontier.store.status import read_status
 from ..crawls import BY_SLOT, ONE_BY_ONE, PROJECT, PYTHONPATH, Crawl, altsched, listing, run_python
 from ..processes import Process
 from ..servers import RedisServer
-from ..sites import Page, Site
+from ..sites import Page, Site, held_pages
 
 COUNT = 30
 TWO = {"CONCURRENT_REQUESTS": 2, **BY_SLOT}
@@ -40,8 +40,7 @@ def held() -> threading.Event:
 
 @pytest.fixture
 def crawl(tmp_path: Path, held: threading.Event) -> Iterator[Crawl]:
-    pages = {"/0": Page([f"/{number}" for number in range(1, COUNT)])}
-    pages |= {f"/{number}": Page(["/0"], held=held) for number in range(1, COUNT)}
+    pages = held_pages(COUNT, held)
     pages["/7"] = Page(status=503, held=held)
     with Site(pages) as site:
         yield Crawl(tmp_path, "pages", f"{site.url}/0", engine="auto")

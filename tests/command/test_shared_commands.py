@@ -146,7 +146,10 @@ def test_check_says_when_the_counters_do_not_add_up(crawl: Crawl, server: RedisS
         (("requeue",), "name a JOBDIR, or a crawl with --shared KEY"),
         (("check",), "name a JOBDIR, or a crawl with --shared KEY"),
         (("restart",), "name a JOBDIR, or a crawl with --shared KEY"),
-        (("check", "--repair", "--shared", KEY), "--shared takes no option but --finished"),
+        (
+            ("check", "--repair", "--shared", KEY),
+            "--shared takes no option but --finished and --json",
+        ),
         (("requeue", "--all", "--shared", KEY, "http://a"), "name requests, or --all, not both"),
     ],
 )

@@ -36,7 +36,7 @@ from scrapy_altsched.maintenance.repair import accept_loss
 from ..crawls import BY_SLOT, PROJECT, PYTHONPATH, Crawl, altsched, listing, run_python
 from ..processes import Process
 from ..servers import RedisServer
-from ..sites import Page, Site
+from ..sites import Site, held_pages
 
 #: Pages of the site.
 COUNT = 30
@@ -52,9 +52,7 @@ def held() -> threading.Event:
 
 @pytest.fixture
 def crawl(tmp_path: Path, held: threading.Event) -> Iterator[Crawl]:
-    pages = {"/0": Page([f"/{number}" for number in range(1, COUNT)])}
-    pages |= {f"/{number}": Page(["/0"], held=held) for number in range(1, COUNT)}
-    with Site(pages) as site:
+    with Site(held_pages(COUNT, held)) as site:
         yield Crawl(tmp_path, "pages", f"{site.url}/0")
         held.set()
 

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from scrapy_altsched.frontier import Entry, Options, Verdict
+from scrapy_altsched.frontier import Entry, Options, Order, Verdict
+from scrapy_altsched.frontier.entry import Delay
 from scrapy_altsched.maintenance.repair import repair
 
-from ..frontiers import KINDS, OWNER, DiskKind, MemoryKind, page, take, work_off
+from ..frontiers import KINDS, OWNER, DiskKind, MemoryKind, commit, page, take, work_off
 
-LOCAL = [name for name, kind in KINDS.items() if kind.knows_downloads]
-STORED = [name for name in LOCAL if KINDS[name].survives]
 TWO = Options(slot_budget=2)
 
 
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest, tmp_path: Path) -> MemoryKind:
     return KINDS[request.param](tmp_path)
-
-
-@pytest.fixture(params=STORED)
-def disk(request: pytest.FixtureRequest, tmp_path: Path) -> DiskKind:
-    found = KINDS[request.param](tmp_path)
-    assert isinstance(found, DiskKind)
-    return found
 
 
 def test_what_is_over_budget_is_not_seen(kind: MemoryKind) -> None:
@@ -56,8 +49,7 @@ def test_retries_and_others_that_are_not_unique_cost_nothing(kind: MemoryKind) -
 def test_it_holds_over_all_runs_of_a_job(disk: DiskKind) -> None:
     frontier = disk.open(TWO)
     frontier.add(page("a", "full"))
-    while not frontier.commit():
-        pass
+    commit(frontier)
     frontier.add(page("b", "full"))
     # What no commit has stored has not been.
     disk.crash(frontier)
@@ -71,6 +63,36 @@ def test_it_holds_over_all_runs_of_a_job(disk: DiskKind) -> None:
     frontier.close()
     frontier = disk.open()
     assert frontier.add(page("e", "full")) is Verdict.ADDED
+    disk.verify()
+
+
+@pytest.mark.parametrize("order", [Order("slots"), Order("one")], ids=str)
+@pytest.mark.parametrize("is_stored", [True, False])
+@pytest.mark.parametrize("delay", [None, Delay(3_600.0)], ids=["pending", "delayed"])
+def test_what_is_discarded_makes_room_for_others(
+    disk: DiskKind, order: Order, is_stored: bool, delay: Delay | None
+) -> None:
+    """Where one queue has all, the slot is found in what is stored of a request."""
+    options = replace(TWO, order=order)
+    frontier = disk.open(options)
+    for name, slot, unique in (("a", "full", True), ("b", "full", False), ("c", "other", True)):
+        frontier.add(replace(page(name, slot, unique=unique), delay=delay))
+    frontier.add(page("d", "full"))
+    if is_stored:
+        frontier.close()
+        frontier = disk.open(options)
+    slots = {f"payload of {name}".encode(): "full" for name in ("a", "b", "d")}
+
+    def locate(payload: bytes) -> tuple[str, bool]:
+        return slots[payload], False
+
+    def is_meant(_: str, entry: Entry) -> bool:
+        return entry.fingerprint in b"ab"
+
+    assert sum(frontier.discard(is_meant, locate)) == 2
+    expected = [Verdict.ADDED, Verdict.OVER_BUDGET]
+    assert [frontier.add(page(name, "full")) for name in "ef"] == expected
+    assert [frontier.add(page(name, "other")) for name in "gh"] == expected
     disk.verify()
 
 

@@ -12,10 +12,12 @@ import pytest
 from scrapy_altsched.errors import ForkedError
 from scrapy_altsched.frontier import Entry, Lease, Options, Order, Verdict
 from scrapy_altsched.frontier.entry import DeadLetter, Delay
+from scrapy_altsched.frontier.local import rework
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 
 from ..frontiers import (
     KINDS,
+    DiskKind,
     MemoryKind,
     lease_from,
     name_of,
@@ -235,6 +237,30 @@ def test_what_is_still_to_be_crawled_is_told_from_what_is_not(
     found = set().union(*frontier.find_waiting(wanted))
     assert found == {b"a", b"b", b"c", b"d", b"e"} - {done.entry.fingerprint}
     assert set().union(*frontier.find_waiting({b"marked"})) == set()
+
+
+def test_what_has_ended_since_the_last_commit_is_not_to_be_crawled(disk: DiskKind) -> None:
+    frontier = disk.open()
+    add(frontier, page("a"), page("b"), page("c"))
+    frontier.commit()
+    ended, leased = take(frontier), take(frontier)
+    frontier.finish(ended)
+    found = set().union(*frontier.find_waiting({b"a", b"b", b"c"}))
+    assert found == {b"a", b"b", b"c"} - {ended.entry.fingerprint}
+    assert leased.entry.fingerprint in found
+
+
+def test_nothing_is_read_once_all_are_found(
+    disk: DiskKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rework, "_READ_PORTION", 1)
+    frontier = disk.open(ONE)
+    add(frontier, *map(page, "abcdef"))
+    portions = {it: list(frontier.find_waiting({it})) for it in (b"absent", b"a", b"f")}
+    assert portions[b"absent"] == [set()] * 7
+    assert portions[b"a"] == [set(), {b"a"}]
+    assert portions[b"f"] == [set()] * 6 + [{b"f"}]
+    assert list(frontier.find_waiting(set())) == [set()]
 
 
 def test_how_many_pages_are_seen(kind: MemoryKind, frontier: LocalFrontier) -> None:

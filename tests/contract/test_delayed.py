@@ -25,6 +25,7 @@ from ..frontiers import (
     STORED,
     DiskKind,
     MemoryKind,
+    commit,
     journal_of,
     lease_from,
     name_of,
@@ -146,13 +147,11 @@ def test_slots_go_and_come_while_their_requests_wait(local: Waits) -> None:
     frontier.add(page("a", "host"))
     frontier.add(late("b", 5, slot="host"))
     assert work_off(frontier) == ["a"]
-    while not frontier.commit():
-        pass
+    commit(frontier)
     frontier.add(page("c", "other"))
     frontier.add(page("d", "host"))
     assert sorted(work_off(frontier)) == ["c", "d"]
-    while not frontier.commit():
-        pass
+    commit(frontier)
     local.clock.advance(6)
     assert work_off(frontier) == ["b"]
 
@@ -201,8 +200,7 @@ def test_delayed_requests_are_there_again(disk: Waits, ends: str) -> None:
     frontier = disk.open()
     for number in range(40):
         frontier.add(late(f"{number:02}", 10 + number, slot=f"host {number % 3}"))
-    while not frontier.commit():
-        pass
+    commit(frontier)
     if ends == "crash":
         frontier = disk.crash(frontier)
     else:
@@ -240,17 +238,31 @@ def test_one_that_has_become_due_since_the_last_commit_is_delayed_after_a_death(
     assert frontier.counts().done == 1
 
 
+def after_each_batch(disk: Waits, frontier: LocalFrontier) -> Iterator[tuple[bool, list[str]]]:
+    """Whether a commit is complete, and what is crawled after a death, of each of its batches."""
+    kind, complete = disk.kind, False
+    assert isinstance(kind, DiskKind)
+    while not complete:
+        complete = frontier.commit()
+        path, kind.path = kind.path, kind.image()
+        after = disk.open()
+        assert problems_of(after) == []
+        disk.clock.advance(5)
+        yield complete, work_off(after)
+        after.abandon()
+        shutil.rmtree(kind.path)
+        kind.path = path
+    frontier.abandon()
+
+
 def test_a_death_after_each_batch_loses_nothing(
     disk: Waits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(uncommitted, "BATCH", 3)
-    kind = disk.kind
-    assert isinstance(kind, DiskKind)
     frontier = disk.open()
     for number in range(12):
         frontier.add(late(f"old {number}", 1))
-    while not frontier.commit():
-        pass
+    commit(frontier)
     disk.clock.advance(2)
     # Old ones have become due: some are done, and have led to others, some are in flight.
     leases = [take(frontier) for _ in range(8)]
@@ -261,24 +273,13 @@ def test_a_death_after_each_batch_loses_nothing(
     ended = {name_of(lease) for lease in leases[:5]}
     others = {f"{word} {number}" for word in ("new", "now") for number in range(5)}
     everything = {f"old {number}" for number in range(12)} | others
-    complete = False
-    while not complete:
-        complete = frontier.commit()
-        path, kind.path = kind.path, kind.image()
-        after = disk.open()
-        assert problems_of(after) == []
-        disk.clock.advance(5)
-        found = work_off(after)
+    for complete, found in after_each_batch(disk, frontier):
         assert len(found) == len(set(found))
         # What is not found again was done, and all that it has led to is there.
         assert everything - set(found) <= ended | (others if not complete else set())
         missing = everything - set(found)
         if missing & ended:
             assert others <= set(found)
-        after.abandon()
-        shutil.rmtree(kind.path)
-        kind.path = path
-    frontier.abandon()
 
 
 def test_a_write_that_fails_moves_nothing_twice(
@@ -406,13 +407,10 @@ def test_a_death_after_each_batch_leaves_a_page_or_what_follows_it(
     disk: Waits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(uncommitted, "BATCH", 2)
-    kind = disk.kind
-    assert isinstance(kind, DiskKind)
     frontier = disk.open()
     for number in range(8):
         frontier.add(page(f"{number}"))
-    while not frontier.commit():
-        pass
+    commit(frontier)
     for number in range(8):
         lease = take(frontier)
         frontier.add(page(f"child of {number}", "z"))
@@ -428,18 +426,8 @@ def test_a_death_after_each_batch_leaves_a_page_or_what_follows_it(
             frontier.dead_letter(lease, DeadLetter("it is broken"))
         else:
             frontier.finish(lease)
-    complete = False
-    while not complete:
-        complete = frontier.commit()
-        path, kind.path = kind.path, kind.image()
-        after = disk.open()
-        assert problems_of(after) == []
-        disk.clock.advance(5)
-        left = [name for name in work_off(after) if name.isdigit()]
+    for complete, found in after_each_batch(disk, frontier):
+        left = [name for name in found if name.isdigit()]
         # Each page is there once: itself, or, from the last batch on, what follows it.
         ended = over if complete else set()
         assert sorted(left) == sorted({f"{number}" for number in range(8)} - ended)
-        after.abandon()
-        shutil.rmtree(kind.path)
-        kind.path = path
-    frontier.abandon()

@@ -23,9 +23,9 @@ from ..frontiers import (
     KINDS,
     LOCAL,
     OWNER,
-    STORED,
     DiskKind,
     MemoryKind,
+    commit,
     journal_of,
     lease_from,
     name_of,
@@ -50,11 +50,6 @@ def fail(frontier: LocalFrontier, name: str, why: PageFailure = DOWN) -> None:
     frontier.finish(lease)
 
 
-def commit(frontier: LocalFrontier) -> None:
-    while not frontier.commit():
-        pass
-
-
 def failed_in(path: Path) -> list[FailedRequest]:
     journal = Journal(path, OWNER)
     try:
@@ -69,13 +64,6 @@ def requeue_in(path: Path) -> int:
         return requeue(frontier, failed_requests(frontier.run.journal.failed()), locate)
     finally:
         frontier.close()
-
-
-@pytest.fixture(params=STORED)
-def disk(request: pytest.FixtureRequest, tmp_path: Path) -> DiskKind:
-    kind = KINDS[request.param](tmp_path)
-    assert isinstance(kind, DiskKind)
-    return kind
 
 
 @pytest.fixture(params=LOCAL)

@@ -15,7 +15,18 @@ from scrapy_altsched.frontier import Options, Order
 from scrapy_altsched.frontier.entry import STARTED, Delay, Place
 
 from ..clocks import ManualClock
-from ..frontiers import KINDS, LOCAL, STORED, MemoryKind, name_of, names, page, take, take_all
+from ..frontiers import (
+    KINDS,
+    LOCAL,
+    STORED,
+    MemoryKind,
+    commit,
+    name_of,
+    names,
+    page,
+    take,
+    take_all,
+)
 from ..shared import SettledShared
 
 ORDERS = ("slots/lifo/fifo", "slots/fifo/none", "one/fifo/lifo")
@@ -30,11 +41,6 @@ def kind(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MemoryKind]
 
 def peek(frontier: Any, slot: str | None = None) -> list[str]:
     return [entry.fingerprint.decode() for entry in frontier.peek(slot)]
-
-
-def commit(frontier: Any) -> None:
-    while not frontier.commit():
-        pass
 
 
 @pytest.mark.parametrize("order", ORDERS)

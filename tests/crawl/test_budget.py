@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from scrapy_altsched.steering.actions import Discard, Effect, Push
+
 from ..crawls import Crawl, altsched
 from ..sites import Page, Site
+from .test_steering import ask, open_crawl, urls
 
 
 @pytest.mark.parametrize("stored", [True, False])
@@ -25,3 +28,15 @@ def test_a_trap_of_links_ends(tmp_path: Path, stored: bool) -> None:
     if stored:
         assert "is finished: 40 requests done" in crawl.log
         assert altsched("check", crawl.jobdir).returncode == 0
+
+
+def test_a_discard_makes_room_also_in_one_queue_for_all(tmp_path: Path) -> None:
+    jobdir, queue = tmp_path / "job", "scrapy.pqueues.ScrapyPriorityQueue"
+    settings = {"SCHEDULER_PRIORITY_QUEUE": queue, "ALTSCHED_SLOT_BUDGET": 3}
+    crawl = open_crawl(jobdir, **settings)
+    assert ask(crawl, jobdir, Push(urls(5))) == Effect(changed=3, refused=2)
+    crawl.scheduler.close("shutdown")
+    crawl = open_crawl(jobdir, **settings)
+    assert ask(crawl, jobdir, Discard(depth_over=-1)) == Effect(changed=3)
+    assert ask(crawl, jobdir, Push(urls(5, "new"))) == Effect(changed=3, refused=2)
+    crawl.scheduler.close("shutdown")

@@ -15,9 +15,8 @@ from scrapy_altsched.maintenance.purge import purge
 
 from ..clocks import ManualClock
 from ..crawls import altsched
-from ..frontiers import KINDS, OWNER, DiskKind, page, take, work_off
+from ..frontiers import KINDS, OWNER, STORED, DiskKind, page, take, work_off
 
-STORED = [name for name, kind in KINDS.items() if kind.survives and kind.knows_downloads]
 DAY = 86_400.0
 
 

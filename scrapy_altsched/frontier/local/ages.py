@@ -29,6 +29,6 @@ class Ages:
         """When a page with this seen row was finished, in epoch seconds; ``None``: it is not."""
         return end_time_of(value, self._since)
 
-    def end_value(self) -> bytes:
-        """The seen row of a page that is finished now."""
-        return encode_end(self._now() - self._first_day)
+    def end_value(self, at: float | None = None) -> bytes:
+        """The seen row of a page that is finished now, or was *at* a time in epoch seconds."""
+        return encode_end((self._now() if at is None else at) - self._first_day)

@@ -73,7 +73,7 @@ class LocalFrontier(FrontierOfRun):
         #: How many failed requests this run has dropped; how many commits were complete.
         self._dropped = self._completed = 0
         out = self._leases, self._held, suspects.withheld, kept.ended
-        self._queues = queues = Queues(kept, options, out)
+        self._queues = queues = Queues(kept, options, out, suspects)
         # Names of this object are found faster.
         self._accept, self._put, self._take_next = queues.accept, queues.put, queues.take_next
         self._slots, self._parked = queues.slots, queues.parked
@@ -113,8 +113,6 @@ class LocalFrontier(FrontierOfRun):
         if self._budget is not None and entry.unique and not self._budget.take(entry.find_slot()):
             return Verdict.OVER_BUDGET
         slot, key = self._accept(entry)
-        if self._suspects.matters:
-            self._suspects.note_add()
         if claim is not None:
             kept.take_claim(entry.fingerprint, claim)
         kept.add(key, slot, entry, claim)
@@ -186,18 +184,22 @@ class LocalFrontier(FrontierOfRun):
         self._slots.unpark(slot)
         return True
 
-    def discard(self, is_meant: IsMeant) -> Iterator[int]:
-        for count in self._rework.discard(is_meant):
+    def discard(self, is_meant: IsMeant, locate: Locate | None = None) -> Iterator[int]:
+        for count in self._rework.discard(is_meant, locate):
             self._check_owner()
             yield count
 
     def find_waiting(self, wanted: Set[bytes]) -> Iterator[set[bytes]]:
-        leases = self._leases, self._held, self._suspects.withheld
-        for found in chain(self._rework.fingerprints(), [set()]):
+        leases, missing = (self._leases, self._held, self._suspects.withheld), set(wanted)
+        for found in chain([set[bytes]()], self._rework.find(wanted)):
             self._check_owner()
             # What is leased meanwhile, and perhaps tried again, is among these for a portion.
-            found.update(it.entry.fingerprint for kind in leases for it in kind.values())
-            yield found & wanted
+            leased = {it.entry.fingerprint for kind in leases for it in kind.values()}
+            found |= leased & wanted
+            yield found
+            missing -= found
+            if not missing:
+                return
 
     def requeue(self, state: str, key: bytes, locate: Locate) -> DeadLetter | PageFailure | None:
         self._check_owner()
@@ -372,8 +374,6 @@ class LocalFrontier(FrontierOfRun):
         entry, follower = lease.entry, None
         if then is not None:
             home, key = self._accept(then)
-            if self._suspects.matters:
-                self._suspects.note_add()
             then.unique = entry.unique
             follower = key, home, then
         slot = self._drop_lease(lease)

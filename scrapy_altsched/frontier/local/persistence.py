@@ -23,7 +23,7 @@ from ..store.records import DAMAGE, Batch, Counters, Suspicion, encode_claim
 from ..store.runs import Run, begin
 from ..store.seen import PASS, SINCE, UNFINISHED
 from ..store.sequence_times import NOTE, SequenceTimes
-from ..store.states import DELAYED, FAILED, PENDING
+from ..store.states import DELAYED, FAILED, PENDING, decode_failed_key
 from ..suspects import judge
 from .ages import Ages
 from .budget import Budget
@@ -136,8 +136,11 @@ class Persistence(Uncommitted):
         """Note that a unique request is done, in a job that records ages."""
         assert self.ages is not None
         # One that was forgotten meanwhile does not come back.
-        if not (self._run.counters.forgotten or self.forgotten) or self.has_seen(seen_key):
+        if not self._has_forgotten() or self.has_seen(seen_key):
             self.note_end(seen_key, self.ages.end_value())
+
+    def _has_forgotten(self) -> bool:
+        return bool(self._run.counters.forgotten or self.forgotten)
 
     def claim(self, fingerprint: bytes) -> tuple[bytes, bool]:
         """Which occurrence of a start request this one is, and whether it is skipped.
@@ -212,19 +215,43 @@ class Persistence(Uncommitted):
         return draft
 
     def _drop_failed(self, draft: Draft) -> None:
-        """Make room for failed requests: the oldest ones go, a tenth of them at once."""
-        counters, most = draft.batch.counters, self._options.keep_failed
-        dropped = counters.failed - most + most // 10
-        rows = self.journal.database.iterate(FAILED.family, start=self._oldest_failed)
-        keys = [key for key, _ in islice(rows, dropped)]
-        if keys:
-            draft.batch.removed[FAILED] += keys
-            self._oldest_failed = keys[-1]
-        del draft.batch.stored[FAILED][: dropped - len(keys)]
-        for numbers in counters, self.live:
+        """Make room for failed requests: the oldest ones go, a tenth of them at once.
+
+        Their pages are done: where ages are recorded, since the request has failed.
+        """
+        batch, most = draft.batch, self._options.keep_failed
+        dropped = batch.counters.failed - most + most // 10
+        stored = self.journal.database.iterate(FAILED.family, start=self._oldest_failed)
+        requeued = set(batch.removed[FAILED])
+        rows = list(islice((row for row in stored if row[0] not in requeued), dropped))
+        if rows:
+            batch.removed[FAILED] += [key for key, _ in rows]
+            self._oldest_failed = rows[-1][0]
+        new = dropped - len(rows)
+        rows += batch.stored[FAILED][:new]
+        del batch.stored[FAILED][:new]
+        if self.ages is not None:
+            batch.seen_rows += self._ends_of_failed(rows, self.ages)
+        for numbers in batch.counters, self.live:
             numbers.failed -= dropped
             numbers.done += dropped
         draft.dropped = dropped
+
+    def _ends_of_failed(
+        self, rows: Iterable[tuple[bytes, bytes]], ages: Ages
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Seen key and row of each page that failed requests are about, as finished then."""
+        for key, row in rows:
+            try:
+                entry = FAILED.decode(row)
+            except (IndexError, ValueError):
+                continue  # it is damaged, which a check tells
+            seen_key = self.seen_key_of(entry.fingerprint)
+            # One that was forgotten meanwhile may be finished again, or not seen.
+            if entry.unique and (
+                not self._has_forgotten() or self.seen_value(seen_key) == UNFINISHED
+            ):
+                yield seen_key, ages.end_value(decode_failed_key(key)[0] / 1000)
 
     def finish(self, suspects: Iterable[bytes], *, finished: bool) -> None:
         """Write that the run has ended; what is held against *suspects* ends with the job."""

@@ -14,6 +14,7 @@ from ..queue.parked import EVERY_SLOT
 from ..queue.slots import Slot, Slots, take_turns
 from ..queue.window import Window
 from ..store.states import decode_value, encode_value
+from ..suspects import Suspects
 from .delayed import DelayedQueue
 from .draft import Draft
 from .persistence import NoPersistence, Persistence
@@ -39,7 +40,9 @@ class Queues:
         kept: Persistence | NoPersistence,
         options: Options,
         out: tuple[Container[bytes], Container[bytes], Container[bytes], Container[bytes]],
+        suspects: Suspects,
     ) -> None:
+        self._suspects = suspects
         self._kept, self._live, self.order = kept, kept.live, options.order
         self._now = options.clock.monotonic
         self._is_polite = options.polite and options.order.policy == "slots"
@@ -69,6 +72,8 @@ class Queues:
         # Nothing fails from here on.
         live.next_sequence += 1
         live.accepted += 1
+        if self._suspects.matters:
+            self._suspects.note_add()
         if entry.payload is None:
             live.memory_only += 1
         if due is not None:

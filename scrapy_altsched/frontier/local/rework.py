@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, islice
+from collections.abc import Callable, Iterable, Iterator, Set
+from contextlib import suppress
+from itertools import islice
 from typing import TypeAlias
 
+from ...errors import CodecError
 from ..contract import IsMeant, Locate
 from ..entry import DeadLetter, Entry, PageFailure
 from ..queue.slots import Slot
@@ -19,13 +21,14 @@ from ..store.states import (
     decode_delayed,
     decode_failed_key,
     decode_value,
+    fingerprint_of,
     mark_again,
 )
 from ..suspects import Suspects
 from .persistence import NoPersistence, Persistence
 from .queues import Queues
 
-#: Requests that are looked at in one go: some 20 ms, with their commit; and if that is all.
+#: Requests that are looked at in one go: some 20 ms, with their commit; and if that is all, 5 ms.
 PORTION, _READ_PORTION = 300, 3_000
 #: Requests with their keys.
 _Portion: TypeAlias = Iterable[tuple[bytes, Entry]]
@@ -41,7 +44,7 @@ class Rework:
         self._queues, self._delayed = queues, queues.delayed
         self._by_prefix: dict[bytes, Slot] = {}
 
-    def discard(self, is_meant: IsMeant) -> Iterator[int]:
+    def discard(self, is_meant: IsMeant, locate: Locate | None = None) -> Iterator[int]:
         """Drop pending and delayed ones that are meant: how many went with each portion.
 
         What is accepted between portions may be passed over, and so are requests that live in
@@ -50,15 +53,27 @@ class Rework:
         :raises StoreError: what comes next cannot be read; all before it is as it was said.
         """
         for some in self._walk_pending(PORTION):
-            yield self._discard_pending(_stored_ones(some), is_meant)
+            yield self._discard_pending(_stored_ones(some), is_meant, locate)
         for some in self._walk_delayed(PORTION):
             yield self._discard_delayed(_stored_ones(some), is_meant)
 
-    def fingerprints(self) -> Iterator[set[bytes]]:
-        """Those of all pending and delayed requests, in portions, as for :meth:`discard`."""
+    def find(self, wanted: Set[bytes]) -> Iterator[set[bytes]]:
+        """Which fingerprints are those of pending or delayed requests, in portions, as above."""
         # A request that becomes due meanwhile was among the delayed ones.
-        for some in chain(self._walk_delayed(_READ_PORTION), self._walk_pending(_READ_PORTION)):
-            yield {entry.fingerprint for _, entry in some}
+        delayed, first = self._delayed, self._delayed.first_key
+        yield from self._find(wanted, delayed.window, DELAYED, first)
+        yield from self._find(wanted, self._queues.window, PENDING, lambda: b"")
+
+    def _find(
+        self, wanted: Set[bytes], window: Window, state: State, first: Callable[[], bytes | None]
+    ) -> Iterator[set[bytes]]:
+        for some in _unsaved(window, _READ_PORTION):
+            yield {entry.fingerprint for _, entry in some} & wanted
+        split = state.split
+        for rows in self._stored(state, first, _READ_PORTION):
+            # To decode them all takes twice as long.
+            found = ((key, fingerprint_of(split(row)[1])) for key, row in rows)
+            yield {it for key, it in found if it in wanted and not self._is_out(key)}
 
     def _walk_pending(self, size: int) -> Iterator[_Portion]:
         yield from _unsaved(self._queues.window, size)
@@ -91,7 +106,7 @@ class Rework:
     def _is_out(self, key: bytes) -> bool:
         return key in self._kept.unwritten or any(key in keys for keys in self._queues.out)
 
-    def _discard_pending(self, requests: _Portion, is_meant: IsMeant) -> int:
+    def _discard_pending(self, requests: _Portion, is_meant: IsMeant, locate: Locate | None) -> int:
         found: dict[Slot, dict[bytes, Entry]] = defaultdict(dict)
         queues = self._queues
         by_slot = queues.order.policy == "slots"
@@ -102,6 +117,7 @@ class Rework:
         for slot, entries in found.items():
             for key, entry in entries.items():
                 self._note_discarded(key, slot, entry)
+                self._give_back(slot if by_slot else None, entry, locate)
             queues.window.remove(slot, entries)
             queues.slots.decrease(slot, len(entries))
             queues.slots.drop_if_empty(slot)
@@ -113,18 +129,35 @@ class Rework:
         found = {key: entry for key, entry in requests if is_meant(entry.slot, entry)}
         for key, entry in found.items():
             self._note_discarded(key, None, entry)
+            self._give_back(None, entry)
         self._delayed.remove(found)
         return len(found)
 
     def _note_discarded(self, key: bytes, slot: Slot | None, entry: Entry) -> None:
         self._kept.discard(key, slot, entry)
+        if self._kept.ages is not None and entry.unique:
+            # It comes back once it is old enough, as if it had been crawled now.
+            self._kept.end_page(self._kept.seen_key_of(entry.fingerprint))
         if self._suspects.drop(entry.fingerprint):
             self._kept.clear(entry.fingerprint)
         self._live.accepted -= 1
-        # With one queue for all, the store does not tell the download slot.
-        name = entry.slot if slot is None else slot.name
-        if self._kept.budget is not None and entry.unique and name:
-            self._kept.budget.give_back(name)
+
+    def _give_back(self, slot: Slot | None, entry: Entry, locate: Locate | None = None) -> None:
+        """Let the budget of a download slot have room for another request.
+
+        :param slot: it, if there is a queue for each.
+        """
+        budget = self._kept.budget
+        if budget is None or not entry.unique:
+            return
+        if slot is not None:
+            budget.give_back(slot.name)
+        elif entry.slot:
+            budget.give_back(entry.slot)
+        elif locate is not None:
+            # It is stored in one queue for all, and without its slot.
+            with suppress(CodecError):
+                budget.give_back(locate(entry.payload or b"")[0])
 
     def _slot_of(self, key: bytes) -> Slot | None:
         prefix = key[:8]

@@ -146,7 +146,11 @@ class SharedFrontier(FrontierOfRun):
     def undefer(self, slot: str) -> bool:  # noqa: ARG002  (a command tells the server)
         return False
 
-    def discard(self, is_meant: IsMeant) -> NoReturn:  # noqa: ARG002  (none are here)
+    def discard(
+        self,
+        is_meant: IsMeant,  # noqa: ARG002  (none are here)
+        locate: Locate | None = None,  # noqa: ARG002  (likewise)
+    ) -> NoReturn:
         raise ConfigError(_ON_SERVER)
 
     def requeue(self, state: str, key: bytes, locate: Locate) -> NoReturn:  # noqa: ARG002  (as above)

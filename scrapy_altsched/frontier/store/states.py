@@ -39,6 +39,11 @@ def decode_value(value: bytes) -> Entry:
     return entry
 
 
+def fingerprint_of(value: bytes) -> bytes:
+    """The fingerprint in a stored form, without the rest of it."""
+    return value[2 : 2 + value[1]]
+
+
 def mark_again(value: bytes) -> bytes:
     """The stored form of a request that had failed, and of which all tries are to come again."""
     return bytes((value[0] | _AGAIN,)) + value[1:]
