@@ -23,8 +23,9 @@ class WorkerAges:
         self.are_recorded = False
         #: What time it was on the server, in seconds since the epoch, less this machine's.
         self._ahead = 0.0
-        #: After how many seconds what is known of pages may be outdated, and when it is.
-        self._outlives, self._outdated_at = _OFTEN, math.inf
+        #: For how many seconds what is known of pages is to hold, and until when.
+        self._holds = _OFTEN
+        self._holds_until = self._now() + _OFTEN
 
     def take_reply(self, reply: Reply) -> None:
         self.are_recorded = reply.time >= 0
@@ -39,13 +40,14 @@ class WorkerAges:
         if age is None:
             return None
         now = self._now()
-        self._outlives = min(self._outlives, age.seconds / 4 or _OFTEN)
-        self._outdated_at = min(self._outdated_at, now + self._outlives)
+        self._holds = min(self._holds, age.seconds / 4 or _OFTEN)
+        self._holds_until = min(self._holds_until, now + self._holds)
         return age.threshold(now + self._ahead, math.inf) * 1000
 
     def take_outdated(self) -> bool:
         """Whether pages that were seen may have become old enough, since this was last so."""
-        if self._now() < self._outdated_at:
+        now = self._now()
+        if not self.are_recorded or now < self._holds_until:
             return False
-        self._outdated_at = math.inf
+        self._holds_until = now + self._holds
         return True

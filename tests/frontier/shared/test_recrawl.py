@@ -115,31 +115,36 @@ def test_a_page_of_a_worker_that_died_is_no_duplicate_in_the_next_pass_only(
 def test_what_a_restart_drops_is_found_again(
     server: RedisServer, clock: ServerClock, crawl: SteeredCrawl, next_pass: Callable[[], None]
 ) -> None:
-    worker = join(server, options=aged("2h"))
-    worker.add(*map(page, ("pending", "leased", "dead", "failed")))
-    taken = {it.entry.fingerprint: it for it in (worker.take() for _ in range(4))}
-    worker.frontier.release(taken[b"pending"])
-    worker.frontier.dead_letter(taken[b"dead"], DeadLetter("why"))
-    taken[b"failed"].failure = PageFailure(Reason.DOWNLOAD, "why")
-    worker.frontier.finish(taken[b"failed"])
-    worker.commit()
+    names = ["pending", "leased", "dead", "failed", "retried"]
+    worker, other = (join(server, options=aged("2h")) for _ in range(2))
+    worker.add(*map(page, names))
     clock.advance(DAY)
-    worker.add(*map(page, taken_names := ("pending", "leased", "dead", "failed")))
-    assert refused(worker) == []  # known here, as the server need not be asked
-    worker.close()
+    taken = {it.entry.fingerprint.decode(): it for it in (worker.take() for _ in names)}
+    worker.frontier.release(taken["pending"])
+    worker.frontier.dead_letter(taken["dead"], DeadLetter("why"))
+    taken["failed"].failure = PageFailure(Reason.DOWNLOAD, "why")
+    worker.frontier.finish(taken["failed"])
+    worker.frontier.finish(taken["retried"], page("retried"))
+    worker.commit()
+    other.add(*map(page, names))
+    assert len(refused(other)) == len(names)
+    for each in (worker, other):
+        each.close()
     next_pass()
-    crawl_whole(server, *taken_names, options=aged("2h"))
+    crawl_whole(server, *names, options=aged("2h"))
 
 
 def test_a_start_request_is_not_crawled_once_more_where_it_is_linked(
     server: RedisServer, clock: ServerClock, next_pass: Callable[[], None]
 ) -> None:
     for _ in range(3):
-        worker, other = (join(server, options=aged("run")) for _ in range(2))
-        for each in (worker, other):
+        worker, second, other = (join(server, options=aged("run")) for _ in range(3))
+        for each in (worker, second):
             each.add(page("start", from_start=True))
-        clock.advance(MINUTE)
-        worker.add(page("start"), page("a"))
+            clock.advance(MINUTE)
+        for each in (worker, other):
+            each.add(page("start"), page("a"))
+        second.close()
         other.close()
         assert sorted(worker.work_off()) == ["a", "start"]
         worker.close(finished=True)
@@ -160,6 +165,10 @@ def test_requests_in_memory_only(
             worker.add(page("a", stored=False), page("a"))
         assert worker.work_off() == ["a"]
         worker.close(finished=True)
+        other = join(server, options=aged("run"), idle="wait")
+        other.add(page("a"))
+        assert refused(other) == [(b"a", Verdict.SEEN)]
+        other.close()
         assert crawl.look().counts.seen == 1
         next_pass()
 
@@ -194,6 +203,25 @@ def test_an_old_page_is_in_the_budget_of_its_slot(
     worker.add(page("a"), page("a"), page("b"))
     assert refused(worker) == [(b"b", Verdict.OVER_BUDGET)]
     assert worker.work_off() == ["a"]
+
+
+def test_pages_from_before_count_as_finished_when_it_began(
+    server: RedisServer, clock: ServerClock, next_pass: Callable[[], None]
+) -> None:
+    worker = join(server)
+    clock.advance(30 * DAY)
+    worker.add(page("a"))
+    assert worker.work_off() == ["a"]
+    worker.close(finished=True)
+    next_pass()
+    crawl_whole(server, "b", options=aged("2h"))
+    for hours, expected in ((1, []), (1.5, ["a", "b"])):
+        clock.advance(hours * HOUR)
+        next_pass()
+        worker = join(server, options=aged("2h"))
+        worker.add(page("a"), page("b"))
+        assert sorted(worker.work_off()) == expected
+        worker.close(finished=True)
 
 
 def test_no_pass_reaches_into_the_one_before_if_the_clock_is_set_back(
