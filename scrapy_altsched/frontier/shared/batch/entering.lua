@@ -37,7 +37,8 @@
 --   leases:T   hash    key -> row, of what the worker with token T has leased
 --   seen:C:XXXX  hash  the other 8 bytes of a seen key as an int64 -> when it was found, in minutes
 --                      since the crawl began, or see ages.lua; XXXX are its first bits and C those
---                      of the crawl's id, in hex.  Small ones are listpacks: 17 to 21 bytes a URL.
+--                      of the crawl's id, in hex.  Small ones are listpacks: 17 to 21 bytes a URL,
+--                      and 2 more with ages.
 --
 -- A request's key is slot + order key.  A load is leased requests * 2^40 + tick of the last lease:
 -- the smallest is the slot that is next.
