@@ -239,7 +239,7 @@ class Config:
             if values.get("policy") == "polite":
                 _check_polite(values)
         if values.get("shared"):
-            _check_shared(settings, values)
+            _check_shared(values)
             values["redis"] = read_redis(settings)
         return cls(**values)
 
@@ -306,19 +306,7 @@ def _check_polite(values: dict[str, Any]) -> None:
         )
 
 
-#: What shared crawls do not do yet.
-_LOCAL_ONLY = ("recrawl_after",)
-
-
-def _check_shared(settings: BaseSettings, values: dict[str, Any]) -> None:
-    defaults = {item.name: item.default for item in fields(Config)}
-    for name in _LOCAL_ONLY:
-        if values.get(name, defaults[name]) != defaults[name]:
-            setting = PREFIX + name.upper()
-            raise ConfigError(
-                f"{setting} = {settings[setting]!r} cannot be used for a shared crawl: unset it,"
-                f" or {PREFIX}SHARED."
-            )
+def _check_shared(values: dict[str, Any]) -> None:
     if values.get("policy") == "polite" and not values.get("shared_pace", True):
         raise ConfigError(
             f"{PREFIX}POLICY = 'polite' needs the pace of a shared crawl, which {PREFIX}SHARED_PACE"

@@ -6,6 +6,7 @@ import itertools
 from dataclasses import replace
 from typing import Any
 
+import pytest
 import redis
 
 from scrapy_altsched.errors import AltschedError
@@ -15,6 +16,7 @@ from scrapy_altsched.frontier.contract import Pressure
 from scrapy_altsched.frontier.entry import DeadLetter
 from scrapy_altsched.frontier.events import Event, Refused
 from scrapy_altsched.frontier.options import SharedOptions
+from scrapy_altsched.frontier.shared import exchange
 from scrapy_altsched.frontier.shared.additions import Additions
 from scrapy_altsched.frontier.shared.batches import Addition
 from scrapy_altsched.frontier.shared.conversation import Conversation
@@ -25,12 +27,42 @@ from scrapy_altsched.frontier.shared.record import Record
 from scrapy_altsched.frontier.shared.sending import Link
 from scrapy_altsched.frontier.shared.stream import Stream
 from scrapy_altsched.frontier.store.job_run import MemoryRun
+from scrapy_altsched.redis_client import CLOCK, read_script
 
 from .clocks import ManualClock
 
 #: ms for which a worker has its leases after a batch.
 LEASE_TIMEOUT = 60_000
+#: A key on the server: what time it is there, in ms.
+_NOW = "now"
+_PLAYED_CLOCK = f"local function clock() return tonumber(redis.call('GET', '{_NOW}')) end\n"
 _tokens = itertools.count(1)
+
+
+class ServerClock(ManualClock):
+    """A test's clock that the server of a crawl has, too, by which it is so many seconds later."""
+
+    def __init__(self, client: redis.Redis, monkeypatch: pytest.MonkeyPatch, ahead: float) -> None:
+        super().__init__()
+        self._client, self._ahead = client, ahead
+
+        def read(package: str, *paths: str) -> str:
+            return read_script(package, *paths).replace(CLOCK, _PLAYED_CLOCK)
+
+        monkeypatch.setattr(exchange, "read_script", read)
+        self.set(self.wall() + ahead)
+
+    def set(self, server_time: float) -> None:
+        """Have it be so many seconds since the epoch on the server."""
+        self.set_by += server_time - self._ahead - self.wall()
+        self._tell()
+
+    def advance(self, seconds: float) -> None:
+        super().advance(seconds)
+        self._tell()
+
+    def _tell(self) -> None:
+        self._client.set(_NOW, round((self.wall() + self._ahead) * 1000))
 
 
 class _Observed(Additions):
@@ -48,6 +80,7 @@ class SettledShared:
 
     :param link: answers in another way than by a thread of its own.
     :param record: what the worker keeps on its own.
+    :param clock: is set forward with each answer.
     :ivar events: what the frontier told since the last request was added.
     """
 
@@ -59,8 +92,9 @@ class SettledShared:
         client: redis.Redis,
         link: Link | None = None,
         record: Record | None = None,
+        clock: ManualClock | None = None,
     ) -> None:
-        self._clock = ManualClock()
+        self._clock = clock or ManualClock()
         self.events: list[Event] = []
         self._failures: list[AltschedError] = []
         token = next(_tokens).to_bytes(16, "big")
@@ -69,11 +103,12 @@ class SettledShared:
         self._stream = Stream(
             Keys("test"),
             lambda: token[8:] + next(tokens).to_bytes(8, "big"),
-            b"",
+            b'{"spider": "spider"}',
             LEASE_TIMEOUT,
             crawl=record.crawl,
             earlier=record.tokens,
             budget=options.slot_budget,
+            records_ages=options.records_ages,
         )
         server = Conversation(
             replace(options, clock=self._clock),

@@ -18,7 +18,6 @@ from ..canonical import Rules
 from ..engine.components import fingerprinter_of, keep_spider_state
 from ..engine.engine import Engine
 from ..engine.event_loop import call_later, thread_caller
-from ..errors import ConfigError
 from ..feeds import check_files, find_files, find_part, name_archive, warn_of_unsafe_feeds
 from ..frontier import Components, Frontier, OnEvent, Options
 from ..frontier.clock import Call, SystemClock
@@ -92,11 +91,6 @@ class Setup:
         self.identity = identify(crawler, own_filter, rules, df.request_seen)
         own = [] if config.recrawl_after is None else [config.recrawl_after]
         self.ages = [*own, *rules.ages]
-        if rules.ages and self.shared is not None:
-            raise ConfigError(
-                "A rule with recrawl_after cannot be used for a shared crawl: remove that key from"
-                " ALTSCHED_URL_RULES and from the spider's url_rules, or unset ALTSCHED_SHARED."
-            )
         is_stored = self.jobdir is not None or self.shared is not None
         if is_stored:
             warn_of_unsafe_feeds(settings, spider)

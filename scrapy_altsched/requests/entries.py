@@ -42,10 +42,7 @@ def codec_of(config: Config, spider: Spider) -> Codec:
 
 #: Whether a request's meta says nothing about when it is to be crawled, or its page again.
 _has_no_times = frozenset((DELAY, NOT_BEFORE, RECRAWL_AFTER)).isdisjoint
-_NO_AGES = (
-    "when pages are finished is recorded only with the setting ALTSCHED_RECRAWL_AFTER, and not in"
-    " shared crawls"
-)
+_NO_AGES = "when pages are finished is recorded only with the setting ALTSCHED_RECRAWL_AFTER"
 
 
 class Entries:

@@ -1,4 +1,4 @@
-"""Pages that are crawled again once they are old enough, with each store."""
+"""Pages that are crawled again once they are old enough, with each store, and on a server."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -14,9 +15,12 @@ from scrapy_altsched.frontier import Lease, Options, Order, Verdict
 from scrapy_altsched.frontier.entry import DeadLetter, PageFailure, Reason
 from scrapy_altsched.frontier.local import uncommitted
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
+from scrapy_altsched.frontier.shared.operating import SharedCrawl
+from scrapy_altsched.frontier.store.job_run import MemoryRun
 from scrapy_altsched.maintenance.repair import repair
 
 from ..clocks import ManualClock
+from ..frontier.shared.model import Kept
 from ..frontiers import (
     KINDS,
     OWNER,
@@ -28,6 +32,8 @@ from ..frontiers import (
     take,
     work_off,
 )
+from ..servers import RedisServer
+from ..shared import ServerClock, SettledShared
 
 STORED = [name for name, kind in KINDS.items() if kind.survives and kind.knows_downloads]
 HOUR, DAY = 3_600.0, 86_400.0
@@ -43,9 +49,17 @@ class Job:
 
     def open(self, after: object = None) -> LocalFrontier:
         """Open it with pages crawled *after* that; ``None``: never again."""
+        return self.disk.open(self.with_age(after))
+
+    def with_age(self, after: object) -> Options:
         age = None if after is None else Age.parse(after)
-        options = replace(self.options, recrawl_after=age, records_ages=age is not None)
-        return self.disk.open(options)
+        return replace(self.options, recrawl_after=age, records_ages=age is not None)
+
+    def crash(self, frontier: LocalFrontier) -> None:
+        self.disk.crash(frontier)
+
+    def verify(self) -> None:
+        self.disk.verify()
 
     def run(self, after: object, names: Sequence[str]) -> list[str]:
         """Crawl what of *names* is accepted to the end of the job."""
@@ -57,8 +71,58 @@ class Job:
         return found
 
 
+class Pass(SettledShared):
+    """The only worker of a shared crawl; *is_last*: whether it has ended this pass."""
+
+    is_last = False
+
+    def close(self, *, finished: bool = False) -> None:
+        self._frontier.close(finished=finished)
+        self.is_last = finished
+
+
+class SharedJob(Job):
+    """The same of a shared crawl, which is restarted with what it has seen once it is finished.
+
+    Its server's clock is an hour ahead of its worker's.
+    """
+
+    def __init__(self, server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._server, self._crawl = server, SharedCrawl(server.client(), "test")
+        self.clock = clock = ServerClock(server.client(), monkeypatch, ahead=HOUR)
+        midnight = clock.wall() // DAY * DAY + DAY
+        clock.set(midnight)
+        self.options = Options(order=Order("one", "fifo"))
+        self._record = Kept(MemoryRun())
+        self._last: Pass | None = None
+
+    def open(self, after: object = None) -> Any:
+        if self._last is not None and self._last.is_last:
+            self._crawl.restart(lambda _: True, keeps_seen=True)
+            self._record = Kept(MemoryRun())
+        self._last = Pass(
+            self.with_age(after), self._server.client(), None, self._record, self.clock
+        )
+        return self._last
+
+    def crash(self, frontier: Any) -> None:
+        frontier.abandon()
+
+    def verify(self) -> None:
+        assert self._crawl.look().counts.unaccounted == 0
+
+
 @pytest.fixture(params=STORED)
-def job(request: pytest.FixtureRequest, tmp_path: Path) -> Job:
+def stored_job(request: pytest.FixtureRequest, tmp_path: Path) -> Job:
+    disk = KINDS[request.param](tmp_path)
+    assert isinstance(disk, DiskKind)
+    return Job(disk)
+
+
+@pytest.fixture(params=[*STORED, "shared"])
+def job(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
+    if request.param == "shared":
+        return SharedJob(request.getfixturevalue("server"), monkeypatch)
     disk = KINDS[request.param](tmp_path)
     assert isinstance(disk, DiskKind)
     return Job(disk)
@@ -95,7 +159,7 @@ def test_three_days(job: Job, after: object, expected: list[int]) -> None:
         frontier.close(finished=True)
         job.clock.advance(11 * HOUR)
     assert found == expected
-    job.disk.verify()
+    job.verify()
 
 
 def test_what_is_not_finished_is_a_duplicate_whatever_its_age(job: Job) -> None:
@@ -110,12 +174,12 @@ def test_what_is_not_finished_is_a_duplicate_whatever_its_age(job: Job) -> None:
     frontier.finish(taken["failed"])
     commit(frontier)
     job.clock.advance(10 * DAY)
-    job.disk.crash(frontier)
+    job.crash(frontier)
     frontier = job.open("run")
     for name in ("pending", "leased", "dead", "failed"):
         assert frontier.add(page(name)) is Verdict.SEEN
     assert sorted(work_off(frontier)) == ["leased", "pending"]
-    job.disk.verify()
+    job.verify()
 
 
 @pytest.mark.parametrize("batch", [1, uncommitted.BATCH])
@@ -132,20 +196,20 @@ def test_a_page_that_is_forgotten_right_after_its_end_is_found_anew(
     for name in "cd":
         frontier.add(page(name))
     commit(frontier)
-    job.disk.crash(frontier)
+    job.crash(frontier)
     frontier = job.open("1h")
     assert frontier.add(page("a")) is Verdict.ADDED
     assert sorted(work_off(frontier)) == ["a", "b", "c", "d"]
-    job.disk.verify()
+    job.verify()
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_how_many_pages_are_seen_is_right_after_each_death(
-    job: Job, monkeypatch: pytest.MonkeyPatch, seed: int
+    stored_job: Job, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """Each batch is small, so that deaths come between early and last ones of a commit."""
     monkeypatch.setattr(uncommitted, "BATCH", 3)
-    rng, frontier = Random(seed), job.open("run")
+    rng, frontier = Random(seed), stored_job.open("run")
     seen: set[bytes] = set()
     for _ in range(6):
         for _ in range(60):
@@ -167,15 +231,15 @@ def test_how_many_pages_are_seen_is_right_after_each_death(
             frontier.close(finished=True)
         else:
             frontier.commit()
-            job.disk.crash(frontier)
-        job.clock.advance(HOUR)
-        frontier = job.open("run")
+            stored_job.crash(frontier)
+        stored_job.clock.advance(HOUR)
+        frontier = stored_job.open("run")
         rows = {key for key, _ in journal_of(frontier).seen()}
         assert frontier.counts().seen == len(rows)
         known = map(page, "abcdefghijklmnop")
         seen = {it.fingerprint for it in known if journal_of(frontier).has_seen(it.fingerprint)}
     frontier.close()
-    job.disk.verify()
+    stored_job.verify()
 
 
 def test_a_crawl_that_takes_longer_than_an_age_ends(job: Job) -> None:
@@ -192,14 +256,14 @@ def test_a_crawl_that_takes_longer_than_an_age_ends(job: Job) -> None:
         commit(frontier)
     assert frontier.counts().done == 2
     # Nor does a death begin another pass.
-    job.disk.crash(frontier)
+    job.crash(frontier)
     frontier = job.open(10)
     assert frontier.add(page("a")) is Verdict.SEEN
     frontier.close(finished=True)
     frontier = job.open(10)
     assert frontier.add(page("a")) is Verdict.ADDED
     work_off(frontier)
-    job.disk.verify()
+    job.verify()
 
 
 def test_once_on_it_goes_on_being_recorded(job: Job) -> None:
@@ -220,7 +284,7 @@ def test_once_on_it_goes_on_being_recorded(job: Job) -> None:
     assert job.run("2d", ["old", "pending", "off"]) == ["old", "pending"]
     job.clock.advance(DAY)
     assert job.run("2d", ["old", "pending", "off"]) == ["off"]
-    job.disk.verify()
+    job.verify()
 
 
 def test_one_that_was_forgotten_while_leased_does_not_come_back(job: Job) -> None:
@@ -234,7 +298,7 @@ def test_one_that_was_forgotten_while_leased_does_not_come_back(job: Job) -> Non
     commit(frontier)
     assert frontier.add(page("a")) is Verdict.ADDED
     assert work_off(frontier) == ["a"]
-    job.disk.verify()
+    job.verify()
 
 
 def test_what_follows_a_page_is_what_finishes_it(job: Job) -> None:
@@ -243,7 +307,7 @@ def test_what_follows_a_page_is_what_finishes_it(job: Job) -> None:
     frontier.finish(take(frontier), page("a"))
     commit(frontier)
     again = take(frontier)
-    job.disk.crash(frontier)
+    job.crash(frontier)
     frontier = job.open("run")
     assert frontier.add(page("a")) is Verdict.SEEN
     assert name_of(again) == "a"
@@ -253,20 +317,20 @@ def test_what_follows_a_page_is_what_finishes_it(job: Job) -> None:
     assert job.run("run", ["a"]) == ["a"]
 
 
-def test_a_repair_loses_no_age(job: Job) -> None:
-    assert job.run("2d", ["a"]) == ["a"]
-    frontier = job.open("2d")
+def test_a_repair_loses_no_age(stored_job: Job) -> None:
+    assert stored_job.run("2d", ["a"]) == ["a"]
+    frontier = stored_job.open("2d")
     frontier.add(page("b"))
     frontier.close()
-    repair(job.disk.path, OWNER, lambda _: True)
-    job.clock.advance(DAY)
-    frontier = job.open("2d")
+    repair(stored_job.disk.path, OWNER, lambda _: True)
+    stored_job.clock.advance(DAY)
+    frontier = stored_job.open("2d")
     assert frontier.add(page("a")) is Verdict.SEEN
     assert frontier.add(page("b")) is Verdict.SEEN
     assert work_off(frontier) == ["b"]
     frontier.close(finished=True)
-    job.clock.advance(1.5 * DAY)
-    assert job.run("2d", ["a", "b"]) == ["a"]
+    stored_job.clock.advance(1.5 * DAY)
+    assert stored_job.run("2d", ["a", "b"]) == ["a"]
 
 
 @pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), "", "soon", "1y", True, None])

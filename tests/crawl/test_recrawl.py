@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ..crawls import Crawl, altsched
+from ..crawls import BY_SLOT, Crawl, altsched
+from ..servers import RedisServer
 from ..sites import Page, Site
+from ..workers import Workers
 
 GRAPH = {"/": Page(["/news/1", "/a"]), "/news/1": Page(["/a"]), "/a": Page(["/"])}
 
@@ -31,6 +33,27 @@ def test_a_request_has_an_age_of_its_own(tmp_path: Path) -> None:
         for _ in range(2):
             crawl.run(ALTSCHED_RECRAWL_AFTER="run")
     assert dict(site.hits) == {"/": 2, "/a": 2, "/news/1": 1}
+
+
+def test_workers_of_a_shared_crawl_meet_lists_again(tmp_path: Path, server: RedisServer) -> None:
+    lists = [f"/list/{number}" for number in range(4)]
+    pages = {"/": Page(lists), **{path: Page(["/", f"{path}/news/0"]) for path in lists}}
+    pages |= {f"{path}/news/0": Page(lists) for path in lists}
+    given = {"arguments": {"after": "1000w"}, "ALTSCHED_RECRAWL_AFTER": "run", **BY_SLOT}
+    with Site(pages) as site, Workers(tmp_path, "again", site.url, server.port, **given) as workers:
+        workers.launch().wait()
+        assert dict(site.hits) == dict.fromkeys(pages, 1)
+        for number in (1, 2):
+            done = altsched(
+                "restart", "--shared", "again", "--keep-seen", "-s", f"REDIS_PORT={server.port}"
+            )
+            assert done.returncode == 0, done.stderr
+            site.hits.clear()
+            new = f"/list/3/news/{number}"
+            pages["/list/3"].links.append(new)
+            pages[new] = Page(lists)
+            workers.launch().wait()
+            assert dict(site.hits) == dict.fromkeys(["/", *lists, new], 1)
 
 
 def test_an_age_in_a_job_that_records_none_is_told(tmp_path: Path) -> None:

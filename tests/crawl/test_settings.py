@@ -145,11 +145,6 @@ def test_policies() -> None:
     assert "Set the latter to 'scrapy.pqueues.DownloaderAwarePriorityQueue'" in message
 
 
-def test_what_shared_crawls_do_not_do_yet_is_refused() -> None:
-    message = refusal(ALTSCHED_RECRAWL_AFTER="run", ALTSCHED_SHARED=True)
-    assert "ALTSCHED_RECRAWL_AFTER = 'run' cannot be used for a shared crawl" in message
-
-
 def test_a_polite_shared_crawl_needs_its_pace() -> None:
     # Not the default before Scrapy 2.14.
     given = {"ALTSCHED_POLICY": "polite", "SCHEDULER_PRIORITY_QUEUE": SLOTS}

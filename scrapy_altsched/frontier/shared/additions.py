@@ -6,6 +6,7 @@ import math
 from bisect import bisect_right, insort
 from collections import Counter, deque
 from heapq import heappop, heappush
+from itertools import chain
 
 from ..changes import Kind
 from ..clock import Clock
@@ -16,6 +17,7 @@ from ..options import Options
 from ..store.records import encode_claim
 from ..store.seen import digest_of_claim
 from ..store.states import encode_value
+from .ages import WorkerAges
 from .batches import Addition
 from .keys import slot_id_of
 from .stream import Stream
@@ -23,6 +25,8 @@ from .stream import Stream
 #: Bytes of a request above which it stays on its worker: the server serves no other client while it
 #: takes one in, and no client of Redis may send more than 512 MB at once.
 MOST_BYTES = 16 * 1024 * 1024
+#: A threshold for pages of earlier passes, whenever they were finished.
+_OF_ANY_AGE = math.inf
 
 
 class Known:
@@ -118,6 +122,7 @@ class MemoryOnly:
 class Additions:
     """Requests and seen keys on their way into the frontier.
 
+    :ivar ages: how old their pages have to be to be crawled again.
     :ivar undecided: how many requests the server has not decided on.
     :ivar ended: marks of requests in memory only that have ended since the last commit.
     :ivar revision: how often anything was added, or found to be known: what a leased request rests
@@ -128,6 +133,7 @@ class Additions:
         self._order, self._skips_started = options.order, options.skip_started
         self.stream, self._on_event = stream, on_event
         self.here = MemoryOnly(options.clock)
+        self.ages = WorkerAges(options)
         self._seen_key_of = stream.keys.seen_key_of
         self.known = Known()
         #: Seen key -> number of the addition that is to store it and has no answer yet.
@@ -145,11 +151,11 @@ class Additions:
 
     def add(self, entry: Entry) -> Verdict:
         """The verdict on a request, as far as it is known here."""
-        kind, seen_key = Kind.ADDED, b""
+        kind, seen_key, threshold = Kind.ADDED, b"", None
         starts_again = entry.from_start and entry.unique and self.stream.keys.restarts > 0
         if starts_again:
             # It may have been seen before the crawl was restarted, and is crawled once since then.
-            self.mark_seen(entry.fingerprint)
+            self._mark_crawled(self._seen_key_of(entry.fingerprint))
             entry.unique = False
         if entry.unique:
             kind, seen_key = Kind.ADDED_UNIQUE, self._seen_key_of(entry.fingerprint)
@@ -158,6 +164,8 @@ class Additions:
                 if seen_key in self._unacknowledged:
                     self._rely_on(self._unacknowledged[seen_key])
                 return Verdict.SEEN
+            if self.ages.are_recorded:
+                threshold = self.ages.threshold_of(entry)
         self._encode(entry)
         level, inverted = self._order.level(entry.priority, entry.start)
         if (self._skips_started or starts_again) and entry.from_start and not entry.unique:
@@ -178,6 +186,7 @@ class Additions:
         self.revision += 1
         self.undecided += 1
         addition = self._addition(kind, seen_key, entry)
+        addition.threshold = threshold
         self.stream.add(addition)
         if entry.unique:
             # Whatever the server says of this one, an equal one is seen: the page that brings it
@@ -239,13 +248,26 @@ class Additions:
         """A request that was in memory only is over: its seen key is to be known."""
         if (seen_key := self._unmarked.pop(entry, None)) is not None:
             # The row of no request, which says only whether it is unique.
-            self.ended.append(Addition(Kind.MARKED, seen_key, row=bytes((entry.unique,))))
+            row = bytes((entry.unique,))
+            self.ended.append(Addition(Kind.MARKED, seen_key, row=row, threshold=_OF_ANY_AGE))
 
     def free_ended(self) -> None:
         """Let the seen keys be sent of what has ended: a commit has saved what it led to."""
         for mark in self.ended:
             self.stream.add(mark)
         self.ended.clear()
+
+    def _mark_crawled(self, seen_key: bytes) -> None:
+        """Have a page be seen that is crawled in this pass, whether it was in an earlier one."""
+        self.known.add(seen_key)
+        self.stream.add(Addition(Kind.MARKED, seen_key, threshold=_OF_ANY_AGE))
+
+    def forget_known(self) -> None:
+        """Ask the server again: pages may have become old enough to be crawled again."""
+        self.known.clear()
+        # Of these, it does not know that they are still to be crawled.
+        for seen_key in chain(self._unmarked.values(), (mark.seen_key for mark in self.ended)):
+            self.known.add(seen_key)
 
     def mark_seen(self, fingerprint: bytes) -> bool:
         seen_key = self._seen_key_of(fingerprint)

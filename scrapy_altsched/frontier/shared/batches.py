@@ -16,12 +16,13 @@ import msgpack
 from ..changes import Kind
 from ..entry import Entry
 
-#: Version of batches, and of the keys and what they hold while a crawl is paused.
-PROTOCOL = b"4"
+#: Version of batches, and of the keys and what they hold in a crawl that records ages of pages.
+PROTOCOL = b"5"
+#: Of a crawl without a pace; of one that is paused; and of one that is being imported, which no
+#: worker can join.
+UNPACED, PAUSED, FILLING = b"2", b"4", b"1000000"
 #: Versions of crawls that can be continued; 1 knew neither delayed nor failed requests.
-READABLE = (b"1", b"2", b"3", PROTOCOL)
-#: Of a crawl without a pace; and of one that is being imported, which no worker can join.
-UNPACED, FILLING = b"2", b"1000000"
+READABLE = (b"1", UNPACED, b"3", PAUSED, PROTOCOL)
 #: What the script calls the kinds of changes: additions, and endings of leases.
 _ADDITIONS = (Kind.ADDED_UNIQUE, Kind.ADDED, Kind.MARKED, Kind.FORGOTTEN, Kind.CHECKED)
 _ENDINGS = (Kind.DONE, Kind.DIED, Kind.RELEASED, Kind.FAILED)
@@ -37,6 +38,8 @@ class Addition:
     :ivar row: what is stored of a request; *entry*: it, if a verdict on it is awaited.
     :ivar delay: ms for which it waits from when the server has it; *not_before*: until when, in ms
         since the epoch.
+    :ivar threshold: likewise, before when its page must have been finished to be crawled again;
+        ``None``: it is not.
     :ivar number: its place among all of this worker's.
     """
 
@@ -50,6 +53,7 @@ class Addition:
     number: int = 0
     delay: int = 0
     not_before: int = 0
+    threshold: float | None = None
 
     def request(self) -> list[object]:
         """What the server stores of a request."""
@@ -76,6 +80,11 @@ class Ending:
     reason: bytes
     entry: Entry
     then: Addition | None = None
+
+    @property
+    def finishes_page(self) -> bool:
+        """Whether its page is finished from then on, where that is recorded."""
+        return self.kind is Kind.DONE and self.then is None and self.entry.unique
 
 
 class Status(enum.Enum):
@@ -110,6 +119,8 @@ class Reply:
     :ivar paused: since when nothing is leased, in ms since the epoch; 0: it is.
     :ivar stops: how often workers were told to end.
     :ivar seen: how many pages were; -1: that is not known.
+    :ivar time: what time it was, in ms since the epoch, in a crawl that records when pages are
+        finished; -1: it does not.
     :ivar ticks: of each lease, the number of its permit; 0, or missing: it needs none.
     :ivar permits: keys of leases that may be started now, each with such a number.
     :ivar limits: delay in ms, jitter in thousandths, and cap of download slots in this crawl;
@@ -136,6 +147,7 @@ class Reply:
     paused: int = 0
     stops: int = 0
     seen: int = -1
+    time: int = -1
     refused: Sequence[int] = ()
     full: Sequence[int] = ()
     void: Sequence[bytes] = ()
@@ -152,7 +164,7 @@ class Reply:
 
 
 #: Numbers in a reply of any version; those that newer ones add, where they are missing.
-_OLDEST, _NEWER = 12, (-1, 0, 0, -1)
+_OLDEST, _NEWER = 12, (-1, 0, 0, -1, -1)
 
 
 def parse_reply(blob: bytes) -> Reply:

@@ -157,7 +157,9 @@ class Conversation:
         for fingerprint in suspects.suspicions.keys() - leased:
             suspects.clear(fingerprint)
         resumed = self.job.resumed or self.stream.reply.accepted > 0
-        self.job = suspects.count_in(replace(self.job, resumed=resumed))
+        records_ages = self.additions.ages.are_recorded
+        job = replace(self.job, resumed=resumed, records_ages=records_ages)
+        self.job = suspects.count_in(job)
 
     def leave(self, timeout: float) -> None:
         """Say all that is left, give back what is leased, and leave the crawl.
@@ -344,6 +346,10 @@ class Conversation:
         if reply.epoch != self.stream.reply.epoch:
             self.additions.known.clear()
             self.on_event(events.SeenInvalidated())
+        elif self.additions.ages.take_outdated():
+            self.additions.forget_known()
+            self.on_event(events.SeenInvalidated())
+        self.additions.ages.take_reply(reply)
         if reply.dropped > self._dropped:
             self._dropped = reply.dropped
             self.on_event(events.FailuresDropped(reply.dropped))

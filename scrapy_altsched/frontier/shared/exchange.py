@@ -26,8 +26,8 @@ _HAND_OVER_WITHIN = 0.001
 
 #: The parts of the script that applies a batch, in the order in which they run: each can use what
 #: those before it define.
-_PARTS = ["entering", "loads", "pace", "limits", "suspects", "joining", "additions", "endings"]
-_PARTS += ["leases", "reply"]
+_PARTS = ["entering", "loads", "pace", "limits", "suspects", "joining", "ages", "additions"]
+_PARTS += ["endings", "leases", "reply"]
 
 
 def read_batch_script() -> str:

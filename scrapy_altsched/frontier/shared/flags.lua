@@ -12,7 +12,9 @@ end
 redis.call('HDEL', META, '')
 local now = string.format('%.0f', clock())
 if verb == 'pause' then
-    redis.call('HSET', META, 'protocol', protocol)
+    if tonumber(redis.call('HGET', META, 'protocol')) < tonumber(protocol) then
+        redis.call('HSET', META, 'protocol', protocol)
+    end
     return redis.call('HSETNX', META, 'paused', now)
 elseif verb == 'resume' then
     -- The next batch of any worker says which version the keys need now.

@@ -229,6 +229,7 @@ class _Opening:
             restarts=restarts,
             keep_failed=self.options.keep_failed,
             budget=self.options.slot_budget,
+            records_ages=self.options.records_ages,
         )
         link = Exchange(
             self.client,

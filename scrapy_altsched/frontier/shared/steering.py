@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ...errors import SharedError
 from ...redis_client import read_script
 from ...redis_client.connection import explain_errors
-from .batches import PROTOCOL, Reply, pack
+from .batches import PAUSED, Reply, pack
 from .content import CrawlReader
 from .exchange import script_of
 from .keys import field_of, slot_id_of
@@ -59,7 +59,7 @@ class SteeredCrawl(CrawlReader):
 
     def _flag(self, verb: str) -> int:
         keys = [self.keys.meta, self.keys.deadlines]
-        return self._run("flags.lua", keys, [verb, PROTOCOL])
+        return self._run("flags.lua", keys, [verb, PAUSED])
 
     def _run(self, name: str, keys: Sequence[bytes], arguments: Sequence[str | bytes]) -> int:
         """Run a script on the crawl that is there now; SharedError: there is another by then."""

@@ -53,6 +53,7 @@ class Stream:
         also one that is not, while no worker is there.
     :param keep_failed: how many failed requests are kept.
     :param budget: how many unique requests of a download slot are accepted; 0: all.
+    :param records_ages: whether the crawl is to record from now on when pages are finished.
     :ivar held: endings that are not sent before :meth:`release_endings`.
     :ivar judged: fingerprint -> what is held against it from now on.
     :ivar reply: what the server answered last.
@@ -72,11 +73,13 @@ class Stream:
         restarts: bool | bytes = False,
         keep_failed: int = 100_000,
         budget: int = 0,
+        *,
+        records_ages: bool = False,
     ) -> None:
         self.keys, self.crawl, self.earlier = keys, crawl, list(earlier)
         self._new_token, self._about, self._timeout = new_token, about, timeout
         self._suspected, self._restarts = list(suspected), restarts
-        self.keep_failed, self._budget = keep_failed, budget
+        self.keep_failed, self._budget, self._records_ages = keep_failed, budget, records_ages
         self.reply = Reply(Status.OK)
         self.token = new_token()
         self._number = 0
@@ -189,6 +192,20 @@ class Stream:
         for ending in endings:
             ends += ending.key, NUMBERS[ending.kind], ending.after, ending.upto, ending.reason
             ends.append(ending.then is not None and ending.then.request())
+        aging: object = False
+        if self._records_ages or self.reply.time >= 0:
+            thresholds: list[object] = []
+            for addition in additions:
+                if addition.threshold is not None:
+                    thresholds += addition.number, addition.threshold
+            finishing: list[object] = []
+            for ending in endings:
+                if ending.finishes_page:
+                    seen_key = self.keys.seen_key_of(ending.entry.fingerprint)
+                    bucket = self.keys.bucket(self.crawl, seen_key)
+                    at = places.get(bucket) or place(bucket)
+                    finishing += ending.key, at, field_of(seen_key)
+            aging = [thresholds, finishing]
         reply = self.reply
         is_idle = not (feeding or reply.pending or reply.leased or reply.feeders)
         observed = reply.version if is_idle else -1
@@ -198,7 +215,7 @@ class Stream:
         whose = [PROTOCOL, self.crawl, self.token, self._number]
         batch = [*whose, feeding, want, changes, ends, adopt, observed, overdue, self._timeout]
         batch += create, leaving, [alone, watched], list(chain(*judged.items())), self.keep_failed
-        batch += pace, self._budget
+        batch += pace, self._budget, aging
         return EncodedBatch(keys, pack(batch), leaving)
 
     def _take_additions(self) -> list[Addition]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import redis
 
+from scrapy_altsched.age import Age
 from scrapy_altsched.errors import SharedError
 from scrapy_altsched.frontier import Entry, Lease, Options, Order
 from scrapy_altsched.frontier.entry import Delay, PageFailure, Reason
@@ -96,6 +97,7 @@ class Setting:
     :ivar full: probability that the server has no memory after a step.
     :ivar room: probability that it has memory again.
     :ivar delay: ms between two requests of a host, on average; *cap*: of it at once.
+    :ivar age: how old pages have to be to be crawled again; the whole crawl is one pass.
     """
 
     is_tree: bool = False
@@ -104,6 +106,7 @@ class Setting:
     room: float = 0.01
     delay: int = 0
     cap: int = 0
+    age: Age | None = None
 
     @property
     def limits(self) -> Limits | None:
@@ -115,6 +118,8 @@ class Setting:
 USUAL = Setting()
 #: Links wait long for memory, and leases expire meanwhile.
 SCARCE = Setting(is_tree=True, stop=0.01, full=0.02, room=0.004)
+#: Pages would be crawled again all the time, if that were not at most once a pass.
+AGED = Setting(age=Age(0.001))
 #: Hosts are asked slowly, or a few requests at once, or both.
 PACES = {
     "delay": Setting(delay=500),
@@ -279,9 +284,11 @@ class Worker:
             _LEASE,
             crawl=crawl.known_id,
             earlier=record.tokens,
+            records_ages=crawl.setting.age is not None,
         )
+        order, age = Order("slots", "lifo"), crawl.setting.age
         server = Conversation(
-            Options(order=Order("slots", "lifo"), clock=self.clock),
+            Options(order=order, clock=self.clock, recrawl_after=age),
             stream,
             self.wire,
             record,

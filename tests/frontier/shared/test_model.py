@@ -22,7 +22,7 @@ from scrapy_altsched.frontier.shared.stream import Stream
 from scrapy_altsched.redis_client import read_script
 
 from ...servers import RedisServer
-from .model import FAULTS, OUTCOMES, PACES, SCARCE, USUAL, Crawl, Server, Setting, Worker
+from .model import AGED, FAULTS, OUTCOMES, PACES, SCARCE, USUAL, Crawl, Server, Setting, Worker
 
 #: The seed of the first crawl of each test; a failure names its own.
 FIRST = int(os.environ.get("MODEL_SEED", "0"))
@@ -90,6 +90,25 @@ def test_no_link_that_waits_long_for_memory_is_lost(
     outcomes = play(server, mix, crawls, SCARCE)
     print(f"{mix}: {dict(outcomes)}, {server.calls} calls")
     assert outcomes == {"ok": crawls}
+
+
+@pytest.mark.parametrize("mix", ["", "stop double", ALL])
+def test_no_fault_loses_a_page_that_has_an_age(connect: Connect, mix: str) -> None:
+    server = Server(connect)
+    assert play(server, mix, 10, AGED) == {"ok": 10}
+
+
+def test_a_pass_crawls_no_page_twice(connect: Connect) -> None:
+    server = Server(connect)
+    for seed in range(FIRST, FIRST + 10):
+        crawl = Crawl(server, seed, frozenset(), AGED)
+        assert crawl.run() == "ok"
+        # One that is done again, and a start request that is not filtered, are the only others.
+        others = {number for number in crawl.fetched if number % 2 and number in crawl._all_starts}
+        again = {number for number in crawl.fetched if not number % 7}
+        twice = {number for number, count in crawl.fetched.items() if count > 1}
+        assert twice <= others | again
+        assert all(crawl.fetched[number] == 2 for number in again - others)
 
 
 @pytest.mark.parametrize("mix", ["", ALL])

@@ -19,7 +19,7 @@ from scrapy_altsched.frontier.events import (
     VersionOutdated,
 )
 from scrapy_altsched.frontier.pace import Start
-from scrapy_altsched.frontier.shared.batches import Status, pack, parse_reply
+from scrapy_altsched.frontier.shared.batches import PROTOCOL, Status, pack, parse_reply
 from scrapy_altsched.frontier.shared.keys import slot_id_of
 from scrapy_altsched.frontier.shared.operating import SharedCrawl
 from scrapy_altsched.frontier.shared.stream import EncodedBatch
@@ -499,7 +499,7 @@ def test_a_worker_of_an_older_version_has_nothing_of_a_crawl_with_a_pace(world: 
 def test_a_worker_is_told_if_another_one_goes_on_by_newer_rules(world: World) -> None:
     worker = world.join(Limit(cap=1))
     worker.add(*pages(2))
-    world.client.hset(world.keys.meta, "protocol", "5")
+    world.client.hset(world.keys.meta, "protocol", int(PROTOCOL) + 1)
     worker.exchange()
     assert of(worker, VersionOutdated) == [VersionOutdated()]
     assert worker.frontier.is_over

@@ -1,5 +1,4 @@
 -- New requests.
-local age = string.format('%d', math.floor((now - created) / 60000))
 local added, delayed = {}, {}
 
 -- Makes a request pending; *order*: the beginning of its order key.
@@ -55,15 +54,18 @@ for i = 1, #adds, 10 do
     -- that is not is the claim to a start request.
     local is_unique = (row:byte(1) or 1) % 2 == 1
     local is_counted = budget > 0 and kind == UNIQUE and not is_full and is_unique
+    local is_again = ages and is_due(adds[i], bucket, field)
     if is_counted and is_over_budget(slot) then
-        is_seen = redis.call('HEXISTS', bucket, field) == 1
+        is_seen = not is_again and redis.call('HEXISTS', bucket, field) == 1
         is_over = not is_seen
     elseif kind == FORGET then
         is_seen = redis.call('HDEL', bucket, field) == 0
         n.epoch = n.epoch + (is_seen and 0 or 1)
         count_seen(is_seen and 0 or -1)
     elseif kind == CHECK or is_full and kind ~= ANY then
-        is_seen = redis.call('HEXISTS', bucket, field) == 1
+        is_seen = not is_again and redis.call('HEXISTS', bucket, field) == 1
+    elseif is_again then
+        redis.call('HSET', bucket, field, age)
     elseif kind ~= ANY then
         is_seen = redis.call('HSETNX', bucket, field, age) == 0
         count_seen((is_seen or not is_unique) and 0 or 1)

@@ -22,6 +22,7 @@ for i = 1, #endings, 6 do
             if is_careful then redis.call('HDEL', SUSPECTS, fingerprint_of(row)) end
             if kind == DONE then
                 n.done = n.done + 1
+                if finishing[key] then finish_page(unpack(finishing[key])) end
                 -- What follows it is accepted in the same step, or not at all.
                 if endings[i + 5] then accept(unpack(endings[i + 5])) end
             elseif kind == FAILS then

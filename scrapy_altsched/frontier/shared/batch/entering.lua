@@ -7,7 +7,9 @@
 --                      "held:" + token -> how many requests that worker has leased; "paused", if
 --                      it is: since when, in ms; "stops": how often its workers were stopped;
 --                      "brought": the limits that its last worker has brought; "seen": how many
---                      pages are, without the claims to start requests that are among seen keys
+--                      pages are, without the claims to start requests that are among seen keys;
+--                      "ages": since when it is recorded when pages are finished, in ms, if it is, and
+--                      when this pass began, and what time it is: in seconds from then on
 --   pending    zset    score 0; member: slot (8 bytes) + order key + row, taken by ZRANGEBYLEX
 --   ready      zset    slot -> load, of slots that have pending requests
 --   busy       hash    slot -> load, of slots that have leased requests
@@ -33,9 +35,10 @@
 --                      taken, and counters; "worker:" + token -> how many requests that worker has refused
 --   samples    list    how the crawl stood: see sample.lua.  No batch touches these two
 --   leases:T   hash    key -> row, of what the worker with token T has leased
---   seen:C:XXXX  hash  the other 8 bytes of a seen key as an int64 -> its age in minutes; XXXX are
---                      its first bits and C those of the crawl's id, in hex.  Small ones are
---                      listpacks: 17 to 21 bytes a URL.
+--   seen:C:XXXX  hash  the other 8 bytes of a seen key as an int64 -> when it was found, in minutes
+--                      since the crawl began, or see ages.lua; XXXX are its first bits and C those
+--                      of the crawl's id, in hex.  Small ones are listpacks: 17 to 21 bytes a URL,
+--                      and 2 more with ages.
 --
 -- A request's key is slot + order key.  A load is leased requests * 2^40 + tick of the last lease:
 -- the smallest is the slot that is next.
@@ -57,12 +60,12 @@ local DONE, RELEASED, FAILS = 1, 3, 4 -- 2: died
 local FREE, SUSPECT, BLAMED = 0, 1, 2
 local A_DEATH, SUSPECT_AT = 4, 12
 local WAITS, STOPPED, HELD = 'waits', 'stopped', 'held:'
--- Versions of what the keys hold: with delayed and failed requests, which version 1 had not; with a pace; and
--- paused.  Workers of an older version would not keep the last two.
-local UNPACED, PACED, PAUSED = '2', '3', '4'
+-- Versions of what the keys hold: with delayed and failed requests, which version 1 had not; with a pace; paused;
+-- and with ages of pages.  Workers of an older version would not keep the last three.
+local UNPACED, PACED, PAUSED, AGED = '2', '3', '4', '5'
 
 local protocol, crawl, token, number, feeding, want, adds, endings, adopt, observed, overdue, timeout,
-    create, leaving, watched, judged, keep_failed, pace, budget = unpack(cmsgpack.unpack(ARGV[1]), 1, 19)
+    create, leaving, watched, judged, keep_failed, pace, budget, aging = unpack(cmsgpack.unpack(ARGV[1]), 1, 20)
 local now = clock()
 
 -- One call with many arguments costs a fifth of many calls; a call takes no more than some thousand.
@@ -77,7 +80,7 @@ local function digits(n) return string.format('%.0f', n) end
 -- Which worker is asking: nothing is written until it is known that all of the batch applies.
 local NUMBERS = { 'accepted', 'done', 'dead', 'leased', 'version', 'sequence', 'tick', 'epoch', 'dropped' }
 local meta = redis.call('HMGET', META, 'crawl', 'state', 'about', 'previous', 'protocol', 'created', 'limits', 'run',
-    'restarted', 'paused', 'stops', 'seen', unpack(NUMBERS))
+    'restarted', 'paused', 'stops', 'seen', 'ages', unpack(NUMBERS))
 local is_new, previous = not meta[1], meta[4] or ''
 if not is_new and tonumber(meta[5]) > tonumber(protocol) then return cmsgpack.pack({ 'PROTOCOL' }) end
 if is_new and (crawl ~= '' or number ~= 1) then return cmsgpack.pack({ 'LOST' }) end
@@ -87,8 +90,8 @@ end
 local restarts = not is_new and create and create[3]
     and (meta[2] == 'finished' or create[3] == STOPPED and redis.call('ZCOUNT', DEADLINES, digits(now), '+inf') == 0)
 -- Not known of a crawl that an older version began.  One that is restarted under the same mark keeps what was seen.
-local number_seen = tonumber(meta[12])
-if is_new or restarts and create[1]:sub(1, 3) ~= meta[1]:sub(1, 3) then number_seen = 0 end
+local number_seen, ages = tonumber(meta[12]), meta[13] and cmsgpack.unpack(meta[13])
+if is_new or restarts and create[1]:sub(1, 3) ~= meta[1]:sub(1, 3) then number_seen, ages = 0, nil end
 if restarts then previous, is_new, meta = meta[1], true, {} end
 if create and create[3] == STOPPED and not (is_new or restarts) then return cmsgpack.pack({ 'RUNNING' }) end
 local state, created = meta[2] or 'open', tonumber(meta[6] or now)
@@ -100,7 +103,7 @@ else
     crawl, about = meta[1], meta[3]
 end
 local n = { seen = number_seen }
-for i, name in ipairs(NUMBERS) do n[name] = tonumber(meta[12 + i] or 0) end
+for i, name in ipairs(NUMBERS) do n[name] = tonumber(meta[13 + i] or 0) end
 
 local record = not is_new and redis.call('HGET', WORKERS, token)
 local last = record and struct.unpack('>I8', record) or 0
