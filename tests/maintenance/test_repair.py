@@ -184,7 +184,7 @@ def listing(path: Path) -> dict[str, tuple[int, bytes | None]]:
 
 def problems_of(path: Path) -> list[str]:
     """What `scrapy altsched check` finds."""
-    options = dict.fromkeys(("repair", "accept_loss", "finished"), False)
+    options = dict.fromkeys(("repair", "accept_loss", "finished", "json"), False)
     arguments = Namespace(jobdir=path, shared=None, spider=None, **options)
     code = check.run(arguments, Project(Settings()))
     try:
