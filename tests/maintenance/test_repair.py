@@ -28,7 +28,7 @@ from scrapy_altsched.frontier.store.engines import Choice
 from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.frontier.store.records import Batch
 from scrapy_altsched.frontier.store.seen import digest_of, encode_run, run_of
-from scrapy_altsched.frontier.store.states import decode_value
+from scrapy_altsched.frontier.store.states import PENDING, decode_value
 from scrapy_altsched.frontier.store.view import View
 from scrapy_altsched.maintenance.audit import audit
 from scrapy_altsched.maintenance.opening import open_frontier
@@ -557,9 +557,28 @@ def test_one_damaged_place_costs_no_more_than_its_block(job: Job) -> None:
 TOO_LONG = b"\xf8\xff\xff\xff\x0f"
 
 
+def write_uncompressed(store: Path, family: str) -> None:
+    """Have tables of RocksDB be as earlier versions wrote them."""
+    import rocksdict
+
+    options = rocksdict.Options(raw_mode=True)
+    families = dict.fromkeys(rocksdict.Rdict.list_cf(str(store), options), options)
+    families[family] = rocksdict.Options(raw_mode=True)
+    families[family].set_compression_type(rocksdict.DBCompressionType.none())
+    database = rocksdict.Rdict(str(store), options, column_families=families)
+    rows = database.get_column_family(family)
+    for key, value in list(rows.items()):
+        rows[key] = value
+    rows.flush()
+    rows.compact_range(None, None)
+    rows.close()
+    database.close()
+
+
 @pytest.mark.parametrize("engine", ENGINES[:1], indirect=True)
 def test_a_length_that_leads_rocksdb_out_of_a_block_costs_no_more_than_its_block(job: Job) -> None:
     everything = urls(job.path)
+    write_uncompressed(job.store, PENDING.family)
     with View(job.path / "frontier") as view:
         keys = [key for key, _ in view.pending()]
     table = largest_table(job.store)

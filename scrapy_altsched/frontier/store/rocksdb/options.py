@@ -87,7 +87,8 @@ def options_of_families(names: Iterable[str], recovery: Recovery) -> dict[str, O
             # To find a place for each row among a hundred thousand took a third of a commit.
             options.set_memtable_factory(MemtableFactory.vector())
         if name == "pending":
-            # A request is read once, from anywhere: to unpack a block for it costs more than disk.
-            options.set_compression_type(DBCompressionType.none())
+            # Each is written several times and read once: a third fewer bytes are written, and a
+            # backlog takes 40 % of the disk.
+            options.set_compression_type(DBCompressionType.lz4())
         options.set_block_based_table_factory(table)
     return by_name
