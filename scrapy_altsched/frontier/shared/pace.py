@@ -192,6 +192,10 @@ class WorkerPace:
         started: list[object] = []
         for key, tick, at in self._started:
             started += key, tick, int((now - at) * 1000) if at < math.inf else _NEVER_STARTED
+        for key, tick in self._unsent.items():
+            # This process has stood still since it was let start: it is sent now at the earliest.
+            if now > self._permits[key][1]:
+                started += key, tick, 0
         deferred: list[object] = []
         for key, until in self._deferred.items():
             deferred += key, max(0, _milliseconds(until - now))

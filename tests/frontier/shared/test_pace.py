@@ -170,6 +170,22 @@ def test_what_is_sent_late_or_only_known_to_be_over_has_its_slot_rest_from_then_
     world.take()
 
 
+def test_a_slot_rests_when_a_worker_goes_on_that_stood_still_before_it_sent(world: World) -> None:
+    worker = world.join(Limit(DELAY))
+    worker.add(*pages(3))
+    lease = worker.take()
+    assert worker.frontier.pace.start(lease) is Start.NOW
+    world.pass_time(DELAY + VALID + MORE, stopped=worker)
+    # Before it can say that it has sent it.
+    worker.exchange()
+    assert world.take_all() == []
+    worker.frontier.pace.note_sent(lease)
+    world.pass_time(DELAY - MORE)
+    assert world.take_all() == []
+    world.pass_time(2 * MORE)
+    world.take()
+
+
 def test_only_the_last_start_of_a_slot_says_how_long_it_rests(world: World) -> None:
     first, _ = world.join(Limit(DELAY)), world.join(Limit(DELAY))
     first.add(*pages(4))

@@ -91,7 +91,7 @@ for i = 1, #started, 3 do
         local ago = started[i + 2]
         -- A permit that was not used is as if it had not been given.
         local after = ago < 0 and now or math.ceil(now - ago + draw(slot, tick))
-        rests[slot] = math.min(rest, math.max(after, limit_of(slot)[4] or 0))
+        rests[slot] = math.max(after, limit_of(slot)[4] or 0)
     end
 end
 for _, key in ipairs(downloaded) do
