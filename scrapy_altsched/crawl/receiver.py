@@ -69,7 +69,11 @@ class Receiver:
     def step(self) -> bool:
         """Go on with what waits; whether there is more to be done at once."""
         try:
-            is_more = self._begin_next() if self._current is None else self._go_on()
+            if self._current is None:
+                # What was not saved yet would take the first step of the action longer than others.
+                is_more = self._begin_next() and self._commit()
+            else:
+                is_more = self._go_on()
         except (SpoolError, StoreError) as error:
             # From the line on that was not taken.
             self.close()

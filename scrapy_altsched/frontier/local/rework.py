@@ -30,6 +30,8 @@ from .queues import Queues
 
 #: Requests that are looked at in one go: some 20 ms, with their commit; and if that is all, 5 ms.
 PORTION, _READ_PORTION = 300, 3_000
+#: How many requests may be in memory meanwhile: all are looked at to take a portion out.
+_IN_MEMORY = 10_000
 #: Requests with their keys.
 _Portion: TypeAlias = Iterable[tuple[bytes, Entry]]
 
@@ -52,6 +54,9 @@ class Rework:
 
         :raises StoreError: what comes next cannot be read; all before it is as it was said.
         """
+        for window in self._queues.window, self._delayed.window:
+            while window.cut(_IN_MEMORY):
+                yield 0
         for some in self._walk_pending(PORTION):
             yield self._discard_pending(_stored_ones(some), is_meant, locate)
         for some in self._walk_delayed(PORTION):

@@ -141,6 +141,13 @@ class Window:
         heapify(left)
         self._replace(slot, left)
 
+    def cut(self, limit: int) -> bool:
+        """Drop some of what is stored if more than *limit* are in memory; whether any was."""
+        before = self.count
+        if before > limit:
+            self._cut(max(limit, before - _DROP), None)
+        return self.count < before
+
     def unwritten(self) -> list[bytes]:
         """Keys of the requests that are not stored, for good or yet."""
         return [
