@@ -52,6 +52,9 @@ class Age:
             raise ValueError(f"{value!r} is no length of time")
         return age.seconds
 
+    def __str__(self) -> str:
+        return self.period or f"{self.seconds:g} s"
+
     def threshold(self, now: float, pass_began: float) -> float:
         """Pages that were finished before this time may be crawled again; epoch seconds, all."""
         if self.period is None:

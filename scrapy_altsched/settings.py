@@ -202,7 +202,9 @@ class Config:
 
     def rules_of(self, spider: Spider | type[Spider] | None) -> Rules:
         """The rules for URLs: those of the setting, then those of a spider's ``url_rules``."""
-        return (self.url_rules or Rules()).with_spider(spider)
+        # Rules that are only about ages count as none where it is about fingerprints.
+        own = Rules() if self.url_rules is None else self.url_rules
+        return own.with_spider(spider)
 
     @classmethod
     def from_settings(cls, settings: BaseSettings, *, disk: bool | None, **given: Any) -> Config:

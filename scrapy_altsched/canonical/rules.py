@@ -52,17 +52,28 @@ class Rules:
     :ivar ages: those that they say, in their order: how old pages have to be to be crawled again.
     """
 
-    __slots__ = ("_aged", "_changes", "_entries", "_given", "_index", "ages", "digest", "marks")
+    __slots__ = (
+        "_aged",
+        "_ages_from",
+        "_changes",
+        "_entries",
+        "_given",
+        "_index",
+        "ages",
+        "digest",
+        "marks",
+    )
 
     def __init__(self, entries: Sequence[_Entry] = ()) -> None:
         self._given = tuple(entries)
         # Of two rules for one URL, the later one counts.
         aged = sorted(
-            (it.rule for it in entries if it.rule.recrawl_after is not None),
-            key=lambda rule: rule.order,
+            (it for it in entries if it.rule.recrawl_after is not None),
+            key=lambda entry: entry.rule.order,
         )
-        self._aged = Index([compile_patterns(rule.include, rule.exclude) for rule in aged])
-        self.ages = [rule.recrawl_after for rule in aged if rule.recrawl_after is not None]
+        self._aged = Index([compile_patterns(it.rule.include, it.rule.exclude) for it in aged])
+        self._ages_from = [it.label for it in aged]
+        self.ages = [age for it in aged if (age := it.rule.recrawl_after) is not None]
         self._entries = entries = tuple(it for it in entries if not it.rule.is_only_of_age)
         self._index = Index([compile_patterns(e.rule.include, e.rule.exclude) for e in entries])
         #: ``marks(netloc)``: strings of which a URL with that netloc, as it is written in the URL,
@@ -139,13 +150,22 @@ class Rules:
 
     def find_age(self, url: str) -> Age | None:
         """How old the page of a URL has to be to be crawled again, if a rule says so."""
+        at = self._find_aged(url)
+        return None if at is None else self.ages[at]
+
+    def explain_age(self, url: str) -> tuple[Age, str] | None:
+        """As :meth:`find_age`, and what messages call that rule."""
+        at = self._find_aged(url)
+        return None if at is None else (self.ages[at], self._ages_from[at])
+
+    def _find_aged(self, url: str) -> int | None:
         if not self.ages:
             return None
         try:
             found = self._aged.match(canonicalize_url(url, keep_fragments=True))
         except Exception:  # whatever w3lib cannot parse
             return None
-        return self.ages[found[-1]] if found else None
+        return found[-1] if found else None
 
     def _matching(self, url: str) -> tuple[int, ...]:
         """The indexes of the rules that apply to a canonical URL, in their order."""

@@ -38,6 +38,9 @@ from .places import (
 )
 from .project import Project, identity_for, misuse
 
+#: Where an age comes from if not from a rule.
+_SETTING = "ALTSCHED_RECRAWL_AFTER"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See :mod:`scrapy_altsched.command`."""
@@ -90,7 +93,8 @@ class _Judge:
     def __init__(self, project: Project, spider: str | None) -> None:
         self.crawler = crawler = project.crawler(spider)
         assert crawler.request_fingerprinter is not None
-        self.rules = Config.from_settings(crawler.settings, disk=None).rules_of(crawler.spidercls)
+        config = Config.from_settings(crawler.settings, disk=None)
+        self.rules, self._recrawl_after = config.rules_of(crawler.spidercls), config.recrawl_after
         self.with_rules = apply_rules(crawler.request_fingerprinter, self.rules).fingerprint
         self.without_rules = apply_rules(crawler.request_fingerprinter, Rules()).fingerprint
 
@@ -107,12 +111,15 @@ class _Judge:
                 raise misuse(f"{url!r} cannot be crawled: {error}{other}.") from None
             first = answer[0] if answer else {"canonical": form.url, "fingerprint": digest}
             is_first = digest == first["fingerprint"]
+            age, source = self.rules.explain_age(request.url) or (self._recrawl_after, _SETTING)
             answer.append(
                 {
                     "url": url,
                     "canonical": form.url,
                     "fingerprint": digest,
                     "headers": list(form.headers),
+                    "recrawl_after": None if age is None else str(age),
+                    "recrawl_after_from": None if age is None else source,
                     "rules": [{"index": it, "label": self.rules.label(it)} for it in form.rules],
                     "steps": [
                         {"rule": it.rule, "key": it.what, "before": it.before, "after": it.after}
@@ -157,8 +164,11 @@ def _show_urls(found: list[dict[str, Any]]) -> None:
             print(f"    → {step['after']}")
         for index in sorted(labels.keys() - {step["rule"] for step in url["steps"]}):
             print(f"  {labels[index]} matches, and changes nothing")
-        if not labels:
+        if not labels and url["recrawl_after_from"] in (None, _SETTING):
             print("  no rule matches")
+        if url["recrawl_after"]:
+            after, source = url["recrawl_after"], url["recrawl_after_from"]
+            print(f"  crawled again if it is old enough: {after}, by {source}")
         if url["headers"]:
             print(f"  headers that count: {', '.join(url['headers'])}")
         print(f"  canonical form: {url['canonical']}")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from scrapy.settings import Settings
 
 from scrapy_altsched.age import Age
 from scrapy_altsched.canonical import Rules
 from scrapy_altsched.errors import ConfigError
+from scrapy_altsched.settings import Config
 
 LISTS = {"include": "shop.example/lists/", "recrawl_after": "run"}
 ALL = {"include": "shop.example", "recrawl_after": "30d"}
@@ -54,3 +56,12 @@ def test_a_spiders_rules_come_after_the_settings() -> None:
 
     rules = Rules.load([ALL]).with_spider(Spider())
     assert rules.find_age("https://shop.example/lists/1") == Age(period="run")
+
+
+def test_rules_of_the_setting_count_though_all_of_them_are_only_about_ages() -> None:
+    config = Config.from_settings(Settings({"ALTSCHED_URL_RULES": [ALL, LISTS]}), disk=None)
+    rules = config.rules_of(None)
+    assert rules.find_age("https://shop.example/lists/1") == Age(period="run")
+    expected = Age(30 * 86_400), "ALTSCHED_URL_RULES[0]"
+    assert rules.explain_age("https://shop.example/1") == expected
+    assert rules.explain_age("https://other.example/") is None

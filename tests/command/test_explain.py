@@ -99,6 +99,19 @@ def test_a_rule_that_changes_nothing_and_no_rule_at_all_are_told_apart(project: 
     assert "  no rule matches\n" in run.stdout
 
 
+def test_how_old_a_page_has_to_be_is_told_with_the_rule_that_says_so(project: Path) -> None:
+    rules = '[{"include": "shop.example/lists/*", "recrawl_after": "run"}]'
+    urls = "http://shop.example/lists/1", "http://shop.example/1"
+    run = explain(project, *urls, "-s", f"ALTSCHED_URL_RULES={rules}")
+    (line,) = (line for line in run.stdout.splitlines() if "old enough" in line)
+    assert line == "  crawled again if it is old enough: run, by ALTSCHED_URL_RULES[0]"
+    assert run.stdout.count("no rule matches") == 1
+    settings = "-s", f"ALTSCHED_URL_RULES={rules}", "-s", "ALTSCHED_RECRAWL_AFTER=7d"
+    found = [it["recrawl_after"] for it in answer(project, *urls, *settings)["urls"]]
+    assert found == ["run", "604800 s"]
+    assert answer(project, *urls)["urls"][0]["recrawl_after"] is None
+
+
 def test_long_urls_are_not_broken(project: Path) -> None:
     url = f"http://shop.example/{'a' * 500}?[b]=:smile:"
     run = explain(project, url)
