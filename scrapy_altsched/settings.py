@@ -239,7 +239,9 @@ class Config:
             values["order"] = _read_order(settings, given, medium)
             values["patience"] = 3 * settings.getfloat("DOWNLOAD_TIMEOUT")
             if values.get("policy") == "polite":
-                _check_polite(values)
+                _require_slots(values, f"{PREFIX}POLICY = 'polite'")
+            if values.get("shared") and (budget := values.get("slot_budget", 0)):
+                _require_slots(values, f"{PREFIX}SLOT_BUDGET = {budget}, in a shared crawl,")
         if values.get("shared"):
             _check_shared(values)
             values["redis"] = read_redis(settings)
@@ -299,10 +301,11 @@ def _read_order(settings: BaseSettings, given: dict[str, Any], medium: str) -> O
     return Order(policy, normal, start)
 
 
-def _check_polite(values: dict[str, Any]) -> None:
+def _require_slots(values: dict[str, Any], setting: str) -> None:
+    """Raise a ConfigError if requests do not wait in the queues of their download slots."""
     if values["order"].policy != "slots":
         raise ConfigError(
-            f"{PREFIX}POLICY = 'polite' is about download slots, and SCHEDULER_PRIORITY_QUEUE ="
+            f"{setting} is about download slots, and SCHEDULER_PRIORITY_QUEUE ="
             " 'scrapy.pqueues.ScrapyPriorityQueue' has none. Set the latter to"
             " 'scrapy.pqueues.DownloaderAwarePriorityQueue'."
         )

@@ -145,6 +145,16 @@ def test_policies() -> None:
     assert "Set the latter to 'scrapy.pqueues.DownloaderAwarePriorityQueue'" in message
 
 
+def test_the_budget_of_a_slot_needs_slots_in_a_shared_crawl() -> None:
+    one = "scrapy.pqueues.ScrapyPriorityQueue"
+    given = {"ALTSCHED_SLOT_BUDGET": 5, "SCHEDULER_PRIORITY_QUEUE": one}
+    assert read(**given).slot_budget == 5
+    message = refusal(**given, ALTSCHED_SHARED=True)
+    assert "ALTSCHED_SLOT_BUDGET = 5, in a shared crawl, is about download slots" in message
+    given["SCHEDULER_PRIORITY_QUEUE"] = SLOTS
+    assert read(**given, ALTSCHED_SHARED=True).slot_budget == 5
+
+
 def test_a_polite_shared_crawl_needs_its_pace() -> None:
     # Not the default before Scrapy 2.14.
     given = {"ALTSCHED_POLICY": "polite", "SCHEDULER_PRIORITY_QUEUE": SLOTS}
