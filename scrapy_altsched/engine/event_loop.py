@@ -46,7 +46,7 @@ class AfterTurns(Generic[_Item]):
 
     def __init__(self, turns: int, call: Callable[[_Item], object]) -> None:
         self._turns, self._call, self._turn = turns, call, 0
-        #: In which turn, and the item.
+        #: In which turn its call is due, and the item.
         self._waiting: deque[tuple[int, _Item]] = deque()
 
     def add(self, item: _Item) -> None:
@@ -56,10 +56,14 @@ class AfterTurns(Generic[_Item]):
 
     def _take_turn(self) -> None:
         self._turn += 1
+        due = []
         while self._waiting and self._waiting[0][0] <= self._turn:
-            self._call(self._waiting.popleft()[1])
+            due.append(self._waiting.popleft()[1])
+        # Before anything is called that may raise: nothing else would go on with the rest.
         if self._waiting:
             call_later(0, self._take_turn)
+        for item in due:
+            self._call(item)
 
 
 def thread_caller() -> Callable[[Callable[[], object]], None]:

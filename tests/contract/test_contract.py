@@ -19,6 +19,7 @@ from ..frontiers import (
     KINDS,
     DiskKind,
     MemoryKind,
+    commit,
     lease_from,
     name_of,
     names,
@@ -262,6 +263,22 @@ def test_nothing_is_read_once_all_are_found(
     assert portions[b"a"] == [set()] * 3 + [{b"a"}]
     assert portions[b"f"] == [set()] * (3 + 5) + [{b"f"}]
     assert list(frontier.find_waiting(set())) == [set()]
+
+
+def test_a_discard_from_a_long_queue_in_memory_leaves_all_others(
+    disk: DiskKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rework, "_IN_MEMORY", 2)
+    frontier = disk.open(ONE)
+    add(frontier, *map(page, "abcdef"))
+    commit(frontier)
+    add(frontier, page("new"))
+    steps = frontier.discard(lambda _, entry: entry.fingerprint in (b"b", b"e"))
+    # What is not stored stays in memory whatever is taken out of it.
+    assert next(steps) == 0
+    assert frontier._queues.window.count <= 3
+    assert sum(steps) == 2
+    assert sorted(work_off(frontier)) == ["a", "c", "d", "f", "new"]
 
 
 def test_how_many_pages_are_seen(kind: MemoryKind, frontier: LocalFrontier) -> None:

@@ -148,8 +148,8 @@ class SharedFrontier(FrontierOfRun):
 
     def discard(
         self,
-        is_meant: IsMeant,  # noqa: ARG002  (none are here)
-        locate: Locate | None = None,  # noqa: ARG002  (likewise)
+        is_meant: IsMeant,  # noqa: ARG002  (a command asks the server, which has the requests)
+        locate: Locate | None = None,  # noqa: ARG002  (budgets of slots are on the server, too)
     ) -> NoReturn:
         raise ConfigError(_ON_SERVER)
 
