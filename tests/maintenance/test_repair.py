@@ -645,14 +645,22 @@ def test_a_log_that_comes_after_a_lost_end_of_another_is_dropped(tmp_path: Path)
         records.append(content[:size])
         content = content[size:]
     log.write_bytes(b"".join(records[:-2]))
+    torn = tmp_path / "torn"
     log.with_name(f"{int(log.stem) + 20:06}.log").write_bytes(records[-1])
-    refusal = refusal_of(died)
-    assert refusal is not None
-    assert f"lacks commits {last - 1} to {last - 1}, though it has later ones" in refusal
+    shutil.copytree(died, torn)
+    # Refused, it is as it was: what a repair needs is still there.
+    with pytest.raises(StoreDamagedError) as caught:
+        open_job(died)
+    assert f"lacks commits {last - 1} to {last - 1}, though it has later ones" in str(caught.value)
     result = mend(died)
     assert result.losses == [f"Commit {last - 1} is lost: all after it was dropped."]
     assert (result.damage, problems_of(died)) == ("", [])
     assert urls(died) == {url_of(page(number).payload or b"") for number in range(2)}
+    # Where the record itself is torn, to open the job is enough.
+    with (torn / "frontier" / log.name).open("ab") as file:
+        file.write(records[-2][:-3])
+    open_job(torn).close()
+    assert (problems_of(torn), urls(torn)) == ([], urls(died))
 
 
 def urls(path: Path) -> set[str | None]:

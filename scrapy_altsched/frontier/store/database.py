@@ -114,6 +114,10 @@ class Database(ABC):
         :param families: those that are to be read, if not all.
         """
 
+    def open_undamaged(self, place: Path, families: Sequence[str] | None = None) -> None:
+        """Open it like :meth:`open_read_only`, but without what :meth:`open` would drop."""
+        self.open_read_only(place, families)
+
     def _check_file(self, place: Path) -> None:
         if find(place / self.FILE) is None:
             problem = f"The store {self.path} lacks its file {self.FILE}."

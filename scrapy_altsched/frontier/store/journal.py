@@ -111,8 +111,6 @@ class Journal(Store):
         self.database.open(self._directory.place)
         self.read_key_form()
         self.commit_number = self.stored_commit()
-        if lost := self.describe_lost_commits():
-            raise StoreDamagedError(f"The store {self.path} {lost}", remedy(self.path))
         identity = migrate(self, identity)
         if self.jobdir.identity != identity:
             self.jobdir.write_identity(identity)
@@ -120,9 +118,19 @@ class Journal(Store):
 
     def _identify(self) -> tuple[Identity, StoreDamagedError | None]:
         """Whose the store is, and what its log can be read up to; nothing of it is changed."""
+        place, families = self._directory.place, ("meta",)
         with closing(self.database) as database:
-            damage = database.open_read_only(self._directory.place, ("meta",))
-            value = self.identity()
+            damage = database.open_read_only(place, families)
+            value, lost = self.identity(), self.describe_lost_commits()
+        if lost:
+            # Where a log's end is torn, to open the store drops what is in later logs.
+            with closing(self.database) as database:
+                database.open_undamaged(place, families)
+                lost = self.describe_lost_commits()
+        if lost:
+            # To be written, it would be opened with all that is there put into tables: a repair
+            # could no longer tell what came after those that are lost.
+            raise StoreDamagedError(f"The store {self.path} {lost}", remedy(self.path))
         if value is None:
             raise StoreDamagedError(
                 f"The store {self.path} has no identity: it was cut short before its first commit.",

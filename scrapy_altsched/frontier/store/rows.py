@@ -90,10 +90,8 @@ class Rows:
         lost = find_lost_commits(self.database)
         if not lost:
             return None
-        return (
-            f"lacks commits {lost[0]} to {lost[-1]}, though it has later ones: a power cut without"
-            " ALTSCHED_SYNC took them."
-        )
+        numbers = f"{lost[0]} to {lost[-1]}"
+        return f"lacks commits {numbers}, though it has later ones: a power cut took them."
 
     def counters(self) -> Counters:
         return Counters.parse(self.database.get("meta", b"counters") or b"{}")

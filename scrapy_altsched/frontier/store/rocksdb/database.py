@@ -113,6 +113,10 @@ class RocksDatabase(Database):
             return error
         return None
 
+    def open_undamaged(self, place: Path, families: Sequence[str] | None = None) -> None:
+        # Read strictly, a torn end of a log is passed over, and what is in a later one follows it.
+        self.open_as(place, READ_ONLY, Recovery.UP_TO_DAMAGE, families=families)
+
     def open_view(self) -> StoreDamagedError | None:
         # RocksDB writes files of its own even into a store that it only reads.
         deadline = time.monotonic() + _PATIENCE
