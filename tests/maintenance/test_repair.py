@@ -637,7 +637,8 @@ def test_a_log_that_comes_after_a_lost_end_of_another_is_dropped(tmp_path: Path)
     died = tmp_path / "died"
     shutil.copytree(tmp_path / "job", died)
     frontier.close()
-    # A record for each commit: checksum, size, kind, and what it says.
+    # One record says how it is compressed, and one is for each commit: checksum, size, kind, and
+    # what it says.
     (log,) = (path for path in (died / "frontier").glob("*.log") if path.stat().st_size)
     content, records = log.read_bytes(), []
     while content:
@@ -646,7 +647,7 @@ def test_a_log_that_comes_after_a_lost_end_of_another_is_dropped(tmp_path: Path)
         content = content[size:]
     log.write_bytes(b"".join(records[:-2]))
     torn = tmp_path / "torn"
-    log.with_name(f"{int(log.stem) + 20:06}.log").write_bytes(records[-1])
+    log.with_name(f"{int(log.stem) + 20:06}.log").write_bytes(records[0] + records[-1])
     shutil.copytree(died, torn)
     # Refused, it is as it was: what a repair needs is still there.
     with pytest.raises(StoreDamagedError) as caught:

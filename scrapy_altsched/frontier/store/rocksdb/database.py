@@ -150,9 +150,9 @@ class RocksDatabase(Database):
         """
         self._name(place)
         families = FAMILIES if families is None else families
-        options = options_for(recovery)
-        options.create_if_missing(create)
         with translated("Opening", self._explain):
+            options = options_for(recovery)
+            options.create_if_missing(create)
             if access != READ_WRITE:  # which could not make those that are not there
                 self.absent = frozenset(families).difference(Rdict.list_cf(str(place), options))
                 families = [name for name in families if name not in self.absent]

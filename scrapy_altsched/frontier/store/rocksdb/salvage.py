@@ -161,6 +161,7 @@ class RocksSalvage(Salvage):
                 names[found[1][0]] = name
         place = self.directory / "families"
         options = options_for(Recovery.STRICT)
+        options.create_if_missing(True)
         with closing(Rdict(str(place), options)) as database:
             # They are numbered as they are made.
             for number in range(1, max(names, default=0) + 1):
