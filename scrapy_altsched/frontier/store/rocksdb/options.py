@@ -26,7 +26,7 @@ _MIB = 1024 * 1024
 _COMPRESSED_LOG = Path(__file__).with_name("compressed_log")
 #: Families with a row for each request -> from how many tables on some are merged.  The more, the
 #: fewer bytes are written, and the longer it takes to find a key: of seen ones, for each link.
-_TABLES = {"pending": 20, "seen": 8}
+_TABLES = {"pending": 32, "seen": 12}
 
 
 class Recovery(enum.Enum):
