@@ -102,5 +102,8 @@ def options_of_families(names: Iterable[str], recovery: Recovery) -> dict[str, O
             # Each is written several times and read once: a third fewer bytes are written, and a
             # backlog takes 40 % of the disk.
             options.set_compression_type(DBCompressionType.lz4())
+            # What was merged with all that there is, is most of a large backlog: it is made smaller
+            # still, which takes longer, in the background.
+            options.set_bottommost_compression_type(DBCompressionType.zstd())
         options.set_block_based_table_factory(table)
     return by_name
