@@ -115,7 +115,10 @@ class Database(ABC):
         """
 
     def open_undamaged(self, place: Path, families: Sequence[str] | None = None) -> None:
-        """Open it like :meth:`open_read_only`, but without what :meth:`open` would drop."""
+        """Open it like :meth:`open_read_only`, but without what :meth:`open` would drop.
+
+        :raises StoreError: it does not open.
+        """
         self.open_read_only(place, families)
 
     def _check_file(self, place: Path) -> None:

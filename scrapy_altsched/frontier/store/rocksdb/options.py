@@ -91,7 +91,7 @@ def options_of_families(names: Iterable[str], recovery: Recovery) -> dict[str, O
             # that is there, which would write most of it again each time.
             options.set_compaction_style(DBCompactionStyle.universal())
             options.set_level_zero_file_num_compaction_trigger(_TABLES[name])
-            # There are as many more while these are merged.
+            # More come while these are merged: RocksDB's own limits would refuse writes by then.
             options.set_level_zero_slowdown_writes_trigger(3 * _TABLES[name])
             options.set_level_zero_stop_writes_trigger(4 * _TABLES[name])
         if name == "slots":
@@ -102,8 +102,8 @@ def options_of_families(names: Iterable[str], recovery: Recovery) -> dict[str, O
             # Each is written several times and read once: a third fewer bytes are written, and a
             # backlog takes 40 % of the disk.
             options.set_compression_type(DBCompressionType.lz4())
-            # What was merged with all that there is, is most of a large backlog: it is made smaller
-            # still, which takes longer, in the background.
+            # The largest table is most of a large backlog.  Zstandard makes it smaller still; that
+            # takes longer, in the background.
             options.set_bottommost_compression_type(DBCompressionType.zstd())
         options.set_block_based_table_factory(table)
     return by_name
