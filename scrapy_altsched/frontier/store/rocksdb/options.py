@@ -101,9 +101,10 @@ def options_of_families(names: Iterable[str], recovery: Recovery) -> dict[str, O
         if name == "pending":
             # Each is written several times and read once: a third fewer bytes are written, and a
             # backlog takes 40 % of the disk.
-            options.set_compression_type(DBCompressionType.lz4())
-            # The largest table is most of a large backlog.  Zstandard makes it smaller still; that
-            # takes longer, in the background.
-            options.set_bottommost_compression_type(DBCompressionType.zstd())
+            #
+            # The last level's table is most of a large backlog.  Zstandard makes it smaller still;
+            # that takes longer, in the background.
+            fast, small = DBCompressionType.lz4(), DBCompressionType.zstd()
+            options.set_compression_per_level([fast] * 6 + [small])
         options.set_block_based_table_factory(table)
     return by_name
