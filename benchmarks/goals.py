@@ -120,6 +120,7 @@ def _backlog(results: Results) -> Iterator[Goal]:
         for name, what, bound in (
             ("written", "bytes written a new one", 350),
             ("duplicate", "us an old duplicate", 9),
+            ("look_up", "us of it, to look it up in the store", 9),
             ("seen", "bytes on disk a URL seen", 16),
         ):
             value = _figure(results, "backlog", case, OURS, name)

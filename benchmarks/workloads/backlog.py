@@ -5,10 +5,14 @@ One of ten pages has 50 new links, and as many old ones.  All else is as in :mod
 
 from __future__ import annotations
 
+import random
+from contextlib import closing
+from itertools import islice
+from time import thread_time
 from typing import Any
 
 from ..contenders import OURS, Contender
-from . import Case, Metric, Outcome, Place
+from . import Case, Metric, Outcome, Place, microseconds
 from .grow import METRICS as OF_GROWTH
 from .grow import STEPS
 from .grow import run as grow
@@ -21,8 +25,10 @@ METRICS = (
         for metric in OF_GROWTH
     ),
     Metric("seen", "bytes on disk a URL seen, in its family"),
+    Metric("look_up", "us to look up an old one in the store"),
 )
 _LINKS, _PAGES = 50, 10
+_LOOK_UPS = 50_000
 
 
 def cases(scale: float, options: Any) -> list[Case]:
@@ -35,23 +41,22 @@ def cases(scale: float, options: Any) -> list[Case]:
 def run(contender: Contender, place: Place, **size: int) -> Outcome:
     """Let it grow, and look at what is on the disk then."""
     outcome = grow(contender, place, **size)
-    outcome.figures["seen"] = _bytes_of_seen(place) / size["seen"]
+    outcome.figures.update(_look_at_seen(place, size["seen"]))
     return outcome
 
 
-def _bytes_of_seen(place: Place) -> int:
-    """Bytes of all tables of the family ``seen``."""
+def _look_at_seen(place: Place, count: int) -> dict[str, float]:
     # It is optional.
-    from rocksdict import AccessType, Options, Rdict
+    from scrapy_altsched.frontier.store.rocksdb.database import RocksDatabase
 
     (manifest,) = place.directory.rglob("CURRENT")
-    options = Options(raw_mode=True)
-    path = str(manifest.parent)
-    families = dict.fromkeys(Rdict.list_cf(path, options), options)
-    access = AccessType.read_only()
-    store = Rdict(path, options, column_families=families, access_type=access)
-    seen = store.get_column_family("seen")
-    size: int = seen.property_int_value("rocksdb.total-sst-files-size")
-    seen.close()
-    store.close()
-    return size
+    with closing(RocksDatabase(manifest.parent)) as database:
+        database.open_read_only(manifest.parent)
+        seen = database.families["seen"]
+        size = seen.property_int_value("rocksdb.total-sst-files-size")
+        old = list(islice(seen.keys(), 0, None, max(1, count // _LOOK_UPS)))
+        random.Random(4).shuffle(old)
+        begin = thread_time()
+        for key in old:
+            assert key in seen
+        return {"seen": size / count, "look_up": microseconds(thread_time() - begin, len(old))}
