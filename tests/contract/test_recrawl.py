@@ -133,6 +133,7 @@ def commit(frontier: LocalFrontier) -> None:
         pass
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("after", "expected"),
     [
@@ -203,6 +204,7 @@ def test_a_page_that_is_forgotten_right_after_its_end_is_found_anew(
     job.verify()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 def test_how_many_pages_are_seen_is_right_after_each_death(
     stored_job: Job, monkeypatch: pytest.MonkeyPatch, seed: int

@@ -104,6 +104,7 @@ def test_pushed_requests_are_crawled_and_seen_ones_are_not(jobdir: Path, engine:
     crawl.scheduler.close("finished")
 
 
+@pytest.mark.long
 @BY_ENGINE
 def test_an_action_is_applied_once_whenever_the_process_dies(
     jobdir: Path, engine: Choice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -230,6 +230,7 @@ def test_a_slow_scheduler_is_stopped() -> None:
         crawl.run(lambda page: [link(page.url + "x", page)])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=pytest.mark.rocksdb if name == OURS else ()) for name in LOCAL],

@@ -486,6 +486,7 @@ def crawl(frontier: LocalFrontier, visited: set[str]) -> None:
         crawl_one(frontier, lease, visited)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("limit", [("BATCH", 1), ("BATCH", 3), ("BATCH_BYTES", 30)])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_death_between_any_two_partial_commits_loses_nothing(

@@ -147,6 +147,7 @@ def choose_naively(names: set[str], busy: dict[str, int], last: str | None) -> s
     return next((name for name in equals if last is not None and name > last), equals[0])
 
 
+@pytest.mark.long
 @QUICK
 @given(st.data())
 def test_slots_are_chosen_as_the_rule_says(data: st.DataObject) -> None:

@@ -70,6 +70,7 @@ def test_equal_start_requests_cost_the_same_each(
     frontier.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("commit_after", [1, 150, COUNT])
 @pytest.mark.parametrize("unique", [True, False])
 @pytest.mark.parametrize("skip", [True, False])

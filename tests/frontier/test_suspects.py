@@ -747,6 +747,7 @@ class Simulation:
         self.disk.verify()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("links", [0, 10])
 @pytest.mark.parametrize("latency", [1.0, 0.0])
@@ -761,6 +762,7 @@ def test_a_page_that_kills_in_its_callback_is_dead_after_six_deaths(
     crawl.check(140)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 def test_a_page_that_kills_in_its_download_is_dead_after_26_deaths(
     tmp_path: Path, seed: int
@@ -773,6 +775,7 @@ def test_a_page_that_kills_in_its_download_is_dead_after_26_deaths(
     crawl.check(140)
 
 
+@pytest.mark.long
 def test_a_page_that_kills_in_its_download_with_nobody_in_hand(tmp_path: Path) -> None:
     crawl = Simulation(tmp_path, 1, downloads=frozenset({140}), callback=0.0)
     crawl.run()
@@ -788,6 +791,7 @@ def test_a_killer_beside_slow_innocents(tmp_path: Path) -> None:
     crawl.check(40)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 def test_an_operators_twenty_kills_make_no_dead_letter(tmp_path: Path, seed: int) -> None:
     crawl = Simulation(tmp_path, seed, pages=3_000, kills=20, slow={500: 60.0})
@@ -813,6 +817,7 @@ def test_a_page_that_is_stored_slowly_may_die_of_an_operator_and_nobody_else_doe
     crawl.check(*([500] if crawl.frontier.counts().dead else []))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("kills", "times"), [(1, 2), (2, 10)])
 def test_a_resume_with_all_pages_in_hand_for_seconds_is_not_slow(
@@ -839,6 +844,7 @@ def test_a_resume_with_all_pages_in_hand_for_seconds_is_not_slow(
     assert rest <= times * whole
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 def test_a_page_that_kills_among_pages_that_take_seconds_is_dead_after_six_deaths(
     tmp_path: Path, seed: int
@@ -852,6 +858,7 @@ def test_a_page_that_kills_among_pages_that_take_seconds_is_dead_after_six_death
     crawl.check(140)
 
 
+@pytest.mark.long
 def test_several_killers_of_both_kinds_die_and_nobody_else(tmp_path: Path) -> None:
     killers, downloads = frozenset({50, 150, 250}), frozenset({60, 260})
     crawl = Simulation(tmp_path, 1, killers=killers, downloads=downloads)

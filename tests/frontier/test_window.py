@@ -406,6 +406,7 @@ OPERATIONS = st.lists(
 )
 
 
+@pytest.mark.long
 @settings(
     deadline=None,
     max_examples=60,

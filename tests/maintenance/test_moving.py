@@ -163,6 +163,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return lines_of(path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("damage", "message"),
     [

@@ -150,6 +150,7 @@ def locate_and_copy(disk: DiskKind, moments: set[int], images: list[Path]) -> Lo
     return ask
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("old", "new"), CHANGES)
 def test_a_death_in_the_middle_leaves_the_old_order(disk: DiskKind, old: str, new: str) -> None:
     images: list[Path] = []

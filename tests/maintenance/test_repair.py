@@ -240,6 +240,7 @@ def test_a_damaged_store_can_be_reopened_while_its_error_is_at_hand(job: Job) ->
     frontier.abandon()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("engine", "kind"), FILES, indirect=["engine"])
 @pytest.mark.parametrize("damage", DAMAGE, ids=lambda damage: damage.__name__)
 def test_a_damaged_job_goes_on_from_a_state_it_was_in_and_says_so_or_is_refused(

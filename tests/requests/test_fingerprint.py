@@ -338,6 +338,7 @@ def test_each_character_at_each_place_beside_scrapy(around: str) -> None:
         compare(around.format(place.replace("{}", character)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("around", ["{}", "{}a", "a/{}/b", "{}%28", "%28{}", "%{}", ".{}", "/{}."])
 def test_each_escape_of_a_path_beside_scrapy(around: str) -> None:
     for code, form in product(range(0x100), ["%{:02X}", "%{:02x}", "%25{:02X}"]):

@@ -760,6 +760,7 @@ def test_random_bytes_are_refused(data: bytes) -> None:
     refusal(CODEC, wrap(data, b"\x02"))
 
 
+@pytest.mark.long
 def test_mutations_of_payloads_are_refused_or_requests_of_allowed_classes() -> None:
     chance = random.Random(1)
     data = PAYLOAD[5:]

@@ -180,6 +180,7 @@ def seen_count(path: Path) -> int:
 # The same requests in the same order
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("start", ["PickleFifoDiskQueue", "MarshalLifoDiskQueue", None])
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("kind", KINDS)
@@ -480,6 +481,7 @@ SIGNS: dict[Callable[[Path], None], str] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("spoil", SIGNS)
 def test_each_sign_of_an_unclean_end_leaves_seen_out_unless_it_is_trusted(
     tmp_path: Path, spoil: Callable[[Path], None], caplog: Any

@@ -66,7 +66,9 @@ def play(server: Server, mix: str, crawls: int, setting: Setting = USUAL) -> Cou
     return outcomes
 
 
-@pytest.mark.parametrize("mix", MIXES)
+@pytest.mark.parametrize(
+    "mix", [mix if mix == ALL else pytest.param(mix, marks=pytest.mark.long) for mix in MIXES]
+)
 def test_no_fault_loses_a_page(connect: Connect, mix: str) -> None:
     server = Server(connect)
     assert play(server, mix, FEW) == {"ok": FEW}
@@ -82,6 +84,7 @@ def test_no_fault_loses_a_page_in_many_crawls(connect: Connect, mix: str) -> Non
     assert outcomes == {"ok": CRAWLS}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("crawls", [FEW, pytest.param(CRAWLS, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("mix", [WAITING, ALL])
 def test_no_link_that_waits_long_for_memory_is_lost(
@@ -93,6 +96,7 @@ def test_no_link_that_waits_long_for_memory_is_lost(
     assert outcomes == {"ok": crawls}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mix", ["", "stop double", ALL])
 def test_no_fault_loses_a_page_that_has_an_age(connect: Connect, mix: str) -> None:
     server = Server(connect)
@@ -112,6 +116,7 @@ def test_a_pass_crawls_no_page_twice(connect: Connect) -> None:
         assert all(crawl.fetched[number] == 2 for number in again - others)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mix", ["", ALL])
 @pytest.mark.parametrize("limits", PACES)
 def test_no_fault_has_a_host_asked_too_hard(connect: Connect, limits: str, mix: str) -> None:
@@ -144,6 +149,7 @@ def without(rule: str, instead: str = "") -> Callable[[str], str]:
     return change
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("mix", "change"),
     [
@@ -206,6 +212,7 @@ def test_each_rule_of_the_script_is_needed(
     assert fails(server, mix)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "change",
     [
@@ -253,6 +260,7 @@ def fails(server: Server, mix: str, setting: Setting = USUAL) -> bool:
 SAFETY_NET = "open[slot] = 0\n            wake(slot)"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("limits", "mix", "change"),
     [
@@ -393,6 +401,7 @@ def test_when_a_request_was_started_is_said_without_the_workers_own_time(
     assert fails(Server(connect, lambda script: last(rest(script))), "", PACES["delay"])
 
 
+@pytest.mark.long
 def test_what_a_page_rests_on_is_done_again_after_a_rollback(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
