@@ -62,9 +62,10 @@ class Crawl:
         """Apply an action, as for a job."""
         return SharedSteering(self, self._project, given).apply(action)
 
-    def count(self, action: Discard) -> int:
-        """How many requests an action would drop, as for a job."""
-        return sum(1 for _ in SharedSteering(self, self._project).matching(action))
+    def count(self, action: Discard) -> tuple[int, int]:
+        """How many requests an action would drop, and of how many, as for a job."""
+        found = sum(1 for _ in SharedSteering(self, self._project).matching(action))
+        return found, max(found, self.waiting())
 
     def waiting(self) -> int:
         counts = self.crawl.look().counts

@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     """See :mod:`scrapy_altsched.command`: 1 if the question was answered with no."""
     discard = _read(arguments)
     target = open_one_target(arguments, project)
-    count, total = target.count(discard), target.waiting()
+    count, total = target.count(discard)
     of_all = f"{total:,} pending and delayed requests"
     if not count:
         print(f"None of {of_all} is meant: nothing is discarded.")

@@ -151,23 +151,25 @@ class Job:
         """Write down for `status` how it stands after a command has changed it between its runs."""
         JobSteering(self.jobdir, self.owner, self._project).tell_standing()
 
-    def count(self, action: Discard) -> int:
-        """How many requests it would drop now; a crawl may be running."""
+    def count(self, action: Discard) -> tuple[int, int]:
+        """How many requests it would drop now, and of how many; a crawl may be running."""
         with self._view() as view:
             busy = self._in_flight(view)
             rows = chain((row for _, row in view.pending()), (row for _, row in delayed_rows(view)))
-            found = 0
+            found = total = 0
             for row in follow("Looking at requests", rows):
                 entry = decode_value(row)
+                # Some of these are not stored yet, so that a subtraction would count wrongly.
                 if entry.fingerprint not in busy:
                     found += action.matches(self.fields_of(entry.payload or b""))
-            return found
+                    total += 1
+            return found, total
 
     def waiting(self) -> int:
-        """How many requests are pending or delayed, and not in flight; a crawl may be running."""
+        """How many requests are stored as pending or delayed, those in flight among them."""
         with self._view() as view:
             counts = view.counts()
-            return counts.pending + counts.delayed - len(self._in_flight(view))
+            return counts.pending + counts.delayed
 
     @contextmanager
     def content(self) -> Iterator[Content]:
@@ -318,12 +320,12 @@ def _describe(view: View, report: Report) -> None:
     else:
         unqueued = {state.family: counters.count(state) for state in UNQUEUED}
         runs = f"{counted(counters.run, 'run')}, at commit {view.stored_commit():,}"
-        report.rows.append(describe_state(counters.finished, runs))
+        report.rows.append(describe_state(view.is_finished(), runs))
         report.rows.append(describe_numbers(counts, pending=counts.pending, **unqueued))
         if counts.failed:
             report.rows.append(("failed", _reasons(failed_requests(view.failed()))))
     letters = DeadLetters(dead_requests(view.dead()), url_of)
-    report.outcome = judge(counts, letters.unrestorable, complete=counters.finished)
+    report.outcome = judge(counts, letters.unrestorable, complete=view.is_finished())
     if letters.unrestorable:
         problem = f"Dead letters that could not be restored: {letters.unrestorable:,}, for example"
     elif judge(counts, 0, complete=True) is Outcome.BLOCKED:

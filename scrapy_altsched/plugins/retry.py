@@ -47,19 +47,20 @@ class RetryMiddleware(retry.RetryMiddleware):
         return Config.from_settings(self.crawler.settings, disk=None)
 
     def process_response(
-        self, request: Request, response: Response, *spider: Any, **named: Any
+        self, request: Request, response: Response, *more: Any, **named: Any
     ) -> Request | Response:
         """Scrapy's interface of downloader middlewares."""
-        result = super().process_response(request, response, *spider, **named)
+        # A parameter named "spider" would say, since Scrapy 2.14, that this is of an older one.
+        result = super().process_response(request, response, *more, **named)
         if isinstance(result, Request):
             self._put_off(result, response)
         return result
 
     def process_exception(
-        self, request: Request, exception: Exception, *spider: Any, **named: Any
+        self, request: Request, exception: Exception, *more: Any, **named: Any
     ) -> Request | Response | None:
         """Scrapy's interface of downloader middlewares."""
-        result = super().process_exception(request, exception, *spider, **named)
+        result = super().process_exception(request, exception, *more, **named)
         if isinstance(result, Request):
             self._put_off(result)
         return result

@@ -15,10 +15,13 @@ from pathlib import Path
 import pytest
 
 from scrapy_altsched.feeds import archive
+from scrapy_altsched.frontier import Options
 from scrapy_altsched.frontier.store.engines import Choice
 from scrapy_altsched.frontier.store.status import read_status
+from scrapy_altsched.maintenance.opening import open_frontier
 
 from ..crawls import BY_SLOT, ONE_BY_ONE, Crawl, altsched
+from ..frontiers import OWNER, page, take
 from ..sites import Page, Site
 from ..stores import BY_ENGINE
 from ..terminals import Terminal
@@ -342,6 +345,24 @@ def test_a_spider_trap_is_discarded(tmp_path: Path, engine: Choice) -> None:
     answer = operate("discard", crawl.jobdir, "--depth-over", "0", "--yes")
     assert answer.startswith("These are all 2 pending and delayed requests.\n")
     assert pending(crawl) == set()
+
+
+@BY_ENGINE
+def test_what_is_in_flight_and_not_stored_yet_is_not_among_those_that_wait(
+    tmp_path: Path, engine: Choice
+) -> None:
+    frontier = open_frontier(tmp_path, OWNER, Options(store=engine))
+    for number in range(5):
+        frontier.add(page(f"stored {number}"))
+    frontier.commit()
+    for number in range(5):
+        frontier.add(page(f"new {number}"))
+    leased = [take(frontier).entry.fingerprint for _ in range(8)]
+    assert leased[0] == b"new 4"
+    frontier.abandon()
+    assert operate("discard", tmp_path, "--slot", "other.example", "--yes") == (
+        "None of 2 pending and delayed requests is meant: nothing is discarded.\n"
+    )
 
 
 @BY_ENGINE

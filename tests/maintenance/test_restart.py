@@ -157,11 +157,17 @@ def test_the_command_asks_before_requests_are_dropped(tmp_path: Path) -> None:
     make_job(tmp_path, "auto")
     done = altsched("restart", tmp_path)
     assert done.returncode == 2
-    assert "10 requests are still to be crawled." in done.stdout
+    assert "11 requests are still to be crawled." in done.stdout
     assert "there is no terminal to ask on, so nothing was changed; --yes does it" in done.stderr
     done = altsched("restart", tmp_path, "--yes")
     assert done.returncode == 0, done.stderr
     assert "starts again from nothing, with its next run." in done.stdout
+    # There is nothing to go on with, and yet it is not finished.
+    done = altsched("check", tmp_path, "--finished")
+    assert done.returncode == 4
+    assert "not finished, 1 run" in done.stdout
+    open_frontier(tmp_path, OWNER).close(finished=True)
+    assert altsched("check", tmp_path, "--finished").returncode == 0
     assert altsched("restart", tmp_path, "--keep-seen").returncode == 0
     done = altsched("restart", tmp_path, "--shared", "key")
     assert done.returncode == 2

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+import warnings
 from email.utils import formatdate
 from typing import Any
 
 import pytest
 from scrapy import Request, Spider, version_info
+from scrapy.core.downloader.middleware import DownloaderMiddlewareManager
+from scrapy.exceptions import ScrapyDeprecationWarning
 from scrapy.http import Response
 from scrapy.settings import BaseSettings
 from scrapy.utils.test import get_crawler
@@ -136,3 +139,14 @@ def test_the_addon_leaves_it_where_it_is_not_wanted(given: dict[str, Any]) -> No
 
 def test_one_that_the_project_names_itself_stays_where_it_is() -> None:
     assert components(**WAIT, DOWNLOADER_MIDDLEWARES={OURS: 3, SCRAPYS: None})[OURS] == 3
+
+
+def test_scrapy_has_nothing_to_warn_of() -> None:
+    crawler = get_crawler(Spider, {"ADDONS": {Addon: 1}, **WAIT})
+    crawler.spider = Spider.from_crawler(crawler, "spider")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ScrapyDeprecationWarning)
+        manager = DownloaderMiddlewareManager.from_crawler(crawler)
+        [ours] = [it for it in manager.middlewares if isinstance(it, RetryMiddleware)]
+        response = Response("http://site.test/", 503)
+        assert ours.process_response(Request(response.url), response, *spider_of(ours)) != response

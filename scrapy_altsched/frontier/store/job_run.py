@@ -14,12 +14,9 @@ from ..entry import Lease
 from ..forks import close_in_child
 from .journal import Journal
 from .lease_log import RECEIVED, Evidence, LeaseLog, NullLeaseLog
-from .records import Batch, Counters
+from .records import FINISHED_IN, Batch, Counters
 from .seen import PASS, SINCE
 from .status import JobStatus, read_status
-
-#: Name of the note of the run that finished the job.
-_FINISHED_IN = "finished in run"
 
 
 class _Run:
@@ -84,7 +81,7 @@ class JobRun(_Run):
         # Earlier versions did not note which run it was, nor that its process ended.
         died_finished = (
             last.finished
-            and journal.note(_FINISHED_IN) == str(last.run).encode()
+            and journal.note(FINISHED_IN) == str(last.run).encode()
             and not journal.jobdir.has_ended(last.run)
         )
         self.job = JobInfo(
@@ -164,7 +161,7 @@ class JobRun(_Run):
         batch.notes.update(notes)
         batch.suspects += [(fingerprint, None) for fingerprint in cleared]
         if finished:
-            batch.notes[_FINISHED_IN] = str(self.counters.run).encode()
+            batch.notes[FINISHED_IN] = str(self.counters.run).encode()
         self.write(batch)
         # A clean end says nothing about what was leased.
         self.restart_leases()
@@ -209,9 +206,7 @@ class Visit(JobRun):
 
     def publish(self, standing: Standing) -> None:
         if (before := self._before) is None:
-            # One that was restarted has nothing that could be finished.
-            is_finished = self.counters.finished and self.counters.accepted > 0
-            self._state = "finished" if is_finished else "stopped"
+            self._state = "finished" if self.journal.is_finished() else "stopped"
             super().publish(standing)
             return
         was_finished = before.state == "finished" and not self.counters.finished

@@ -16,6 +16,8 @@ DAMAGE = "damage"
 #: Name of the note that says how many requests in memory only no page and no start() brings again.
 #: Earlier versions wrote none, and pages were done before what they had led to.
 ORPHANS = "orphans"
+#: Name of the note of the run that finished the job.  Earlier versions wrote none.
+FINISHED_IN = "finished in run"
 
 
 def add_damage(noted: bytes | None, sentence: str) -> bytes:

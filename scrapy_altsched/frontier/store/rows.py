@@ -10,6 +10,7 @@ from ..entry import Counts, DeadLetter, PageFailure
 from .database import Database
 from .engines import database_at, engine_of
 from .records import (
+    FINISHED_IN,
     NOTED,
     SHARED_CLAIMS,
     Counters,
@@ -95,6 +96,11 @@ class Rows:
 
     def counters(self) -> Counters:
         return Counters.parse(self.database.get("meta", b"counters") or b"{}")
+
+    def is_finished(self) -> bool:
+        """Whether a run has finished the job: one that was restarted only begins as if so."""
+        counters = self.counters()
+        return counters.finished and (counters.accepted > 0 or self.note(FINISHED_IN) is not None)
 
     def counts(self) -> Counts:
         return self.counters().as_counts(sum(count for _, count, _ in self.slots()))
