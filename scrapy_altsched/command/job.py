@@ -88,7 +88,8 @@ class Job:
         self.jobdir = jobdir
         self.words = quote(str(jobdir))
         self._project = project
-        self._identity = self._identify(spider)
+        with jobdirs.using(jobdir):
+            self._identity = self._identify(spider)
         self.owner, self.store_id = self._identity.owner, self._identity.store_id
         if spider not in (None, self.owner):
             raise misuse(f"the job in {jobdir} belongs to spider {self.owner!r}, not {spider!r}.")

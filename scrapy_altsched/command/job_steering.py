@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from scrapy import Spider
+from scrapy.exceptions import UsageError
 from scrapy.utils.misc import load_object
 
 from ..crawl.setup import Setup
@@ -124,7 +125,10 @@ class JobSteering:
             spider = create_spider(project, self._owner, self._given)
         else:
             spider = Spider(self._owner)
-            spider.crawler = project.crawler()
+            try:
+                spider.crawler = project.crawler(self._owner)
+            except UsageError:  # what is asked for can be done without its class
+                spider.crawler = project.crawler()
         crawler = spider.crawler
         # Without the spider, no fingerprint is asked for.
         name = crawler.settings["DUPEFILTER_CLASS"] if needs_spider else DupeFilter

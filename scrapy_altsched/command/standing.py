@@ -108,6 +108,7 @@ def _describe_run(jobdir: Path, status: JobStatus) -> Answer:
         "began": standing.began,
         "commit": status.commit,
         "committed": standing.at,
+        "run_lasted": status.lasted or standing.at,
         "counts": counts_of(standing.counts),
         "paused": standing.paused,
         "duplicates": standing.duplicates,

@@ -190,7 +190,7 @@ def describe_state(answer: Answer) -> str:
             " altsched check` reads the job itself"
         )
     process = f"process {answer['pid']} on host {answer['host']}, run {answer['run']:,}"
-    when = at(answer["committed"])
+    when = at(answer["run_lasted"])
     if state in ("running", "closing"):
         lasts = lasting(max(0.0, time.time() - answer["began"]))
         text = f"{state} since {at(answer['began'])}, for {lasts}: {process}"

@@ -38,6 +38,7 @@ from ..steering.actions import (
     Resume,
     Stop,
     Undefer,
+    tell_over_budget,
 )
 from .project import Project, create_spider, identity_for, identity_of
 
@@ -120,7 +121,10 @@ class SharedSteering:
                 crawl.add(entry)
         if known.finished and not crawl.added:
             self._server.finish_again()
-        return Effect(crawl.added, crawl.refused, self._note_workers() if crawl.added else "")
+        over, note = crawl.over_budget, self._note_workers() if crawl.added else ""
+        url = None if over is None else self._crawl.url_of(over.payload or b"")
+        reason = "" if over is None else tell_over_budget(url)
+        return Effect(crawl.added, crawl.refused, note, reason=reason)
 
     def _pause(self) -> Effect:
         if self._server.pause():

@@ -70,4 +70,7 @@ class Failures:
 
 def _describe(failure: Failure) -> str:
     text = f"{failure.type.__name__}: {failure.value}" if failure.type else str(failure.value)
-    return " ".join(text.split())[:_MOST_TEXT]
+    # It may be the site's own: what would steer a terminal is not to reach one.
+    return "".join(
+        it if it.isprintable() else "\ufffd" for it in " ".join(text.split())[:_MOST_TEXT]
+    )

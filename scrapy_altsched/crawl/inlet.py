@@ -81,7 +81,7 @@ class Inlet:
         locate: Locate | None = None,
     ) -> None:
         self._spider, self._identity = setup.spider, setup.identity
-        self._wall = setup.clock.wall
+        self._wall, self._tally = setup.clock.wall, setup.tally
         self._frontier, self._add = frontier, add
         self._locate, self._check = locate or setup.entries.locate, setup.entries.check
         self._deferrals, self._hold, self._dead_letters = deferrals, hold, dead_letters
@@ -133,11 +133,13 @@ class Inlet:
 
     def push(self, request: Request, progress: Progress) -> None:
         """Take in a request, and tell *progress* whether it was accepted."""
-        before = self._frontier.counts()
+        before, over = self._frontier.counts(), self._tally["altsched/over_budget"]
         self._add(request)
         after = self._frontier.counts()
         if after.accepted + after.undecided > before.accepted + before.undecided:
             progress.changed += 1
+        elif self._tally["altsched/over_budget"] > over:
+            progress.refuse(actions.tell_over_budget(request.url))
         else:
             progress.refused += 1
 

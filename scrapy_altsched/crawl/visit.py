@@ -10,7 +10,7 @@ from pathlib import Path
 from scrapy import Request
 
 from ..errors import JobdirError
-from ..frontier import Counts
+from ..frontier import Counts, Verdict
 from ..frontier.contract import Standing
 from ..frontier.store.status import read_status
 from ..maintenance.opening import visit
@@ -53,7 +53,8 @@ def apply_waiting(setup: Setup, takes: Callable[[Action], bool]) -> None:
     try:
 
         def add(request: Request) -> None:
-            frontier.add(entry_of(request, setup.identity, setup.entries))
+            verdict = frontier.add(entry_of(request, setup.identity, setup.entries))
+            setup.tally["altsched/over_budget"] += verdict is Verdict.OVER_BUDGET
 
         def save() -> bool:
             while not frontier.commit(states.capture(), wait=True, whole=True):

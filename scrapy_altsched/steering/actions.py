@@ -189,6 +189,14 @@ def parse_action(verb: str, arguments: Mapping[str, Any], lines: Iterable[Any]) 
     raise ValueError(f"there is no action {verb!r} in this version of scrapy_altsched")
 
 
+def tell_over_budget(url: str | None) -> str:
+    """Why a request that was pushed is refused though its page was not seen."""
+    return (
+        f"{url or 'one'}: as many requests of its download slot were accepted as"
+        " ALTSCHED_SLOT_BUDGET permits. --dont-filter pushes it nevertheless."
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Effect:
     """What an action has come to.

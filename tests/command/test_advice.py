@@ -172,6 +172,7 @@ def test_what_is_no_job_directory_is_said_to_be_none(
     for path, why in {
         file: "it is a file, not a directory. Name the directory that the crawl has as its JOBDIR",
         tmp_path / "nothing": "it does not exist",
+        tmp_path / ("x" * 300): "File name too long. Set JOBDIR to a directory",
         tmp_path: "it has no file altsched.json",
         job.path / "altsched.json": f"Name its parent, {job.path}, which does",
         job.path / "frontier": f"Name its parent, {job.path}, which does",

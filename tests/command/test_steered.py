@@ -27,6 +27,7 @@ from scrapy_altsched.steering.actions import (
     Resume,
     Stop,
     Undefer,
+    tell_over_budget,
 )
 
 from ..crawls import PYTHONPATH
@@ -120,11 +121,11 @@ def test_a_trap_is_discarded(begun: Any, server: RedisServer) -> None:
     late = {"url": f"{base}/trap?late", "meta": {"altsched_delay": 3600}}
     assert crawl.apply(Push([late]), given(begun)).changed == 1
     for nothing in Discard(slot="other"), Discard(pattern=f"{base}/no*"), Discard(depth_over=9):
-        assert crawl.count(nothing) == 0
+        assert crawl.count(nothing) == (0, 20_003)
         assert crawl.apply(nothing) == Effect(0)
-    assert crawl.count(Discard(depth_over=8)) == 20_000
+    assert crawl.count(Discard(depth_over=8)) == (20_000, 20_003)
     action = Discard(slot=host, pattern=f"{base}/trap")
-    assert crawl.count(action) == 20_001
+    assert crawl.count(action) == (20_001, 20_003)
     assert crawl.apply(action) == Effect(20_001)
     # They stay seen.
     assert crawl.crawl.look().counts == replace(before, seen=before.seen + 20_001)
@@ -174,6 +175,15 @@ def test_a_finished_crawl_is_open_again_only_for_what_is_new(
     effect = steered.apply(Push([{"url": f"{seen}?new"}]), given(crawl))
     assert effect == Effect(1, note="No worker is running: start one to go on.")
     assert not steered.crawl.look().finished
+
+
+def test_more_than_the_budget_of_a_slot_is_said(crawl: Any, server: RedisServer) -> None:
+    work(crawl, server, ALTSCHED_SLOT_BUDGET=4)
+    steered, url = steer(server.port, ALTSCHED_SLOT_BUDGET=4), crawl.arguments["url"]
+    accepted = steered.crawl.look().counts.accepted
+    effect = steered.apply(Push(pages(url, 5)), given(crawl))
+    assert (effect.changed, effect.refused) == (4 - accepted, 1 + accepted)
+    assert effect.reason == tell_over_budget(f"{url}?{5 - accepted}")
 
 
 def test_a_slot_cannot_be_deferred_without_a_pace(begun: Any, server: RedisServer) -> None:

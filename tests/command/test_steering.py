@@ -159,10 +159,14 @@ def test_a_job_that_does_not_run_is_paused_and_resumed(tmp_path: Path, engine: C
     with Site(THREE) as site:
         crawl = stop_before(site, tmp_path, engine)
         resume = f"scrapy altsched resume {crawl.jobdir}"
+        before = json.loads(operate("status", crawl.jobdir, "--json"))
         assert operate("pause", crawl.jobdir).startswith(
             "It is paused, also in later runs: no more requests are handed out. Go on with:"
             f" {resume}\n"
         )
+        after = json.loads(operate("status", crawl.jobdir, "--json"))
+        assert after["run_lasted"] == before["run_lasted"] == before["committed"]
+        assert after["committed"] > before["committed"]
         process = crawl.start()
         crawl.wait_until(process, lambda: "paused" in crawl.log.lower())
         assert "paused" in operate("status", crawl.jobdir)

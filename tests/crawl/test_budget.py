@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from scrapy_altsched.steering.actions import Discard, Effect, Push
+from scrapy_altsched.steering.actions import Discard, Effect, Push, tell_over_budget
 
 from ..crawls import Crawl, altsched
 from ..sites import Page, Site
-from .test_steering import ask, open_crawl, urls
+from .test_steering import SITE, ask, open_crawl, urls
 
 
 @pytest.mark.parametrize("stored", [True, False])
@@ -34,9 +34,16 @@ def test_a_discard_makes_room_also_in_one_queue_for_all(tmp_path: Path) -> None:
     jobdir, queue = tmp_path / "job", "scrapy.pqueues.ScrapyPriorityQueue"
     settings = {"SCHEDULER_PRIORITY_QUEUE": queue, "ALTSCHED_SLOT_BUDGET": 3}
     crawl = open_crawl(jobdir, **settings)
-    assert ask(crawl, jobdir, Push(urls(5))) == Effect(changed=3, refused=2)
+    effect = ask(crawl, jobdir, Push(urls(5)))
+    assert (effect.changed, effect.refused) == (3, 2)
+    assert effect.reason == tell_over_budget(f"{SITE}/3")
+    assert "ALTSCHED_SLOT_BUDGET permits. --dont-filter pushes it" in effect.reason
+    assert ask(crawl, jobdir, Push(urls(3))) == Effect(refused=3)
+    [over] = urls(1, "other")
+    assert ask(crawl, jobdir, Push([{**over, "dont_filter": True}])) == Effect(changed=1)
     crawl.scheduler.close("shutdown")
     crawl = open_crawl(jobdir, **settings)
-    assert ask(crawl, jobdir, Discard(depth_over=-1)) == Effect(changed=3)
-    assert ask(crawl, jobdir, Push(urls(5, "new"))) == Effect(changed=3, refused=2)
+    assert ask(crawl, jobdir, Discard(depth_over=-1)) == Effect(changed=4)
+    effect = ask(crawl, jobdir, Push(urls(5, "new")))
+    assert (effect.changed, effect.refused) == (3, 2)
     crawl.scheduler.close("shutdown")

@@ -29,7 +29,7 @@ from scrapy_altsched.frontier.store import directory
 from scrapy_altsched.frontier.store.database import RowBatch
 from scrapy_altsched.frontier.store.engines import database_at
 from scrapy_altsched.frontier.store.holder import Holder
-from scrapy_altsched.frontier.store.jobdir import FORMAT
+from scrapy_altsched.frontier.store.jobdir import FORMAT, ensure_directory
 from scrapy_altsched.frontier.store.view import View
 from scrapy_altsched.maintenance.audit import audit
 from scrapy_altsched.maintenance.opening import open_frontier
@@ -671,3 +671,8 @@ def test_a_store_that_lacks_commits_before_its_last_one_is_refused(tmp_path: Pat
     frontier = open_frontier(path, OWNER)
     assert frontier.counts().pending == 3
     frontier.close()
+
+
+def test_a_path_that_cannot_be_looked_at_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(JobdirError, match="File name too long"):
+        ensure_directory(tmp_path / ("x" * 300) / "job")

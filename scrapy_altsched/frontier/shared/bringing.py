@@ -28,6 +28,7 @@ class Bringing:
     :param warn: called with sentences about the server.
     :ivar added: how many requests; *refused*: how many were seen before, or are over the budget of
         their download slots; both of those that were waited for.
+    :ivar over_budget: the first of the latter.
     :raises AltschedError: as :func:`.opening.open_shared`; of those that are brought, it is not
         known which are stored.
     """
@@ -44,6 +45,7 @@ class Bringing:
     ) -> None:
         self._key = shared.key
         self.added = self.refused = self._brought = 0
+        self.over_budget: Entry | None = None
         worker = Worker(
             spider=spider,
             fingerprints=fingerprints,
@@ -109,6 +111,8 @@ class Bringing:
         if isinstance(event, Refused):
             self.added -= 1
             self.refused += 1
+            if self.over_budget is None and event.verdict is Verdict.OVER_BUDGET:
+                self.over_budget = event.entry
         elif isinstance(event, MemoryFull):
             raise SharedError(
                 "The server has no memory for all that is brought into the shared crawl"

@@ -211,7 +211,9 @@ class Visit(JobRun):
             return
         was_finished = before.state == "finished" and not self.counters.finished
         state = "stopped" if was_finished else before.state
-        status = replace(before, state=state, commit=self.commit_number, standing=standing)
+        lasted = before.lasted or before.standing.at
+        number = self.commit_number
+        status = replace(before, state=state, commit=number, standing=standing, lasted=lasted)
         self.journal.jobdir.note_status(status)
 
     def write(self, batch: Batch, *, wait: bool = True) -> None:

@@ -366,9 +366,9 @@ def ensure_directory(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        file = next((name for name in (path, *path.parents) if name.is_file()), None)
-        if file is None or not isinstance(error, (FileExistsError, NotADirectoryError)):
+        if not isinstance(error, (FileExistsError, NotADirectoryError)):
             raise not_writable(path, error) from error
+        file = next((name for name in (path, *path.parents) if name.is_file()), path)
         below = "" if file == path else f", and JOBDIR is {path}"
         raise JobdirError(
             f"JOBDIR cannot be used: {file}: Not a directory, but a file{below}."

@@ -39,6 +39,8 @@ class JobStatus:
     :ivar state: "running", "closing", "stopped", "finished"; or "unsaved": its end could not be.
     :ivar holder: the process that has the job open: see :class:`.holder.Holder`.
     :ivar commit: number of the last commit.
+    :ivar lasted: until when the run is known to have lasted, in seconds since the epoch, if a
+        command has changed the job since.
     """
 
     store_id: str
@@ -47,6 +49,7 @@ class JobStatus:
     run: int
     commit: int
     standing: Standing
+    lasted: float | None = None
 
     def encode(self) -> bytes:
         """The whole file."""
@@ -64,6 +67,7 @@ class JobStatus:
                     "holder": self.holder,
                     "run": self.run,
                     "commit": self.commit,
+                    "lasted": self.lasted,
                     "began": standing.began,
                     "at": standing.at,
                     "counts": {name: getattr(standing.counts, name) for name in _NUMBERS},
@@ -106,7 +110,8 @@ class JobStatus:
             paused=known.get("paused"),
         )
         own = ("store_id", "state", "holder", "run", "commit")
-        return cls(**{name: known[name] for name in own}, standing=standing)
+        lasted = known.get("lasted")
+        return cls(**{name: known[name] for name in own}, standing=standing, lasted=lasted)
 
 
 def read_status(jobdir: Path) -> JobStatus | None:

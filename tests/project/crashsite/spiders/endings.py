@@ -149,7 +149,7 @@ class FailingSpider(Spider):
         yield {"url": response.url}
 
     def fail(self, _):
-        raise ValueError("as the test wants it")
+        raise ValueError("as the test wants it \x1b[31m")
 
 
 class IgnoringMiddleware:
