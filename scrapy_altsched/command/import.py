@@ -22,6 +22,7 @@ from scrapy import Spider
 from scrapy.statscollectors import MemoryStatsCollector
 from scrapy.utils.misc import load_object
 
+from ..crawl.hold import NOTE as PAUSED
 from ..dupefilter import DupeFilter
 from ..errors import CodecError, ConfigError, InputError, JobdirError
 from ..frontier.content import Content, Part, SeenPage, StoredRequest
@@ -213,6 +214,11 @@ def _fill_shared(content: Content, target: _Target, shared: SharedOptions) -> No
     for note, what in ((STATE, "spider.state"), (SINCE, "When pages were finished")):
         if note in head.notes:
             head.remarks.append(f"{what} is left out: shared crawls do not keep it.")
+    if head.notes.get(PAUSED):
+        head.remarks.append(
+            "It is not paused any more. Before a worker is started:"
+            f" scrapy altsched pause --shared {quote(shared.key)}"
+        )
     fill_crawl(
         connect(shared.redis),
         shared.key,

@@ -16,6 +16,7 @@ from scrapy import Spider
 from scrapy.exceptions import UsageError
 
 from ..crawl.deferrals import NOTE as DEFERRED
+from ..crawl.hold import NOTE as PAUSED
 from ..crawl.outcome import DeadLetters, Outcome, judge
 from ..errors import (
     AltschedError,
@@ -69,7 +70,7 @@ from .job_steering import JobSteering, is_running
 from .project import Project, misuse
 
 #: Notes that go with a job wherever it is moved, besides those of its store.
-MOVED_NOTES = (NOTE, STATE, DEFERRED)
+MOVED_NOTES = (NOTE, STATE, DEFERRED, PAUSED)
 
 
 class Job:

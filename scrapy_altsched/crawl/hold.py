@@ -8,7 +8,7 @@ from ..resume.state import ReadNote
 from . import messages
 from .setup import Setup
 
-_NOTE = "paused"
+NOTE = "paused"
 
 
 class Hold:
@@ -40,10 +40,10 @@ class Hold:
         return True
 
     def capture(self) -> dict[str, bytes]:
-        return {_NOTE: b"" if self.since is None else repr(self.since).encode()}
+        return {NOTE: b"" if self.since is None else repr(self.since).encode()}
 
     def restore(self, read: ReadNote) -> None:
-        if note := read(_NOTE):
+        if note := read(NOTE):
             self.since = float(note)
             self._engine.pause()
 

@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import re
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -309,6 +310,20 @@ def test_a_crawl_whose_fingerprints_are_others_is_not_imported_for_workers(
     assert client.dbsize() == 0
     done = run("import", "pages", "--from", job, **shared)
     assert "spider.state is left out: shared crawls do not keep it." in done.stderr
+
+
+def test_a_job_that_is_paused_stays_so_in_another_directory_and_not_on_a_server(
+    tmp_path: Path, server: RedisServer, job: Path
+) -> None:
+    shutil.copytree(job, tmp_path / "job")
+    run("pause", tmp_path / "job")
+    since = json.loads(run("status", tmp_path / "job", "--json").stdout)["paused"]
+    run("import", "pages", "--from", tmp_path / "job", JOBDIR=tmp_path / "copy")
+    assert json.loads(run("status", tmp_path / "copy", "--json").stdout)["paused"] == since
+    shared = {"ALTSCHED_SHARED": 1, "REDIS_PORT": server.port}
+    done = run("import", "pages", "--from", tmp_path / "job", **shared)
+    pause = "scrapy altsched pause --shared pages"
+    assert f"It is not paused any more. Before a worker is started: {pause}" in done.stderr
 
 
 @pytest.mark.slow
