@@ -9,6 +9,8 @@ from typing import Any
 from scrapy import Request, Spider
 from scrapy.core.downloader import Downloader, Slot
 from scrapy.crawler import Crawler
+from scrapy.exceptions import IgnoreRequest
+from scrapy.signals import request_dropped, request_scheduled
 from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy.utils.test import get_crawler
 
@@ -93,7 +95,12 @@ class Engine:
     def crawl(self, request: Request) -> None:
         """As the engine does for requests that no page has led to."""
         assert self.scheduler is not None
-        self.scheduler.enqueue_request(request)
+        signals, named = self.scheduler.crawler.signals, {"request": request, "spider": None}
+        results = signals.send_catch_log(request_scheduled, dont_log=IgnoreRequest, **named)
+        if any(isinstance(getattr(it, "value", None), IgnoreRequest) for _, it in results):
+            return
+        if not self.scheduler.enqueue_request(request):
+            signals.send_catch_log(request_dropped, **named)
 
     def pause(self) -> None:
         self.paused = True

@@ -59,7 +59,9 @@ def _check_output(path: Path | None) -> None:
         if path is None or not path.is_file() or is_export(path):
             return
     except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror or error}).") from error
+        raise InputError(
+            f"{path} cannot be looked at ({error.strerror or error}): name another file with -o."
+        ) from error
     raise misuse(
         f"{path} is there already, and is no exported crawl: name another file with -o, or delete"
         " it"

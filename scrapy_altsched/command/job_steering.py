@@ -16,7 +16,7 @@ from scrapy.utils.misc import load_object
 from ..crawl.setup import Setup
 from ..crawl.visit import apply_waiting
 from ..dupefilter import DupeFilter
-from ..errors import JobdirLockedError, SpoolError
+from ..errors import JobdirError, JobdirLockedError, SpoolError
 from ..frontier.shared.record import NAME_CRAWL, refuse_worker_of
 from ..frontier.store.holder import find_holder, is_locked
 from ..frontier.store.status import NAME as STATUS
@@ -57,7 +57,10 @@ class JobSteering:
 
         :raises SpoolError: the process that has the job does not answer.
         """
-        if (status := read_status(self._jobdir)) is not None:
+        status = None
+        with suppress(JobdirError):  # what is damaged is written anew
+            status = read_status(self._jobdir)
+        if status is not None:
             refuse_worker_of(status.standing.shared, self._jobdir, NAME_CRAWL)
         if isinstance(action, Stop) and not (is_running(self._jobdir) or is_locked(self._jobdir)):
             return Effect(note=_NONE_RUNS)

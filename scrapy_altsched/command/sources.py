@@ -41,8 +41,11 @@ def is_server(source: str) -> bool:
 def is_stock(source: str) -> bool:
     """Whether a source is a directory with a crawl of Scrapy's own scheduler, and none of ours."""
     path = Path(source)
-    is_ours = any((path / name).exists() for name in ("altsched.json", "frontier"))
-    return not is_ours and any((path / name).exists() for name in (QUEUE, SEEN))
+    try:
+        is_ours = any((path / name).exists() for name in ("altsched.json", "frontier"))
+        return not is_ours and any((path / name).exists() for name in (QUEUE, SEEN))
+    except OSError as error:
+        raise _not_read(path, error) from error
 
 
 def open_content(
@@ -63,15 +66,19 @@ def open_content(
     return _opened(path, trusted=trusted)
 
 
+def _not_read(path: Path, error: OSError) -> InputError:
+    return InputError(
+        f"{path} cannot be read ({error.strerror}): --from takes a JOBDIR, an exported file, -"
+        " for standard input, or the URL of a Redis server."
+    )
+
+
 @contextmanager
 def _opened(path: Path, *, trusted: bool) -> Iterator[Content]:
     try:
         file = path.open("rb")
     except OSError as error:
-        raise InputError(
-            f"{path} cannot be read ({error.strerror}): --from takes a JOBDIR, an exported file, -"
-            " for standard input, or the URL of a Redis server."
-        ) from error
+        raise _not_read(path, error) from error
     with file:
         yield _in_file(file, str(path), trusted=trusted)
 

@@ -66,7 +66,7 @@ class Progress:
 class Inlet:
     """Applies actions.
 
-    :param add: accepts a request, or refuses it.
+    :param add: accepts a request; or refuses it, and says why, unless its page was seen before.
     :param locate: finds the download slot of a stored request, as the open crawl does if not given.
     """
 
@@ -74,14 +74,14 @@ class Inlet:
         self,
         setup: Setup,
         frontier: Frontier,
-        add: Callable[[Request], object],
+        add: Callable[[Request], str],
         deferrals: Deferrals,
         hold: Hold,
         dead_letters: DeadLetters | None = None,
         locate: Locate | None = None,
     ) -> None:
         self._spider, self._identity = setup.spider, setup.identity
-        self._wall, self._tally = setup.clock.wall, setup.tally
+        self._wall = setup.clock.wall
         self._frontier, self._add = frontier, add
         self._locate, self._check = locate or setup.entries.locate, setup.entries.check
         self._deferrals, self._hold, self._dead_letters = deferrals, hold, dead_letters
@@ -133,15 +133,13 @@ class Inlet:
 
     def push(self, request: Request, progress: Progress) -> None:
         """Take in a request, and tell *progress* whether it was accepted."""
-        before, over = self._frontier.counts(), self._tally["altsched/over_budget"]
-        self._add(request)
+        before = self._frontier.counts()
+        why = self._add(request)
         after = self._frontier.counts()
         if after.accepted + after.undecided > before.accepted + before.undecided:
             progress.changed += 1
-        elif self._tally["altsched/over_budget"] > over:
-            progress.refuse(actions.tell_over_budget(request.url))
         else:
-            progress.refused += 1
+            progress.refuse(why)
 
     def _forget(self, urls: Iterable[str], progress: Progress) -> Iterator[None]:
         rest = iter(urls)

@@ -7,11 +7,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from scrapy import Request
+from scrapy.signals import request_dropped
 
 from ..frontier import Frontier
 from ..frontier.clock import Call
 from ..resume.state import ResumeState, ResumeStates
-from ..steering.actions import Action, Effect
+from ..steering.actions import Action, Effect, tell_over_budget
 from ..steering.spool import Spool
 from .committer import Committer
 from .deferrals import Deferrals
@@ -25,6 +26,10 @@ logger = logging.getLogger(__name__)
 
 #: Seconds between two looks at whether something waits.
 _EVERY = 1.0
+_DROPPED = (
+    "a component of the project drops it when it is scheduled, as Scrapy's does with what is not in"
+    " allowed_domains."
+)
 
 
 class Steering:
@@ -35,7 +40,7 @@ class Steering:
     ) -> None:
         self._setup, self._clock = setup, setup.clock
         self.hold = Hold(setup)
-        self._inlet = Inlet(setup, frontier, setup.engine.crawl, deferrals, self.hold, dead_letters)
+        self._inlet = Inlet(setup, frontier, self._crawl, deferrals, self.hold, dead_letters)
         self._receiver: Receiver | None = None
         self._next: Call | None = None
 
@@ -63,6 +68,24 @@ class Steering:
         for request in requests:
             self._inlet.push(request, progress)
         return progress.changed
+
+    def _crawl(self, request: Request) -> str:
+        """Have a request scheduled; why it is refused, unless its page was seen before."""
+        tally, signals = self._setup.tally, self._setup.crawler.signals
+        over, dropped = tally["altsched/over_budget"], list[Request]()
+
+        def note(request: Request) -> None:
+            dropped.append(request)
+
+        signals.connect(note, request_dropped)
+        try:
+            self._setup.engine.crawl(request)
+        finally:
+            signals.disconnect(note, request_dropped)
+        if tally["altsched/over_budget"] > over:
+            return tell_over_budget(request.url)
+        # Without the signal, the scheduler was not asked.
+        return "" if dropped else f"{request.url}: {_DROPPED}"
 
     def apply(self, action: Action) -> Effect:
         """Apply an action at once, whole; ConfigError: it is none for this crawl."""

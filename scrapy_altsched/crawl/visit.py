@@ -18,7 +18,7 @@ from ..requests.codec import locate
 from ..requests.entries import Entries, RequestEntry
 from ..requests.identity import PageIdentity
 from ..resume.state import ResumeState, ResumeStates
-from ..steering.actions import Action
+from ..steering.actions import Action, tell_over_budget
 from ..steering.spool import Spool
 from .deferrals import Deferrals
 from .hold import Hold
@@ -52,9 +52,9 @@ def apply_waiting(setup: Setup, takes: Callable[[Action], bool]) -> None:
     frontier = visit(setup.jobdir, setup.spider.name, options)
     try:
 
-        def add(request: Request) -> None:
+        def add(request: Request) -> str:
             verdict = frontier.add(entry_of(request, setup.identity, setup.entries))
-            setup.tally["altsched/over_budget"] += verdict is Verdict.OVER_BUDGET
+            return tell_over_budget(request.url) if verdict is Verdict.OVER_BUDGET else ""
 
         def save() -> bool:
             while not frontier.commit(states.capture(), wait=True, whole=True):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy import Request
 from scrapy.exceptions import DontCloseSpider
 from scrapy.signals import request_reached_downloader, spider_closed, spider_idle
+from scrapy.utils.defer import maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 
 from ..background import Background
@@ -141,18 +142,18 @@ class Feeder:
     def _note_closing(self) -> None:
         self._is_closing = True
 
-    def _leave(self) -> Deferred[None] | None:
+    async def _leave(self) -> None:
         """Acknowledge what may be, and give all else back."""
         self._is_closing = True
         self._cancel()
         if self._is_over:
-            return None
+            return
         self._left = left = Deferred[None]()
         until = self._clock.monotonic() + _LEAVE_WITHIN
         self._limit = self._clock.call_at(until, self._give_up)
         if self._asked is None:
             self._ask()
-        return left
+        await maybe_deferred_to_future(left)
 
     def _give_up(self) -> None:
         self._log_failure(

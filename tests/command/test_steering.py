@@ -17,7 +17,7 @@ import pytest
 from scrapy_altsched.feeds import archive
 from scrapy_altsched.frontier import Options
 from scrapy_altsched.frontier.store.engines import Choice
-from scrapy_altsched.frontier.store.status import read_status
+from scrapy_altsched.frontier.store.status import NAME, read_status
 from scrapy_altsched.maintenance.opening import open_frontier
 
 from ..crawls import BY_SLOT, ONE_BY_ONE, Crawl, altsched
@@ -175,6 +175,15 @@ def test_a_job_that_does_not_run_is_paused_and_resumed(tmp_path: Path, engine: C
         process.communicate(timeout=60)
         assert process.returncode == 0
         assert sorted(site.order) == sorted(THREE)
+
+
+def test_a_status_that_is_damaged_keeps_no_command_from_its_work(
+    tmp_path: Path, jobdir: Path
+) -> None:
+    shutil.copytree(jobdir, tmp_path / "job")
+    (tmp_path / "job" / NAME).write_text("nonsense")
+    assert "It is paused" in operate("pause", tmp_path / "job")
+    assert "paused       since" in operate("status", tmp_path / "job")
 
 
 def test_there_is_nothing_to_stop(jobdir: Path) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 from scrapy import Request
+from scrapy.exceptions import IgnoreRequest
+from scrapy.signals import request_scheduled
 
 from scrapy_altsched.crawl.receiver import Receiver
 from scrapy_altsched.errors import SpoolError, StoreError
@@ -232,6 +234,20 @@ def test_requests_that_live_in_memory_only_are_not_discarded(jobdir: Path) -> No
     counts = counts_of(crawl)
     assert (counts.accepted, counts.memory_only, counts.unaccounted) == (5, 5, 0)
     assert len(end_all(crawl)) == 5
+    crawl.scheduler.close("finished")
+
+
+def test_what_a_component_drops_was_not_seen_before(jobdir: Path) -> None:
+    crawl = open_crawl(jobdir)
+
+    def drop(request: Request) -> None:
+        if "elsewhere" in request.url:
+            raise IgnoreRequest
+
+    crawl.crawler.signals.connect(drop, request_scheduled)
+    effect = ask(crawl, jobdir, Push([*urls(1), *urls(1), {"url": f"{SITE}/elsewhere"}]))
+    assert (effect.changed, effect.refused) == (1, 2)
+    assert effect.reason.startswith(f"{SITE}/elsewhere: a component of the project drops it")
     crawl.scheduler.close("finished")
 
 

@@ -242,3 +242,4 @@ def test_what_is_durable_is_acknowledged_at_a_clean_stop(
     process.communicate(timeout=60)
     assert crawl.stat("finish_reason") == "shutdown"
     assert client.keys() == []
+    assert "ScrapyDeprecationWarning" not in crawl.log
