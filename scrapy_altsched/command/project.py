@@ -38,7 +38,11 @@ class Project:
 
     def spider_class(self, name: str) -> type[Spider]:
         """The class of the spider of that name; UsageError: the project has none."""
-        loader = SpiderLoader.from_settings(self.settings)
+        try:
+            loader = SpiderLoader.from_settings(self.settings)
+        except Exception as error:  # whatever the project's modules raise
+            why = f"{type(error).__name__}: {error}"
+            raise misuse(f"the spiders of this project cannot be loaded ({why})") from error
         try:
             return loader.load(name)
         except KeyError:

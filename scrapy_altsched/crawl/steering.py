@@ -11,6 +11,7 @@ from scrapy.signals import request_dropped
 
 from ..frontier import Frontier
 from ..frontier.clock import Call
+from ..requests import EVERY_RUN
 from ..resume.state import ResumeState, ResumeStates
 from ..steering.actions import Action, Effect, tell_over_budget
 from ..steering.spool import Spool
@@ -84,8 +85,9 @@ class Steering:
             signals.disconnect(note, request_dropped)
         if tally["altsched/over_budget"] > over:
             return tell_over_budget(request.url)
-        # Without the signal, the scheduler was not asked.
-        return "" if dropped else f"{request.url}: {_DROPPED}"
+        # Without the signal, the scheduler was not asked, or it has accepted the request.
+        is_known = bool(dropped) or EVERY_RUN in request.meta
+        return "" if is_known else f"{request.url}: {_DROPPED}"
 
     def apply(self, action: Action) -> Effect:
         """Apply an action at once, whole; ConfigError: it is none for this crawl."""

@@ -30,7 +30,7 @@ from scrapy_altsched.steering.actions import (
     tell_over_budget,
 )
 
-from ..crawls import PYTHONPATH
+from ..crawls import BY_SLOT, PYTHONPATH
 from ..servers import RedisServer
 from ..sites import Page
 from ..workers import Worker, crawling
@@ -178,8 +178,9 @@ def test_a_finished_crawl_is_open_again_only_for_what_is_new(
 
 
 def test_more_than_the_budget_of_a_slot_is_said(crawl: Any, server: RedisServer) -> None:
-    work(crawl, server, ALTSCHED_SLOT_BUDGET=4)
-    steered, url = steer(server.port, ALTSCHED_SLOT_BUDGET=4), crawl.arguments["url"]
+    settings = {**BY_SLOT, "ALTSCHED_SLOT_BUDGET": 4}
+    work(crawl, server, **settings)
+    steered, url = steer(server.port, **settings), crawl.arguments["url"]
     accepted = steered.crawl.look().counts.accepted
     effect = steered.apply(Push(pages(url, 5)), given(crawl))
     assert (effect.changed, effect.refused) == (4 - accepted, 1 + accepted)

@@ -20,7 +20,7 @@ from scrapy_altsched.frontier.store.engines import Choice
 from scrapy_altsched.frontier.store.status import NAME, read_status
 from scrapy_altsched.maintenance.opening import open_frontier
 
-from ..crawls import BY_SLOT, ONE_BY_ONE, Crawl, altsched
+from ..crawls import BY_SLOT, ONE_BY_ONE, Crawl, altsched, write_project
 from ..frontiers import OWNER, page, take
 from ..sites import Page, Site
 from ..stores import BY_ENGINE
@@ -376,6 +376,40 @@ def test_what_is_in_flight_and_not_stored_yet_is_not_among_those_that_wait(
     assert operate("discard", tmp_path, "--slot", "other.example", "--yes") == (
         "None of 2 pending and delayed requests is meant: nothing is discarded.\n"
     )
+
+
+def test_a_job_that_does_not_run_has_the_settings_of_its_spider_if_that_can_be_loaded(
+    tmp_path: Path,
+) -> None:
+    spiders = """
+from scrapy import Spider
+
+class Shop(Spider):
+    name = "shop"
+    custom_settings = {"ALTSCHED_SLOT_BUDGET": 1}
+"""
+    settings = 'SPIDER_MODULES = ["spiders"]\nADDONS = {"scrapy_altsched.Addon": 500}\n'
+    project = write_project(tmp_path, **{"settings.py": settings, "spiders.py": spiders})
+    job = tmp_path / "job"
+    open_frontier(job, "shop").close()
+
+    def push(name: str) -> str:
+        return altsched("push", job, f"http://a.example/{name}", cwd=project).stdout
+
+    assert push("first").startswith("1 accepted")
+    assert "ALTSCHED_SLOT_BUDGET permits" in push("second")
+    assert (
+        "1 request is discarded"
+        in altsched("discard", job, "--slot", "a.example", "--yes", cwd=project).stdout
+    )
+    # There is room again.
+    assert push("second").startswith("1 accepted")
+    (project / "spiders.py").write_text("def (\n")
+    assert "It is paused" in altsched("pause", job, cwd=project).stdout
+    done = altsched("push", job, "http://a.example/third", cwd=project)
+    assert done.returncode == 2
+    assert "the spiders of this project cannot be loaded (SyntaxError: " in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @BY_ENGINE
