@@ -50,6 +50,8 @@ def apply_waiting(setup: Setup, takes: Callable[[Action], bool]) -> None:
     assert setup.jobdir is not None
     options = replace(setup.config.frontier, clock=setup.clock)
     frontier = visit(setup.jobdir, setup.spider.name, options)
+    # The queues are those of the job, whatever the settings say now.
+    setup.entries.by_slot = True
     try:
 
         def add(request: Request) -> str:

@@ -51,7 +51,7 @@ class Entries:
     :param codec: ``None``: requests do not survive the process.
     :param tally: name of a stat -> by how much to increase it.
     :param rules: those for URLs, which may say how old pages have to be.
-    :param by_slot: whether requests wait in the queues of their download slots.
+    :ivar by_slot: whether requests wait in the queues of their download slots.
     :ivar on_unserializable: called with each entry whose request cannot be encoded, and why.
     :ivar on_bad_delay: called with a request, a key of its meta that asks for a delay in vain, the
         value, and what is wrong with it.
@@ -74,13 +74,13 @@ class Entries:
         self.on_bad_delay: Callable[[Request, str, object, str], object] = lambda *_: None
         self.records_ages = True
         self._tally = tally
-        self._by_slot = by_slot
+        self.by_slot = by_slot
         self._rules = rules
 
     def encode(self, entry: RequestEntry) -> None:
         """See :meth:`Entry.encode`."""
         request: Request = entry.request
-        if self._by_slot:
+        if self.by_slot:
             name = self._engine.slot_key(request)
             entry.slot = name if isinstance(name, str) else str(name)
         meta = request.meta
@@ -103,7 +103,7 @@ class Entries:
             self.on_bad_delay(request, key, value, why)
 
         entry.delay = take_delay(request.meta, complain)
-        if entry.delay is not None and not self._by_slot:
+        if entry.delay is not None and not self.by_slot:
             # By the time it is due, requests may wait in the queues of their slots.
             entry.slot = self.slot_of(request)
 

@@ -389,6 +389,8 @@ class Shop(Spider):
     custom_settings = {"ALTSCHED_SLOT_BUDGET": 1}
 """
     settings = 'SPIDER_MODULES = ["spiders"]\nADDONS = {"scrapy_altsched.Addon": 500}\n'
+    # The job has a queue for each slot nevertheless.
+    settings += 'SCHEDULER_PRIORITY_QUEUE = "scrapy.pqueues.ScrapyPriorityQueue"\n'
     project = write_project(tmp_path, **{"settings.py": settings, "spiders.py": spiders})
     job = tmp_path / "job"
     open_frontier(job, "shop").close()
