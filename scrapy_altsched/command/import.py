@@ -216,7 +216,7 @@ def _fill_shared(content: Content, target: _Target, shared: SharedOptions) -> No
             head.remarks.append(f"{what} is left out: shared crawls do not keep it.")
     if head.notes.get(PAUSED):
         head.remarks.append(
-            "It is not paused any more. Before a worker is started:"
+            "It was paused, and is not any more. To pause it again before a worker is started:"
             f" scrapy altsched pause --shared {quote(shared.key)}"
         )
     fill_crawl(

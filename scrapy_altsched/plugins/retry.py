@@ -50,7 +50,7 @@ class RetryMiddleware(retry.RetryMiddleware):
         self, request: Request, response: Response, *more: Any, **named: Any
     ) -> Request | Response:
         """Scrapy's interface of downloader middlewares."""
-        # A parameter named "spider" would say, since Scrapy 2.14, that this is of an older one.
+        # With a parameter named "spider", Scrapy 2.14 and newer warn that it is deprecated.
         result = super().process_response(request, response, *more, **named)
         if isinstance(result, Request):
             self._put_off(result, response)

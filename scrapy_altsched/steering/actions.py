@@ -192,7 +192,7 @@ def parse_action(verb: str, arguments: Mapping[str, Any], lines: Iterable[Any]) 
 def tell_over_budget(url: str | None) -> str:
     """Why a request that was pushed is refused though its page was not seen."""
     return (
-        f"{url or 'one'}: as many requests of its download slot were accepted as"
+        f"{url or 'a request'}: as many requests of its download slot were accepted as"
         " ALTSCHED_SLOT_BUDGET permits. --dont-filter pushes it nevertheless."
     )
 

@@ -98,7 +98,10 @@ class Rows:
         return Counters.parse(self.database.get("meta", b"counters") or b"{}")
 
     def is_finished(self) -> bool:
-        """Whether a run has finished the job: one that was restarted only begins as if so."""
+        """Whether a run has finished the job.
+
+        One that was restarted is stored as finished, for the next run to begin anew, and is not.
+        """
         counters = self.counters()
         return counters.finished and (counters.accepted > 0 or self.note(FINISHED_IN) is not None)
 
