@@ -103,13 +103,15 @@ class Command(ScrapyCommand):
         except AltschedError as error:
             message = str(error)
         except ModuleNotFoundError as error:
-            # By a project that was scrapy-redis's, and is loaded to be imported from there.
-            if (error.name or "").partition(".")[0] != "scrapy_redis":
-                raise
-            message = (
-                "This project's spiders or settings need the package scrapy-redis, which is not"
-                f" installed: run `{sys.executable} -m pip install scrapy-redis`"
-            )
+            needed = error.name or str(error)
+            message = f"This project's spiders or settings need the module {needed!r}, which"
+            message += " cannot be found: install the package that has it, or correct the import"
+            if needed.partition(".")[0] == "scrapy_redis":
+                # By a project that was scrapy-redis's, and is loaded to be imported from there.
+                message = (
+                    "This project's spiders or settings need the package scrapy-redis, which is"
+                    f" not installed: run `{sys.executable} -m pip install scrapy-redis`"
+                )
         except KeyboardInterrupt:
             message = "interrupted. What it had done by then stays."
             code = _INTERRUPTED

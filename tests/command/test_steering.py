@@ -412,6 +412,11 @@ class Shop(Spider):
     assert done.returncode == 2
     assert "the spiders of this project cannot be loaded (SyntaxError: " in done.stderr
     assert "Traceback" not in done.stderr
+    (project / "spiders.py").write_text("import nowhere\n")
+    done = altsched("push", job, "http://a.example/third", cwd=project)
+    assert done.returncode == 1
+    assert "need the module 'nowhere', which cannot be found: install" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @BY_ENGINE
