@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -90,9 +89,6 @@ class Committer:
         #: Whether the thread that syncs has died.
         self._has_failed = False
         self._syncer = Syncer(frontier.run.sync) if config.sync else None
-        #: Number of each complete commit that the disk may not have yet, and up to where it goes.
-        self._unsynced: deque[tuple[int, int]] = deque()
-        self._synced_position = 0
 
     def start(self) -> None:
         self._status.note()
@@ -110,18 +106,19 @@ class Committer:
         if due is not None and self._next is due:
             self._call_after(self._config.commit_interval)
 
-    def commit_if_full(self, *, urgent: bool) -> None:
+    def commit_if_full(self, urgent: bool) -> None:
         """Commit if enough has changed, or the change is *urgent*, without a look at the time."""
         pressure = self._frontier.pressure
         if urgent or pressure.urgent or pressure.changes >= self._config.commit_every:
-            self.commit_if_due(urgent=urgent)
+            self.commit_if_due(urgent)
 
-    def commit_if_due(self, *, urgent: bool = False) -> None:
+    def commit_if_due(self, urgent: bool = False) -> None:
         """Commit if it is time to, enough has changed, or the change is *urgent*."""
         if self._syncer is not None:
             self._collect(self._syncer)
         pressure, every = self._frontier.pressure, self._config.commit_every
-        if self._now() >= self._due_at or (
+        now = self._now  # see "Cheap requests" in docs/architecture.rst
+        if now() >= self._due_at or (
             not self._must_wait and (urgent or pressure.urgent or pressure.changes >= every)
         ):
             self.commit()
@@ -242,7 +239,7 @@ class Committer:
     def is_durable(self, position: int) -> bool:
         """Whether all that was added up to *position* survives what the settings ask for."""
         # What is on a server is synced there.
-        is_synced = self._syncer is None or self._synced_position >= position
+        is_synced = self._syncer is None or self._syncer.position >= position
         is_synced |= not self._frontier.job.stored_here
         return is_synced and self._frontier.is_durable(position)
 
@@ -252,9 +249,9 @@ class Committer:
         if self._syncer is None:
             self._announce(self._number)
         else:
-            if self._frontier.is_durable(self._frontier.position):
-                self._unsynced.append((self._number, self._frontier.position))
-            self._syncer.ask(self._number)
+            position = self._frontier.position
+            is_complete = self._frontier.is_durable(position)
+            self._syncer.ask(self._number, position if is_complete else None)
 
     def _collect(self, syncer: Syncer) -> None:
         try:
@@ -366,6 +363,4 @@ class Committer:
             )
 
     def _announce(self, number: int) -> None:
-        while self._unsynced and self._unsynced[0][0] <= number:
-            self._synced_position = self._unsynced.popleft()[1]
         self._crawler.signals.send_catch_log(frontier_committed, spider=self._spider, commit=number)

@@ -49,6 +49,14 @@ if TYPE_CHECKING:
     from ..frontier.contract import Standing
     from ..frontier.entry import Place
 
+#: What is counted by where requests were kept -> the stat that counts both, as Scrapy's own does.
+_PART_OF = {
+    "scheduler/enqueued/disk": "scheduler/enqueued",
+    "scheduler/enqueued/memory": "scheduler/enqueued",
+    "scheduler/dequeued/disk": "scheduler/dequeued",
+    "scheduler/dequeued/memory": "scheduler/dequeued",
+}
+
 
 class Session:
     """A crawl that is open, from the opening of its spider to the end: it is never half open.
@@ -363,6 +371,8 @@ class Session:
             increase = self._crawler.stats.inc_value
             for name, count in self._tally.items():
                 increase(name, count)
+                if name in _PART_OF:
+                    increase(_PART_OF[name], count)
             self._tally.clear()
 
     def _note_end_of_start(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 
 from ..background import Background
@@ -17,6 +18,7 @@ class Syncer:
 
     :param sync: blocks until the disk has everything that was committed before.
     :ivar took: seconds that the last sync took.
+    :ivar position: up to where the disk has all changes: see :attr:`.Frontier.position`.
     """
 
     def __init__(self, sync: Callable[[], None]) -> None:
@@ -26,6 +28,9 @@ class Syncer:
         )
         #: Number of the commit that is being forced to the disk.
         self._running: int | None = None
+        #: Number of each complete commit that the disk may not have yet, and up to where it goes.
+        self._unsynced: deque[tuple[int, int]] = deque()
+        self.position = 0
         #: Whether the end of the crawl has waited for the disk in vain.
         self._has_given_up = False
 
@@ -37,7 +42,10 @@ class Syncer:
             return error
         return time.monotonic() - began
 
-    def ask(self, number: int) -> None:
+    def ask(self, number: int, position: int | None = None) -> None:
+        """Have commit *number* forced; *position*: up to where it goes, if it is complete."""
+        if position is not None:
+            self._unsynced.append((number, position))
         self._asked = number
         if self._running is None:
             self._running = number
@@ -53,6 +61,8 @@ class Syncer:
             # operating system may have forgotten what to write.
             raise found
         self.took = found
+        while self._unsynced and self._unsynced[0][0] <= number:
+            self.position = self._unsynced.popleft()[1]
         if self._asked > number:
             self.ask(self._asked)
         return number

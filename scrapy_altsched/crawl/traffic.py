@@ -126,8 +126,10 @@ class Traffic:
         if from_start:
             start.last = None
         unique = not request.dont_filter
-        identity = self._identity
-        page = identity.page_of(request)
+        # By local names: see "Cheap requests" in docs/architecture.rst.
+        identity, add = self._identity, self._add
+        page_of = identity.page_of
+        page = page_of(request)
         if page is None:
             if EVERY_RUN in request.meta and self._add_every_run(request, from_start):
                 return True
@@ -147,17 +149,17 @@ class Traffic:
         fingerprint = identity.of(request, page)
         skips = from_start and not self._has_fed_starts
         entry = RequestEntry(fingerprint, request, unique, skips, self._entries)
-        if FOLLOWS in request.meta:
+        if page is None and FOLLOWS in request.meta:
             del request.meta[FOLLOWS]
             if self._in_progress.follow(entry):
                 return True
-        verdict = self._add(entry)
+        verdict = add(entry)
         if page is not None and unique and verdict in _NOW_SEEN:
             identity.remember(page)
         if verdict is _ADDED:
             if self._is_durable:
                 # If no parent would bring it back, commit without delay.
-                self._committer.commit_if_full(urgent=not self._in_progress.is_any_left())
+                self._committer.commit_if_full(not self._in_progress.is_any_left())
             return True
         if verdict is _UNDECIDED:
             return True
@@ -169,7 +171,6 @@ class Traffic:
             return False
         self._every_run.add(request, from_start=from_start)
         self._tally["scheduler/enqueued/memory"] += 1
-        self._tally["scheduler/enqueued"] += 1
         return True
 
     def note_refusal(self, request: Request, verdict: Verdict, from_start: bool) -> None:
@@ -231,7 +232,10 @@ class Traffic:
         in_progress, committer = self._in_progress, self._committer
         if in_progress.has_changed():
             in_progress.reap()
-            if self._tally.get("scheduler/dequeued", 0) >= _UPDATE_STATS_EVERY:
+            tally = self._tally
+            handed_out = tally.get("scheduler/dequeued/disk", 0)
+            handed_out += tally.get("scheduler/dequeued/memory", 0)
+            if handed_out >= _UPDATE_STATS_EVERY:
                 self._update_stats()
         if self._is_durable:
             committer.commit_if_due()
@@ -239,7 +243,6 @@ class Traffic:
             first = self._every_run.next()
             if first is not None:
                 self._tally["scheduler/dequeued/memory"] += 1
-                self._tally["scheduler/dequeued"] += 1
                 return first
             if self._every_run.holds_others():
                 return None

@@ -159,23 +159,6 @@ def is_whole(payload: bytes) -> bool:
     return payload[:1] in (PICKLED, PORTABLE) and payload == wrap(payload[5:], payload[:1])
 
 
-def is_as_encoded(request: Request, payload: bytes, spider: Spider) -> bool:
-    """Whether *request* is all that :func:`decode_request` would make of *payload*.
-
-    True if meta and cb_kwargs hold only immutable values, and nothing was changed since.
-    """
-    if not _KNOWN or type(request) is not Request:
-        return False
-    try:
-        fields = fields_of(request, spider)
-        for name in _MAPPINGS.intersection(fields):
-            if not _are_immutable(map(type, fields[name].values())):
-                return False
-        return pickle.dumps(fields, _PROTOCOL) == payload[5:]
-    except Exception:  # whatever was put into it since
-        return False
-
-
 class PickleCodec:
     """The codec of one spider's job directory."""
 
@@ -191,7 +174,20 @@ class PickleCodec:
         return decode_request(payload, self._spider)
 
     def is_as_encoded(self, request: Request, payload: bytes) -> bool:
-        return is_as_encoded(request, payload, self._spider)
+        """Whether *request* is all that :meth:`decode` would make of *payload*.
+
+        True if meta and cb_kwargs hold only immutable values, and nothing was changed since.
+        """
+        if not _KNOWN or type(request) is not Request:
+            return False
+        try:
+            fields = fields_of(request, self._spider)
+            for name in _MAPPINGS.intersection(fields):
+                if not _are_immutable(map(type, fields[name].values())):
+                    return False
+            return pickle.dumps(fields, _PROTOCOL) == payload[5:]
+        except Exception:  # whatever was put into it since
+            return False
 
 
 def wrap(data: bytes, version: bytes) -> bytes:

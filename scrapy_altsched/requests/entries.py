@@ -84,9 +84,10 @@ class Entries:
             name = self._engine.slot_key(request)
             entry.slot = name if isinstance(name, str) else str(name)
         meta = request.meta
-        entry.start = bool(meta.get("is_start_request"))
-        if not _has_no_times(meta):
-            self._read_times(entry, request)
+        if len(meta) > 1 or "depth" not in meta:  # most links have that and nothing else
+            entry.start = bool(meta.get("is_start_request"))
+            if not _has_no_times(meta):
+                self._read_times(entry, request)
         if (codec := self._codec) is not None:
             try:
                 entry.payload = codec.encode(request)
@@ -122,12 +123,10 @@ class Entries:
 
     def count(self, entry: Entry, times: int) -> None:
         """Count *entry* as enqueued; -1 times: it was encoded but not accepted."""
-        tally = self._tally
         if entry.payload is None:
-            tally["scheduler/enqueued/memory"] += times
+            self._tally["scheduler/enqueued/memory"] += times
         else:
-            tally["scheduler/enqueued/disk"] += times
-        tally["scheduler/enqueued"] += times
+            self._tally["scheduler/enqueued/disk"] += times
 
     def restore(self, entry: Entry) -> Request:
         """The request of *entry*: a copy as it was when it was added.
@@ -136,11 +135,10 @@ class Entries:
 
         :raises CodecError: it cannot be restored from its bytes.
         """
-        tally = self._tally
         request: Request | None = entry.request
         if (payload := entry.payload) is None:
             assert request is not None
-            tally["scheduler/dequeued/memory"] += 1
+            self._tally["scheduler/dequeued/memory"] += 1
         else:
             entry.request = None
             if (
@@ -151,8 +149,7 @@ class Entries:
                 request = self.decode(payload)
                 if entry.again:
                     request.meta.pop("retry_times", None)
-            tally["scheduler/dequeued/disk"] += 1
-        tally["scheduler/dequeued"] += 1
+            self._tally["scheduler/dequeued/disk"] += 1
         return request
 
     def copy_of(self, entry: Entry) -> Request:

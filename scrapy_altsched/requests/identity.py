@@ -19,7 +19,7 @@ from scrapy.utils.request import RequestFingerprinter as ScrapyFingerprinter
 
 from ..canonical import Rules
 from ..command_line import given_options
-from . import DEDUPE_KEY, EVERY_RUN, SKIP_RULES, VERBATIM
+from . import DEDUPE_KEY, EVERY_RUN, FOLLOWS, SKIP_RULES, VERBATIM
 from .fingerprint import RequestFingerprinter, fingerprint_page, parts_of, parts_of_subclass
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Whether a request's meta has no key that changes what its URL means.
-_has_none_of = frozenset((VERBATIM, DEDUPE_KEY, SKIP_RULES, EVERY_RUN)).isdisjoint
+#: Whether a request's meta has no key that changes what its URL means, or how it is accepted.
+_has_none_of = frozenset((VERBATIM, DEDUPE_KEY, SKIP_RULES, EVERY_RUN, FOLLOWS)).isdisjoint
 
 #: URLs in each of two generations.
 _GENERATION = 4_096
@@ -45,7 +45,10 @@ _SHA1_CLASSES = {_SCRAPYS_OWN, "scrapy_altsched.stock.fingerprints.ScrapyRedisFi
 
 
 def page_of(request: Request) -> str | None:
-    """The URL up to ``#``, if Scrapy's own fingerprint of *request* depends on that alone."""
+    """The URL up to ``#``, if Scrapy's own fingerprint of *request* depends on that alone.
+
+    ``None`` also where more than the URL tells how it is to be accepted.
+    """
     if type(request) is Request:
         method, body, meta, url = parts_of(request)
     else:

@@ -10,13 +10,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator
+from functools import partial
 
 from ..clock import Clock
 from ..entry import Delay, Entry
 from ..job_time import JobTime
 from ..queue.slots import Slot
 from ..queue.window import Window
-from ..store.states import decode_delayed, decode_delayed_key, encode_delayed, encode_delayed_key
+from ..store.states import (
+    DELAYED,
+    decode_delayed,
+    decode_delayed_key,
+    encode_delayed,
+    encode_delayed_key,
+)
 from .persistence import NoPersistence, Persistence
 
 #: Most requests that become due in one call: a million may be due in the same second.
@@ -37,7 +44,7 @@ class DelayedQueue:
         self._clock = clock
         self.time = JobTime(clock, live.time)
         self.window = Window(
-            kept.read_delayed,
+            partial(kept.read, DELAYED),
             max(1, kept.memory_requests // _SHARE),
             unwritten=kept.unwritten,
             # What has become due is before all that waits, and so before all that is read again.

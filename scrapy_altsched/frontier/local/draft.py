@@ -134,13 +134,14 @@ class Draft:
     def fold(self, changes: Iterable[Change]) -> None:
         batch, seen, written = self.batch, self.seen, self.written
         entries, slots, run = self._entries, self._slots, self.batch.counters.run
+        accepted = 0
         for kind, key, slot, entry, detail in changes:
             if kind is _ADDED_UNIQUE or kind is _ADDED:
                 assert entry is not None
                 entries[key] = entry
                 slots[key] = slot
                 written[key] = len(entry.payload or b"")
-                self.accepted += 1
+                accepted += 1
                 if kind is _ADDED_UNIQUE:
                     seen[entry.seen_key] = True
                 if detail is not None:
@@ -153,7 +154,7 @@ class Draft:
                     entries[follower] = entry
                     slots[follower] = home
                     written[follower] = len(entry.payload or b"")
-                    self.accepted += 1
+                    accepted += 1
             elif kind is _FAILED:
                 assert entry is not None
                 self.done.append(key)
@@ -198,6 +199,7 @@ class Draft:
                     self.forgotten.append(key)
                 else:
                     batch.started.append((key, run))
+        self.accepted += accepted
 
     def _end(self, key: bytes, slot: Slot) -> None:
         if self._entries.pop(key, None) is None:

@@ -24,7 +24,7 @@ from ..options import Options
 from ..queue.slots import Slot
 from ..store.job_run import FrontierOfRun, JobRun, MemoryRun, Visit
 from ..store.journal import Journal
-from ..store.states import DEAD, FAILED
+from ..store.states import DEAD, FAILED, PENDING
 from ..suspects import Suspects
 from .looking import find_seen, find_waiting
 from .persistence import NoPersistence, Persistence
@@ -74,8 +74,6 @@ class LocalFrontier(FrontierOfRun):
         self._dropped = self._completed = 0
         out = self._leases, self._held, suspects.withheld, kept.ended
         self._queues = queues = Queues(kept, options, out, suspects)
-        # Names of this object are found faster.
-        self._accept, self._put, self._take_next = queues.accept, queues.put, queues.take_next
         self._slots, self._parked = queues.slots, queues.parked
         self._rework = Rework(kept, queues, suspects)
         self._budget, self._ages = kept.budget, kept.ages
@@ -107,16 +105,19 @@ class LocalFrontier(FrontierOfRun):
             if is_skipped:
                 return Verdict.STARTED
         if entry.unique:
-            entry.seen_key = seen_key = self._seen_key_of(entry.fingerprint)
+            # By a local name: see "Cheap requests" in docs/architecture.rst.
+            seen_key_of = self._seen_key_of
+            entry.seen_key = seen_key = seen_key_of(entry.fingerprint)
             if kept.has_seen(seen_key) if self._ages is None else self._is_known(entry):
                 return _SEEN
         if self._budget is not None and entry.unique and not self._budget.take(entry.find_slot()):
             return Verdict.OVER_BUDGET
-        slot, key = self._accept(entry)
+        queues = self._queues
+        slot, key = queues.accept(entry)
         if claim is not None:
             kept.take_claim(entry.fingerprint, claim)
         kept.add(key, slot, entry, claim)
-        self._put(slot, key, entry)
+        queues.put(slot, key, entry)
         return _ADDED
 
     def _is_known(self, entry: Entry) -> bool:
@@ -152,13 +153,13 @@ class LocalFrontier(FrontierOfRun):
                 queues.let_in(gate)
             if suspects.matters:
                 lease = suspects.next(
-                    lambda: self._take_next(gate),
+                    lambda: queues.take_next(gate),
                     self._give_up,
                     in_flight=bool(self._leases),
                     others=lambda: queues.pending > len(suspects.withheld),
                 )
             else:
-                lease = self._take_next(gate)
+                lease = queues.take_next(gate)
         except StoreError as error:
             self._on_event(Unreadable(error))
             return Waiting.UNREACHABLE
@@ -215,7 +216,7 @@ class LocalFrontier(FrontierOfRun):
 
     def finish(self, lease: Lease, then: Entry | None = None) -> None:
         if lease.failure is None or then is not None or not self._keeps_failed:
-            self._end(lease, then=then)
+            self._end(lease, then)
             self._live.done += 1
             if self._ages is not None and lease.entry.unique and then is None:
                 self._kept.end_page(self._seen_key_of(lease.entry.fingerprint))
@@ -230,12 +231,12 @@ class LocalFrontier(FrontierOfRun):
         self._held[lease.key] = lease
 
     def dead_letter(self, lease: Lease, why: DeadLetter) -> None:
-        self._end(lease, why)
+        self._end(lease, why=why)
         self._live.dead += 1
 
     def release(self, lease: Lease) -> None:
         slot = self._drop_lease(lease)
-        self._put(slot, lease.key, lease.entry)
+        self._queues.put(slot, lease.key, lease.entry)
 
     def mark_seen(self, fingerprint: bytes) -> bool:
         self._check_owner()
@@ -281,7 +282,7 @@ class LocalFrontier(FrontierOfRun):
         own, kept = self._slots.in_order(self._order.slot_of(slot)), self._kept
         withheld = self._suspects.withheld.values()
         queues = self._queues
-        places = queues.window, kept.read_all_pending(), withheld, queues.delayed
+        places = queues.window, kept.read_all(PENDING), withheld, queues.delayed
         return find_waiting(fingerprint, own, *places) or find_seen(fingerprint, kept)
 
     @property
@@ -367,13 +368,13 @@ class LocalFrontier(FrontierOfRun):
     def _end(
         self,
         lease: Lease,
-        why: DeadLetter | None = None,
         then: Entry | None = None,
+        why: DeadLetter | None = None,
         failed: tuple[PageFailure, int] | None = None,
     ) -> None:
         entry, follower = lease.entry, None
         if then is not None:
-            home, key = self._accept(then)
+            home, key = self._queues.accept(then)
             then.unique = entry.unique
             follower = key, home, then
         slot = self._drop_lease(lease)
@@ -383,5 +384,5 @@ class LocalFrontier(FrontierOfRun):
             self._live.memory_only -= 1
         self._kept.end(lease.key, slot, entry, why, follower, failed)
         if then is not None:
-            self._put(home, key, then)
+            self._queues.put(home, key, then)
         self._slots.drop_if_empty(slot)

@@ -7,23 +7,23 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from typing import Any
 
 from ..changes import Kind
 from ..contract import JobInfo, Pressure
-from ..entry import Entry
+from ..entry import DeadLetter, Entry, PageFailure
 from ..options import Options
 from ..queue.slots import Slot
+from ..store.database import Row
 from ..store.job_run import JobRun, Visit
 from ..store.records import DAMAGE, Batch, Counters, Suspicion, encode_claim
 from ..store.runs import Run, begin
 from ..store.seen import PASS, SINCE, UNFINISHED
 from ..store.sequence_times import NOTE, SequenceTimes
-from ..store.states import DELAYED, FAILED, PENDING, decode_failed_key
+from ..store.states import FAILED, State, decode_failed_key
 from ..suspects import judge
 from .ages import Ages
 from .budget import Budget
@@ -51,12 +51,6 @@ class Persistence(Uncommitted):
         #: Fingerprint -> how many occurrences this run has claimed, if that is more than one:
         #: most start requests differ, and a million of them should not be held in memory.
         self._claimed: dict[bytes, int] = {}
-        self.read_pending = partial(journal.database.read, PENDING.family)
-        self.read_all_pending = journal.pending
-        self.read_delayed = partial(journal.database.read, DELAYED.family)
-        self.dead, self.failed = journal.dead, journal.failed
-        self.seen_key_of = journal.seen_key
-        self.memory_requests = options.memory_requests
         self.ages: Ages | None = None
         limit = options.slot_budget
         self.budget = Budget(limit, journal.budgets()) if limit else None
@@ -67,6 +61,29 @@ class Persistence(Uncommitted):
         self._times = SequenceTimes(journal.note(NOTE))
         #: What a write failed to store, or did store in spite of its error: it goes first.
         self._unsaved: Draft | None = None
+
+    @property
+    def memory_requests(self) -> int:
+        return self._options.memory_requests
+
+    @property
+    def seen_key_of(self) -> Callable[[bytes], bytes]:
+        return self.journal.seen_key
+
+    def read(
+        self, state: State, prefix: bytes, start: bytes, limit: int, most_bytes: int
+    ) -> list[Row]:
+        """Stored requests of a state: see :meth:`~..store.database.Database.read`."""
+        return self.journal.database.read(state.family, prefix, start, limit, most_bytes)
+
+    def read_all(self, state: State) -> Iterator[Row]:
+        return self.journal.requests(state)
+
+    def dead(self) -> Iterator[tuple[bytes, DeadLetter, bytes]]:
+        return self.journal.dead()
+
+    def failed(self) -> Iterator[tuple[bytes, PageFailure, bytes]]:
+        return self.journal.failed()
 
     def begin(self) -> JobInfo:
         """Write that a run of the job has begun, if one has."""
@@ -309,4 +326,4 @@ class NoPersistence:
     def _none(self, *_: object) -> Any:
         return iter(())
 
-    slots = dead = failed = read_pending = read_all_pending = read_delayed = _none
+    slots = dead = failed = read = read_all = _none

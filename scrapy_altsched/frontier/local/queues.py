@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator
 from contextlib import suppress
+from functools import partial
 from random import uniform
 
 from ...errors import StoreError
@@ -13,7 +14,7 @@ from ..options import Options
 from ..queue.parked import EVERY_SLOT
 from ..queue.slots import Slot, Slots, take_turns
 from ..queue.window import Window
-from ..store.states import decode_value, encode_value
+from ..store.states import PENDING, decode_value, encode_value
 from ..suspects import Suspects
 from .delayed import DelayedQueue
 from .draft import Draft
@@ -48,7 +49,7 @@ class Queues:
         self._is_polite = options.polite and options.order.policy == "slots"
         self.out, self.pending = out, 0
         self.window = Window(
-            kept.read_pending,
+            partial(kept.read, PENDING),
             kept.memory_requests,
             unwritten=kept.unwritten,
             out=out,
@@ -121,7 +122,8 @@ class Queues:
                 self.slots.lease(slot)
                 if self._is_polite and (delay := gate.delay(slot.name)) > 0:
                     self.slots.park(slot.name, self._now() + delay * uniform(1.0, _SPREAD))
-                return Lease(*popped, slot)
+                key, entry = popped
+                return Lease(key, entry, slot)
             # The store holds fewer requests of the slot than it says: the rest is unaccounted for.
             self.pending -= slot.count
             self.slots.decrease(slot, slot.count)

@@ -101,7 +101,11 @@ class Window:
             live.append(key)
             if len(live) > _LIVE:
                 self._age(live.popleft())
-        if self._is_past(self._shrink_at, self._shrink_at_bytes):
+        # As _is_past() says, without a call.
+        if (
+            self.size > self._shrink_at_bytes
+            or len(self._entries) + len(self._values) > self._shrink_at
+        ):
             self._shrink()
 
     def pop(self, slot: Slot) -> tuple[bytes, Entry] | None:
@@ -179,7 +183,8 @@ class Window:
             return
         entry.request = None
         if key not in self._unwritten:
-            value = self._encode(entry)
+            encode = self._encode
+            value = encode(entry)
             self.size += len(value) - len(entry.payload or b"")
             del self._entries[key]
             self._values[key] = value

@@ -15,7 +15,7 @@ import struct
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -34,6 +34,7 @@ _CLOSING_AT = _HEAD.size + 4  # bytes of a checksum
 _RECORDS_AT = _CLOSING_AT + 1
 #: Checksum, flags, length of the fingerprint that follows.
 _RECORD = struct.Struct(">IBB")
+_pack = _RECORD.pack
 
 #: What a record tells of a request: it was leased, and, with the first flag, alone; it is over
 #: (done, dead, or given back); its response was received.
@@ -78,6 +79,8 @@ class LeaseLog:
         self._is_closing = False
         #: Requests that are over, to be told with the next record: a write costs the most.
         self._over: list[bytes] = []
+        #: Notes that the request with a fingerprint is over.
+        self.note_over: Callable[[bytes], None] = self._over.append
         close_in_child(self.close)
 
     def read(self, run: int) -> Evidence:
@@ -114,7 +117,7 @@ class LeaseLog:
         """
         generation = self._generation + 1
         records = [
-            _encode(fingerprint, ALONE * alone | _IN_HAND * in_hand, generation)
+            _encode(fingerprint, len(fingerprint), ALONE * alone | _IN_HAND * in_hand, generation)
             for fingerprint, alone, in_hand in held
         ]
         head = _HEAD.pack(_MAGIC, generation, run, len(records), self._store_id, self._boot)
@@ -131,17 +134,15 @@ class LeaseLog:
 
     def note(self, fingerprint: bytes, what: int) -> None:
         """Note that a request was LEASED or leased ALONE, or its response RECEIVED."""
-        over = self._over
-        if not over:
-            record = _encode(fingerprint, what, self._generation)
-        elif len(over) == 1 and what == LEASED and len(over[0]) == len(fingerprint):
-            record = _encode(over.pop() + fingerprint, OVER | _AND_LEASED, self._generation)
+        over, generation = self._over, self._generation
+        length = len(fingerprint)
+        if what == LEASED and over and len(over[-1]) == length:
+            record = _encode(over.pop() + fingerprint, length, OVER | _AND_LEASED, generation)
         else:
-            record = self._encode_over() + _encode(fingerprint, what, self._generation)
+            record = _encode(fingerprint, length, what, generation)
+        if over:
+            record = self._encode_over() + record
         self._append(record)
-
-    def note_over(self, fingerprint: bytes) -> None:
-        self._over.append(fingerprint)
 
     def note_closing(self) -> None:
         self._is_closing = True
@@ -153,7 +154,8 @@ class LeaseLog:
             self._append(self._encode_over())
 
     def _encode_over(self) -> bytes:
-        over = b"".join([_encode(name, OVER, self._generation) for name in self._over])
+        generation = self._generation
+        over = b"".join([_encode(name, len(name), OVER, generation) for name in self._over])
         # If this cannot be written, they count as in flight at a death; memory comes first.
         self._over.clear()
         return over
@@ -204,11 +206,11 @@ def _weigh(records: Iterable[tuple[bytes, int]]) -> Evidence:
     return Evidence(in_flight, in_hand, alone if alone in in_flight else None)
 
 
-def _encode(fingerprint: bytes, flags: int, generation: int) -> bytes:
+def _encode(told: bytes, length: int, flags: int, generation: int) -> bytes:
+    """A record; *told*: a fingerprint of that length, or two."""
     # With the generation, which tells this log's from what an earlier one left in the file.
-    check = crc32(fingerprint, flags << 24 | generation & 0xFFFFFF)
-    length = len(fingerprint) // 2 if flags & _AND_LEASED else len(fingerprint)
-    return _RECORD.pack(check, flags, length) + fingerprint
+    check = crc32(told, flags << 24 | generation & 0xFFFFFF)
+    return _pack(check, flags, length) + told
 
 
 def _records(content: bytes, at: int, generation: int) -> Iterator[tuple[bytes, int]]:
