@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from scrapy import Request, pqueues, squeues
@@ -17,6 +18,7 @@ from scrapy.utils.python import global_object_name
 from .age import MUST_BE as AGE_MUST_BE
 from .age import Age
 from .canonical import Rules
+from .command_line import given_options
 from .errors import ConfigError
 from .frontier import Options, Order
 from .frontier.options import Idle, SharedOptions
@@ -246,6 +248,14 @@ class Config:
             _check_shared(values)
             values["redis"] = read_redis(settings)
         return cls(**values)
+
+
+def name_shared(key: str, settings: BaseSettings) -> str:
+    """The words by which commands find a shared crawl, as ``--shared KEY``.
+
+    The server's address is among them if it was given by options, which commands need, too.
+    """
+    return " ".join([f"--shared {quote(key)}", *given_options(settings, REDIS_SETTINGS)])
 
 
 def read_redis(settings: BaseSettings, user: str = f"{PREFIX}SHARED") -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from ..crawl.outcome import DeadLetters, judge
@@ -22,7 +21,7 @@ from ..maintenance.looking import (
 )
 from ..maintenance.requeue import DeadRequest, FailedRequest, dead_requests, failed_requests
 from ..requests.identity import NOTE
-from ..settings import read_redis
+from ..settings import name_shared, read_redis
 from ..steering.actions import Action, Discard, Effect
 from .answers import Report, describe_numbers, describe_state
 from .project import Project
@@ -46,7 +45,7 @@ class Crawl:
         from ..redis_client.connection import connect
         from ..requests.portable import read_fields, read_url
 
-        self.words = f"--shared {quote(key)}"
+        self.words = name_shared(key, project.settings)
         self.key, self._project = key, project
         self.crawl = SteeredCrawl(connect(values), key)
         self.url_of = read_url

@@ -40,7 +40,7 @@ from ..requests.carrying import pickled, portable
 from ..requests.codec import PICKLED
 from ..requests.identity import NOTE, PageIdentity, differences
 from ..resume.spider_state import STATE
-from ..settings import Config, read_redis
+from ..settings import Config, name_shared, read_redis
 from ..stock.job import StockJob
 from ..stock.report import report_import
 from .job import Job
@@ -217,7 +217,7 @@ def _fill_shared(content: Content, target: _Target, shared: SharedOptions) -> No
     if head.notes.get(PAUSED):
         head.remarks.append(
             "It was paused, and is not any more. To pause it again before a worker is started:"
-            f" scrapy altsched pause --shared {quote(shared.key)}"
+            f" scrapy altsched pause {name_shared(shared.key, target.spider.crawler.settings)}"
         )
     fill_crawl(
         connect(shared.redis),

@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
-from shlex import quote
 from typing import TypeAlias
 
 from rich.console import Group
@@ -59,7 +58,7 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
         raise misuse("--openmetrics goes with neither --json nor --slots")
     target = open_one_target(arguments, project)
     if arguments.watch:
-        _watch(looker(target, arguments.slots))
+        _watch(target, arguments.slots)
         return 0
     answer = looker(target, arguments.slots)()
     if arguments.json:
@@ -67,7 +66,7 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     elif arguments.openmetrics:
         print(openmetrics(answer), end="")
     else:
-        for table in _tables(answer):
+        for table in _tables(answer, target.words):
             print_formatted(table)
     return 0
 
@@ -86,24 +85,25 @@ def looker(target: Target, slots: int | None) -> Callable[[], Answer]:
     return look
 
 
-def _watch(look: Callable[[], Answer]) -> None:
+def _watch(target: Target, slots: int | None) -> None:
     from rich.live import Live
 
+    look = looker(target, slots)
     try:
         with Live(auto_refresh=False) as live:
             while True:
                 answer = look()
-                live.update(Group(*_tables(answer, bar=True)), refresh=True)
+                live.update(Group(*_tables(answer, target.words, bar=True)), refresh=True)
                 time.sleep(_EVERY)
     except KeyboardInterrupt:
         pass
 
 
-def _tables(answer: Answer, *, bar: bool = False) -> Iterator[Table]:
+def _tables(answer: Answer, words: str, *, bar: bool = False) -> Iterator[Table]:
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
-    for row in _rows(answer, bar=bar):
+    for row in _rows(answer, words, bar=bar):
         table.add_row(*row)
     yield table
     if answer.get("slots"):
@@ -129,7 +129,7 @@ def _tables(answer: Answer, *, bar: bool = False) -> Iterator[Table]:
         yield table
 
 
-def _rows(answer: Answer, *, bar: bool) -> Iterator[_Row]:
+def _rows(answer: Answer, words: str, *, bar: bool) -> Iterator[_Row]:
     def row(name: str, text: str) -> _Row:
         return name, Text(printable(text))
 
@@ -138,7 +138,6 @@ def _rows(answer: Answer, *, bar: bool) -> Iterator[_Row]:
     yield row("spider", answer["spider"])
     yield row("state", describe_state(answer))
     if answer.get("paused") is not None:
-        words = f"--shared {quote(answer['key'])}" if is_shared else quote(answer["target"])
         resume = f"scrapy altsched resume {words}"
         yield row("paused", f"since {at(answer['paused'])}, until `{resume}`")
     if "held_by" in answer:

@@ -1,8 +1,8 @@
 """What a crawl says about its job: level, text and stat of each message.
 
 Texts may use what :class:`.reports.Reports` knows by itself: ``job``, ``lower_job``, ``jobdir``,
-``key``, ``setting``, ``part``, ``whom``, ``who``, ``check``, ``repair``, ``requeue``, ``resume``,
-``remedy``.
+``key``, ``place``, ``setting``, ``part``, ``whom``, ``who``, ``check``, ``repair``, ``requeue``,
+``resume``, ``remedy``.
 ``%(count|page was|pages were)s`` are words that go with a number.
 """
 
@@ -81,7 +81,7 @@ EVENTS = {
     ),
     events.CrawlPaused: _info(
         "%(job)s is paused: what is in flight is finished, and nothing else is begun, by any"
-        " worker. It goes on with: scrapy altsched resume --shared %(quoted_key)s"
+        " worker. It goes on with: scrapy altsched resume %(place)s"
     ),
     events.CrawlGoesOn: _info("%(job)s is not paused any more."),
     events.StopRequested: _info(
@@ -90,7 +90,7 @@ EVENTS = {
     ),
     events.AlreadyFinished: _info(
         "%(job)s had finished before this worker came to it. To crawl everything again, run:"
-        " scrapy altsched restart --shared %(quoted_key)s"
+        " scrapy altsched restart %(place)s"
     ),
 }
 #: After ``Stalled``, when it goes on.

@@ -57,6 +57,7 @@ class Reports:
     """The log lines and stats of one crawl.
 
     :param shared: the name of the shared crawl that this is a worker of, or ``None``.
+    :param place: the words by which commands find the job, or the shared crawl.
     :param logs_reason: whether the first unserializable request is logged with its traceback.
     """
 
@@ -66,6 +67,7 @@ class Reports:
         stats: StatsCollector,
         jobdir: str | None,
         shared: str | None,
+        place: str,
         *,
         logs_reason: bool,
     ) -> None:
@@ -74,7 +76,6 @@ class Reports:
         self._jobdir, self._logs_reason = jobdir, logs_reason
         self._is_shared = is_shared = shared is not None
         self._reported_unserializable = self._reported_delay = self._reported_wait = False
-        place = f"--shared {quote(shared)}" if shared is not None else quote(jobdir or "")
         job = f"he shared crawl {shared!r}" if is_shared else f"he job in {jobdir}"
         other = "another worker" if is_shared else "an earlier run of this job"
         anew = "; without these data they begin a new crawl."
@@ -89,7 +90,7 @@ class Reports:
             "lower_job": f"t{job}",
             "jobdir": jobdir,
             "key": shared,
-            "quoted_key": quote(shared or ""),
+            "place": place,
             "setting": "ALTSCHED_SHARED_KEY" if is_shared else "JOBDIR",
             "part": "worker" if is_shared else "job",
             "who": other,

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Request, Spider
@@ -27,7 +28,7 @@ from ..plugins import warn_of_unsafe_plugins
 from ..requests.entries import Entries, codec_of
 from ..requests.fingerprint import shorten
 from ..requests.identity import PageIdentity, describe
-from ..settings import Config
+from ..settings import Config, name_shared
 from ..stock.job import StockJob
 from ..stock.report import report_import
 from ..worker import PARAMETER, name_worker
@@ -83,8 +84,10 @@ class Setup:
             setattr(spider, PARAMETER, name_worker(config.shared_worker, self.jobdir))
         self.shared = config.shared_options(spider.name)
         key = None if self.shared is None else self.shared.key
-        logs_reason = scheduler.logunser
-        self.reports = Reports(spider, scheduler.stats, self.jobdir, key, logs_reason=logs_reason)
+        place = quote(self.jobdir or "") if key is None else name_shared(key, settings)
+        self.reports = Reports(
+            spider, scheduler.stats, self.jobdir, key, place, logs_reason=scheduler.logunser
+        )
         self.dupefilter = df = scheduler.df
         self.own_filter = own_filter
         rules = config.rules_of(spider)

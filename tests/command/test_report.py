@@ -286,7 +286,8 @@ def test_a_shared_crawl(
     finished = report(path, *on)
     assert "<title>pages: finished</title>" in finished
     assert "1 failed: status 503, 127.0.0.1" in finished
-    assert f"scrapy altsched requeue --shared {KEY} --failed" in finished
+    requeue = f"scrapy altsched requeue --shared {KEY} -s REDIS_PORT={server.port} --failed"
+    assert requeue in finished
     lines = chart(path, "requests")
     names = ["seen", "accepted", "done", "left", "duplicates", "start", "clean end"]
     assert list(lines) == names

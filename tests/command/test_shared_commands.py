@@ -109,7 +109,8 @@ def test_dead_letters_are_listed_and_requeued(crawl: Crawl, server: RedisServer)
     done = on(server, "requeue", "--shared", KEY)
     for path in ("/1", "/2"):
         assert base + path in done.stdout
-    assert "with: scrapy altsched requeue --shared pages --all (or name some:" in done.stdout
+    requeue = f"scrapy altsched requeue --shared pages -s REDIS_PORT={server.port}"
+    assert f"with: {requeue} --all (or name some:" in done.stdout
     done = on(server, "requeue", "--shared", KEY, f"{base}/nothing")
     assert done.returncode == 2
     assert "there is no dead letter named" in done.stderr
@@ -118,7 +119,7 @@ def test_dead_letters_are_listed_and_requeued(crawl: Crawl, server: RedisServer)
         "1 request is pending again; dead: 1.\nNo worker is running: start one to go on.\n"
     )
     work(crawl, server)
-    assert "requeue --shared pages" in crawl.log
+    assert requeue in crawl.log
     check = on(server, "check", "--finished", "--shared", KEY)
     assert check.returncode == 3
     assert "3 accepted: 2 done, 0 in flight, 0 pending, 0 delayed, 1 dead" in check.stdout

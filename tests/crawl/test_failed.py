@@ -110,12 +110,13 @@ def test_a_worker_counts_its_own(tmp_path: Path, server: RedisServer) -> None:
         missing = crawl.stat("altsched/failed")
         assert missing > 0
         assert "requests of the shared crawl 'pages' have failed" in last_line(crawl)
-        assert last_line(crawl).endswith("scrapy altsched requeue --shared pages --failed")
-        arguments = "requeue", "--shared", "pages", "--failed"
-        place = "-s", f"REDIS_PORT={server.port}"
-        assert altsched(*arguments, *place).stdout.count("HTTP status 503") == missing
-        assert f"{missing:,} failed" in altsched("check", "--shared", "pages", *place).stdout
-        again = altsched(*arguments, "--slot", "127.0.0.1", "--all", *place)
+        # With the server that this worker's options have named.
+        place = "--shared", "pages", "-s", f"REDIS_PORT={server.port}"
+        command = "requeue", *place, "--failed"
+        assert last_line(crawl).endswith(f"scrapy altsched {' '.join(command)}")
+        assert altsched(*command).stdout.count("HTTP status 503") == missing
+        assert f"{missing:,} failed" in altsched("check", *place).stdout
+        again = altsched(*command, "--slot", "127.0.0.1", "--all")
         assert f"{missing} requests are pending again; failed: 0." in again.stdout, again.stderr
         crawl.run(**RETRIES, JOBDIR=None, ALTSCHED_SHARED=True, REDIS_PORT=server.port)
     assert crawl.stat("altsched/failed") == 0

@@ -36,7 +36,7 @@ def test_a_text_names_values_and_at_most_two_words_for_each(message: Message) ->
 def reports() -> Reports:
     crawler = get_crawler(Spider)
     assert crawler.stats is not None
-    return Reports(Spider("books"), crawler.stats, "/job", None, logs_reason=False)
+    return Reports(Spider("books"), crawler.stats, "/job", None, "/job", logs_reason=False)
 
 
 def test_words_go_with_numbers(reports: Reports, caplog: pytest.LogCaptureFixture) -> None:
