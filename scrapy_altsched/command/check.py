@@ -67,8 +67,10 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
     target = open_target(arguments, project)
     teller = _Teller(is_for_programs=arguments.json)
     report = teller.tell(target.examine())
+    has_changed = arguments.accept_loss
     if isinstance(target, Job):
         if arguments.repair and _helps(report, Remedy.REPAIR, Remedy.RESUME):
+            has_changed = True
             teller.tell_repair(repair(target.jobdir, target.owner, is_whole, locate), report)
             target = Job(project, target.jobdir, arguments.spider)
             if not arguments.accept_loss:
@@ -80,9 +82,11 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
         code, advice = 1, _advise(report, target.words, arguments.spider)
     else:
         code, advice = CODES[report.outcome] if arguments.finished else 0, []
-        if changes and isinstance(target, Job):
+        if has_changed and isinstance(target, Job):
             target.tell_standing()
             advice.append("Next: run the crawl again; it continues from there.")
+        elif arguments.repair:
+            advice.append("No repair is needed.")
     teller.end(advice)
     return code
 

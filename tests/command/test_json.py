@@ -87,6 +87,8 @@ def test_check_says_the_same_of_a_job_that_is_all_right(disk: DiskKind) -> None:
     assert (found["repair"], found["given_up"], found["outcome"]) == (None, None, "not_finished")
     assert found["counts"]["pending"] == found["counts"]["left"] == 1
     assert answer("check", disk.path, "--finished", code=4) == found
+    repaired = answer("check", disk.path, "--repair")
+    assert (repaired["repair"], repaired["advice"]) == (None, ["No repair is needed."])
 
 
 def test_check_says_the_same_of_what_is_wrong(disk: DiskKind) -> None:

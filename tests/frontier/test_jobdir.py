@@ -128,7 +128,7 @@ def held(path: Path) -> Iterator[subprocess.Popen[str]]:
 def test_a_directory_that_a_running_process_holds_is_refused(jobdir: Path) -> None:
     with held(jobdir) as process:
         message = refused(jobdir, JobdirLockedError, f"process {process.pid}")
-        assert "Wait for it to end, or give this crawl a JOBDIR of its own" in message
+        assert "Wait for it to end; another crawl needs another JOBDIR." in message
 
 
 def test_this_process_too_may_open_a_directory_only_once(jobdir: Path) -> None:

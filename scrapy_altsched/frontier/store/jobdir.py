@@ -299,7 +299,7 @@ def has_ended(jobdir: Path, store_id: str, run: int) -> bool:
 
 def _describe_lock(path: Path, holder: Holder | None) -> str:
     jobdir, lives, host, name = path.parent, None, "", "an unknown process"
-    then = "Wait for it to end, or give this crawl a JOBDIR of its own."
+    then = "Wait for it to end; another crawl needs another JOBDIR."
     if holder is not None:
         lives, name = holder.lives(), f"process {holder.pid}"
         host = f" on host {holder.host}" if holder.host else ""
