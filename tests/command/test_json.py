@@ -160,9 +160,7 @@ def test_check_says_the_same_of_a_shared_crawl(server: RedisServer, client: redi
 
 def check_list(*where: object) -> None:
     """Dead letters and failed requests, as :func:`fill` has left them, are listed."""
-    words = f"scrapy altsched requeue {where[0]}"
-    if where[0] == "--shared":
-        words += f" {where[1]}"
+    words = " ".join(map(str, ("scrapy altsched requeue", *where)))
     dead = {
         "url": url_of("dead"),
         "fingerprint": b"dead".hex(),

@@ -142,7 +142,7 @@ def test_each_state_of_a_shared_crawl(server: RedisServer, client: redis.Redis) 
     fill(frontier, PortableCodec(SPIDER).encode)
     frontier.send()
     place = "--shared", "test", "-s", f"REDIS_PORT={server.port}"
-    check(ask(*place), "--shared test", worker=True)
+    check(ask(*place), " ".join(place), worker=True)
     frontier.close()
 
 
