@@ -45,6 +45,10 @@ _pair = re.compile(
     r"(?:\\.|(?!(?P=end)).)*(?P<after>(?P=end))",
     re.DOTALL,
 )
+#: The same of a value without quotes, as of a number.
+_bare_pair = re.compile(
+    r"(?P<before>(?P<quote>[\"'])(?P<name>[\w.-]+)(?P=quote)\s*:\s*)[^\s,\"'\[\]{}]+(?P<after>)"
+)
 #: As in a header.
 _bearer = re.compile(r"(?<=\bbearer )\s*[\w.~+/=-]{8,}", re.IGNORECASE)
 _query_value = re.compile(r"(?<=[?&])(?P<before>(?P<name>[^=&#\s]+)=)[^&#\s\"']*(?P<after>)")
@@ -108,11 +112,16 @@ def resume_command(jobdir: str | None) -> str:
     return f"Resume it {how}: {command}{mask if command.has_secrets else ''}"
 
 
-def given_options(settings: BaseSettings, names: Sequence[str]) -> Iterator[str]:
-    """The options that give another command the settings that this one got by its own options."""
-    priority = SETTINGS_PRIORITIES["cmdline"]
+def given_options(
+    settings: BaseSettings, names: Sequence[str], least: str = "cmdline"
+) -> Iterator[str]:
+    """The options that give another command the settings that this one got by its own options.
+
+    :param least: the priority from which on settings are given, by its name.
+    """
+    priority = SETTINGS_PRIORITIES[least]
     for name in names:
-        if settings.getpriority(name) == priority:
+        if (settings.getpriority(name) or 0) >= priority:
             yield f"-s {shlex.quote(_mask_word(f'{name}={settings[name]}'))}"
 
 
@@ -160,7 +169,8 @@ def _mask_word(word: str) -> str:
     if assignment is not None and _is_secret(assignment["name"]):
         return f"{assignment['name']}={_MASK}"
     word = _bearer.sub(_MASK, _user_info.sub(_MASK, word))
-    return _query_value.sub(_mask_value, _pair.sub(_mask_value, word))
+    word = _bare_pair.sub(_mask_value, _pair.sub(_mask_value, word))
+    return _query_value.sub(_mask_value, word)
 
 
 def _mask_value(found: re.Match[str]) -> str:

@@ -108,7 +108,8 @@ class Config:
     :ivar order: which request is next, from Scrapy's own settings.
     :ivar patience: seconds for which a request that is leased alone may hold up all others: three
         times DOWNLOAD_TIMEOUT.
-    :ivar redis: scrapy-redis's settings that are set, by name; only if the crawl is shared.
+    :ivar redis: scrapy-redis's settings that are set, by name; only if the crawl is shared.  And
+        the options that give them to other commands, where the project does not.
     """
 
     commit_interval: float = _number(1.0, 0.01, "seconds")
@@ -165,6 +166,7 @@ class Config:
     order: Order = DEFAULT_ORDER
     patience: float = 540.0
     redis: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    redis_options: tuple[str, ...] = ()
 
     @property
     def frontier(self) -> Options:
@@ -200,6 +202,7 @@ class Config:
             idle=self.shared_idle,
             restart=self.shared_restart,
             redis=self.redis,
+            words=" ".join([quote(key), *self.redis_options]),
         )
 
     def rules_of(self, spider: Spider | type[Spider] | None) -> Rules:
@@ -247,15 +250,13 @@ class Config:
         if values.get("shared"):
             _check_shared(values)
             values["redis"] = read_redis(settings)
+            values["redis_options"] = server_options(settings)
         return cls(**values)
 
 
-def name_shared(key: str, settings: BaseSettings) -> str:
-    """The words by which commands find a shared crawl, as ``--shared KEY``.
-
-    The server's address is among them if it was given by options, which commands need, too.
-    """
-    return " ".join([f"--shared {quote(key)}", *given_options(settings, REDIS_SETTINGS)])
+def server_options(settings: BaseSettings) -> tuple[str, ...]:
+    """Options that commands need to find the server of shared crawls: it is not the project's."""
+    return tuple(given_options(settings, REDIS_SETTINGS, "spider"))
 
 
 def read_redis(settings: BaseSettings, user: str = f"{PREFIX}SHARED") -> dict[str, Any]:

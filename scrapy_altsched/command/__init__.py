@@ -102,8 +102,11 @@ class Command(ScrapyCommand):
             return
         except AltschedError as error:
             message = str(error)
-        except ModuleNotFoundError as error:
-            needed = error.name or str(error)
+        except (ModuleNotFoundError, UsageError) as error:
+            missing = error.__cause__ if isinstance(error, UsageError) else error
+            if not isinstance(missing, ModuleNotFoundError):
+                raise
+            needed = missing.name or str(missing)
             message = f"This project's spiders or settings need the module {needed!r}, which"
             message += " cannot be found: install the package that has it, or correct the import"
             if needed.partition(".")[0] == "scrapy_redis":

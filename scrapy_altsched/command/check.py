@@ -82,11 +82,10 @@ def run(arguments: argparse.Namespace, project: Project) -> int:
         code, advice = 1, _advise(report, target.words, arguments.spider)
     else:
         code, advice = CODES[report.outcome] if arguments.finished else 0, []
-        if has_changed and isinstance(target, Job):
+        if changes and isinstance(target, Job):
             target.tell_standing()
-            advice.append("Next: run the crawl again; it continues from there.")
-        elif arguments.repair:
-            advice.append("No repair is needed.")
+            again = "Next: run the crawl again; it continues from there."
+            advice.append(again if has_changed else "No repair is needed.")
     teller.end(advice)
     return code
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from ..crawl.outcome import DeadLetters, judge
@@ -21,7 +22,7 @@ from ..maintenance.looking import (
 )
 from ..maintenance.requeue import DeadRequest, FailedRequest, dead_requests, failed_requests
 from ..requests.identity import NOTE
-from ..settings import name_shared, read_redis
+from ..settings import read_redis, server_options
 from ..steering.actions import Action, Discard, Effect
 from .answers import Report, describe_numbers, describe_state
 from .project import Project
@@ -45,9 +46,10 @@ class Crawl:
         from ..redis_client.connection import connect
         from ..requests.portable import read_fields, read_url
 
-        self.words = name_shared(key, project.settings)
+        words = " ".join([quote(key), *server_options(project.settings)])
+        self.words = f"--shared {words}"
         self.key, self._project = key, project
-        self.crawl = SteeredCrawl(connect(values), key)
+        self.crawl = SteeredCrawl(connect(values), key, words)
         self.url_of = read_url
         self._read = read_fields
 
@@ -67,8 +69,7 @@ class Crawl:
         return found, max(found, self.waiting())
 
     def waiting(self) -> int:
-        counts = self.crawl.look().counts
-        return counts.pending + counts.delayed
+        return self.crawl.look().counts.left
 
     def slot_of(self, payload: bytes) -> str:
         fields = self._read(payload)

@@ -22,6 +22,7 @@ from scrapy import Spider
 from scrapy.statscollectors import MemoryStatsCollector
 from scrapy.utils.misc import load_object
 
+from ..crawl.deferrals import NOTE as DEFERRED
 from ..crawl.hold import NOTE as PAUSED
 from ..dupefilter import DupeFilter
 from ..errors import CodecError, ConfigError, InputError, JobdirError
@@ -40,7 +41,7 @@ from ..requests.carrying import pickled, portable
 from ..requests.codec import PICKLED
 from ..requests.identity import NOTE, PageIdentity, differences
 from ..resume.spider_state import STATE
-from ..settings import Config, name_shared, read_redis
+from ..settings import Config, read_redis
 from ..stock.job import StockJob
 from ..stock.report import report_import
 from .job import Job
@@ -214,10 +215,12 @@ def _fill_shared(content: Content, target: _Target, shared: SharedOptions) -> No
     for note, what in ((STATE, "spider.state"), (SINCE, "When pages were finished")):
         if note in head.notes:
             head.remarks.append(f"{what} is left out: shared crawls do not keep it.")
+    if head.notes.get(DEFERRED, b"{}") != b"{}":
+        head.remarks.append("Download slots that were left alone for a while are asked again.")
     if head.notes.get(PAUSED):
         head.remarks.append(
             "It was paused, and is not any more. To pause it again before a worker is started:"
-            f" scrapy altsched pause {name_shared(shared.key, target.spider.crawler.settings)}"
+            f" scrapy altsched pause --shared {shared.words}"
         )
     fill_crawl(
         connect(shared.redis),
@@ -226,6 +229,7 @@ def _fill_shared(content: Content, target: _Target, shared: SharedOptions) -> No
         target.config.frontier.order,
         NOTE,
         are_sha1=identity.are_sha1,
+        words=shared.words,
     )
 
 

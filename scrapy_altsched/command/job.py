@@ -114,7 +114,7 @@ class Job:
                 return Identity(jobdirs.FORMAT, spider, "")
             raise JobdirError(
                 f"{jobdir} has lost its file altsched.json, which says whose job it is. Name the"
-                f" spider: scrapy altsched check {self.words} --spider NAME"
+                f" spider: scrapy altsched check {self.words} --spider NAME --repair"
             )
         hint, parent = "the directory that the crawl has as its JOBDIR", jobdir.absolute().parent
         if read_identity(parent):
@@ -198,9 +198,8 @@ class Job:
             # Its methods are looked up, not called: the class will do.
             spider = cast("Spider", self._project.spider_class(self.owner))
             decode = partial(decode_request, spider=spider)
-        except UsageError:
-            text = "not checked: the spider is not in this project"
-            report.rows.append(("callbacks", text))
+        except UsageError as error:
+            report.rows.append(("callbacks", f"not checked: {error}"))
         last = LastCommit.read(self.jobdir)
 
         def inspect(payload: bytes) -> str | None:

@@ -37,14 +37,9 @@ class Project:
         return prepare_crawler(spider_class, self.settings)
 
     def spider_class(self, name: str) -> type[Spider]:
-        """The class of the spider of that name; UsageError: the project has none.
-
-        :raises ModuleNotFoundError: the project's modules need one that is not installed.
-        """
+        """The class of the spider of that name; UsageError: the project has none."""
         try:
             loader = SpiderLoader.from_settings(self.settings)
-        except ModuleNotFoundError:
-            raise
         except Exception as error:  # whatever the project's modules raise
             why = f"{type(error).__name__}: {error}"
             raise misuse(f"the spiders of this project cannot be loaded ({why})") from error

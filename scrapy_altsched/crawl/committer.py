@@ -217,12 +217,15 @@ class Committer:
     def force(self) -> bool:
         """Force what was committed to the disk, and wait for it; whether that succeeded."""
         try:
+            if self._must_reopen:
+                # After a sync that failed, a second one may succeed for nothing.
+                self._recover()
             if self._syncer is None:
                 self._frontier.run.sync()
             else:
                 self._syncer.finish(self._number)
                 self._announce(self._number)
-        except (StoreError, FrontierFailedError) as error:
+        except (StoreError, JobdirLostError, FrontierFailedError) as error:
             self._note_unsynced(error)
             return False
         return True
@@ -263,8 +266,8 @@ class Committer:
             self._pace.note_elsewhere(syncer.took)
             self._announce(number)
 
-    def _note_unsynced(self, error: StoreError | FrontierFailedError) -> None:
-        if isinstance(error, StoreError):
+    def _note_unsynced(self, error: StoreError | JobdirLostError | FrontierFailedError) -> None:
+        if not isinstance(error, FrontierFailedError):
             self.note_failure(error)
         elif not self._has_failed:
             self._has_failed = self._closing = True

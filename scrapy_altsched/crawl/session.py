@@ -49,13 +49,8 @@ if TYPE_CHECKING:
     from ..frontier.contract import Standing
     from ..frontier.entry import Place
 
-#: What is counted by where requests were kept -> the stat that counts both, as Scrapy's own does.
-_PART_OF = {
-    "scheduler/enqueued/disk": "scheduler/enqueued",
-    "scheduler/enqueued/memory": "scheduler/enqueued",
-    "scheduler/dequeued/disk": "scheduler/dequeued",
-    "scheduler/dequeued/memory": "scheduler/dequeued",
-}
+#: What is counted on disk and in memory, and, as by Scrapy itself, together.
+_TOTALS = "scheduler/enqueued", "scheduler/dequeued"
 
 
 class Session:
@@ -238,7 +233,8 @@ class Session:
             message = messages.NOTHING_LEFT if frontier.job.resumed else messages.NOTHING_NEW
             self._reports.log(message, refused=inflect(refused, *all_were))
         self.traffic.log_end()
-        if self._is_durable:
+        # A crawl that is gone from its server has none to be made pending again.
+        if self._is_durable and reason != "frontier_lost":
             self._reports.log(messages.FAILED, count=counts.failed)
 
     def _note_unserializable(self, entry: Entry, error: CodecError) -> None:
@@ -371,8 +367,9 @@ class Session:
             increase = self._crawler.stats.inc_value
             for name, count in self._tally.items():
                 increase(name, count)
-                if name in _PART_OF:
-                    increase(_PART_OF[name], count)
+                for total in _TOTALS:
+                    if name.startswith(total):
+                        increase(total, count)
             self._tally.clear()
 
     def _note_end_of_start(self) -> None:

@@ -28,7 +28,7 @@ from ..plugins import warn_of_unsafe_plugins
 from ..requests.entries import Entries, codec_of
 from ..requests.fingerprint import shorten
 from ..requests.identity import PageIdentity, describe
-from ..settings import Config, name_shared
+from ..settings import Config
 from ..stock.job import StockJob
 from ..stock.report import report_import
 from ..worker import PARAMETER, name_worker
@@ -84,7 +84,9 @@ class Setup:
             setattr(spider, PARAMETER, name_worker(config.shared_worker, self.jobdir))
         self.shared = config.shared_options(spider.name)
         key = None if self.shared is None else self.shared.key
-        place = quote(self.jobdir or "") if key is None else name_shared(key, settings)
+        place = quote(self.jobdir or "")
+        if self.shared is not None:
+            place = f"--shared {self.shared.words}"
         self.reports = Reports(
             spider, scheduler.stats, self.jobdir, key, place, logs_reason=scheduler.logunser
         )

@@ -63,6 +63,7 @@ class SharedOptions:
     :ivar limits: how hard download slots may be asked by all workers together, if this one says so;
         *unpaced*: that each is to ask them as it likes.
     :ivar redis: scrapy-redis's settings, by name, as ``connect`` takes them; passwords among them.
+    :ivar words: by which commands find the crawl: the key, and maybe options that name the server.
     """
 
     key: str
@@ -73,3 +74,4 @@ class SharedOptions:
     limits: Limits | None = None
     unpaced: bool = False
     redis: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    words: str | None = None

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -284,9 +285,21 @@ def test_restart_with_what_was_seen(begun: Any, server: RedisServer) -> None:
 
 
 def test_a_crawl_that_runs_is_not_restarted(tmp_path: Path, server: RedisServer) -> None:
-    with crawling(chain(40), tmp_path, server, 1, DOWNLOAD_DELAY=0.2) as (_, workers):
+    held = threading.Event()
+    site = {"/0": Page(["/1"]), "/1": Page(held=held)}
+    with crawling(site, tmp_path, server, 1, ALTSCHED_LEASE_TIMEOUT=1) as (_, workers):
         worker: Worker = workers.launch()[0]
         worker.wait_until_open()
         done = on(server, "restart", "--shared", KEY, "--yes")
         assert done.returncode == 1
-        assert "has workers, and is restarted without them. Stop them: scrapy" in done.stderr
+        stop = f"scrapy altsched stop --shared {KEY} -s REDIS_PORT={server.port}"
+        assert f"has workers, and is restarted without them. Stop them: {stop};" in done.stderr
+        crawl = steer(server.port).crawl
+        wait_until(lambda: crawl.look().counts == Counts(2, 0, 1, 1, seen=2))
+        worker.die()
+        held.set()
+        # What was in flight is still to be crawled.
+        done = on(server, "restart", "--shared", KEY)
+        assert done.returncode == 2
+        assert "1 request is still to be crawled." in done.stdout
+        wait_until(lambda: on(server, "restart", "--shared", KEY, "--yes").returncode == 0)

@@ -417,6 +417,10 @@ class Shop(Spider):
     assert done.returncode == 1
     assert "need the module 'nowhere', which cannot be found: install" in done.stderr
     assert "Traceback" not in done.stderr
+    # What needs no spider goes on without it.
+    assert "It is not paused" in altsched("resume", job, cwd=project).stdout
+    answer = " ".join(altsched("check", job, cwd=project).stdout.split())
+    assert "not checked: the spiders of this project cannot be loaded" in answer
 
 
 @BY_ENGINE

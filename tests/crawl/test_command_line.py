@@ -188,6 +188,7 @@ def test_which_of_scrapys_commands_it_is(argv: list[str], name: str | None) -> N
         ("url=https://me:hun/ter2#?@host/", "url=https://***@host/"),
         ('HEADERS={"Cookie": "a=hunter2"}', 'HEADERS={"Cookie": "***"}'),
         ('HEADERS={"A": "x", "X-Auth": "hunter2"}', 'HEADERS={"A": "x", "X-Auth": "***"}'),
+        ('REDIS_PARAMS={"db": 1, "password": 12345}', 'REDIS_PARAMS={"db": 1, "password": ***}'),
         ("url=https://host:8000/@me", "url=https://host:8000/@me"),
         ("url=https://host/@me", "url=https://host/@me"),
         ("COOKIES_ENABLED=False", "COOKIES_ENABLED=False"),

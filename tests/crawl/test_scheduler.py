@@ -24,6 +24,8 @@ from twisted.python.failure import Failure
 from scrapy_altsched import Scheduler
 from scrapy_altsched.errors import StoreDamagedError, StoreError
 from scrapy_altsched.frontier import Counts
+from scrapy_altsched.frontier.store.journal import Journal
+from scrapy_altsched.frontier.store.store import Store
 from scrapy_altsched.maintenance.opening import open_frontier
 from scrapy_altsched.signals import frontier_committed, frontier_committing
 
@@ -647,6 +649,36 @@ def test_synced_commits_are_announced_after_they_reached_the_disk(tmp_path: Path
         stand_in.scheduler.enqueue_request(page(1))
         stand_in.next()
     assert crash_image(tmp_path / "job", tmp_path / "a").accepted == 1
+    stand_in.scheduler.close("finished")
+
+
+@pytest.mark.parametrize("always", [False, True])
+def test_after_a_sync_that_failed_the_store_is_reopened_before_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, always: bool
+) -> None:
+    """The operating system may have forgotten what to write, and say nothing any more."""
+    calls: list[str] = []
+    sync, reopen = Store.sync, Journal.reopen
+
+    def fail_once(store: Store) -> None:
+        calls.append("sync")
+        if calls == ["sync"]:
+            raise StoreError("The disk cannot write.")
+        sync(store)
+
+    def note_reopening(journal: Journal) -> None:
+        calls.append("reopen")
+        reopen(journal)
+
+    settings = {"JOBDIR": str(tmp_path / "job"), "ALTSCHED_SYNC": always}
+    stand_in = StandIn({**OURS, **settings, "ALTSCHED_COMMIT_INTERVAL": 1_000})
+    monkeypatch.setattr(Store, "sync", fail_once)
+    monkeypatch.setattr(Journal, "reopen", note_reopening)
+    stand_in.scheduler.enqueue_request(page(1))
+    assert not stand_in.scheduler.checkpoint(force=True)
+    assert stand_in.scheduler.checkpoint(force=True)
+    assert calls[:2] == ["sync", "reopen"]
+    assert calls[-1] == "sync"
     stand_in.scheduler.close("finished")
 
 

@@ -191,6 +191,8 @@ def test_without_rocksdict_only_a_job_in_rocksdb_is_refused(
     assert "is finished: 3 requests done" in log
     assert (tmp_path / "new" / "frontier" / "store.sqlite").is_file()
     assert scrapy("altsched", "check", tmp_path / "new") == ""
+    answer = scrapy("altsched", "convert", tmp_path / "new", "--store", "rocksdb")
+    assert answer.startswith(f"scrapy altsched convert: A store of RocksDB {needs}")
 
 
 def test_an_older_sqlite_than_is_needed_is_refused(tmp_path: Path, site: Site) -> None:

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
-from shlex import quote
 from typing import Any
 
 import redis
@@ -162,17 +161,26 @@ def _held(
 
 
 def fill_crawl(
-    client: redis.Redis, key: str, content: Content, order: Order, note: str, *, are_sha1: bool
+    client: redis.Redis,
+    key: str,
+    content: Content,
+    order: Order,
+    note: str,
+    *,
+    are_sha1: bool,
+    words: str | None = None,
 ) -> None:
     """Make a crawl of *content* on a server: all of it, or nothing.
 
     :param order: in which its requests are to be; their entries have payloads for servers.
     :param note: the name of the note about fingerprints.
     :param are_sha1: whether all fingerprints are known to be SHA-1 hashes.
+    :param words: as for :class:`~.operating.SharedCrawl`.
     :raises SharedError: there is a crawl of that name, or the server cannot be reached, or has no
         memory.  What goes through *content* may raise, too.
     """
-    filling = _Filling(client, key, content.head, order, note, are_sha1=are_sha1)
+    crawl = SharedCrawl(client, key, words)
+    filling = _Filling(client, crawl, content.head, order, note, are_sha1=are_sha1)
     filling.begin()
     try:
         while portion := list(islice(content.parts, _WRITTEN_AT_ONCE)):
@@ -188,16 +196,15 @@ class _Filling:
     def __init__(
         self,
         client: redis.Redis,
-        key: str,
+        crawl: SharedCrawl,
         head: Head,
         order: Order,
         note: str,
         *,
         are_sha1: bool,
     ) -> None:
-        self.crawl = SharedCrawl(client, key)
-        self._client, self._key, self._head, self._order = client, key, head, order
-        self._keys = self.crawl.keys
+        self.crawl, self._keys = crawl, crawl.keys
+        self._client, self._head, self._order = client, head, order
         self._id = os.urandom(16)
         keys = head.keys
         if keys == FINGERPRINTS:
@@ -221,7 +228,7 @@ class _Filling:
             raise SharedError(
                 f"There is a shared crawl {self.crawl.name} already, and two cannot be merged: set"
                 " ALTSCHED_SHARED_KEY to another name, or delete it with all that it knows: scrapy"
-                f" altsched drop {quote(self._key)}"
+                f" altsched drop {self.crawl.words}"
             )
         fixed, about = self._keys.fixed, json.dumps(self._about)
         with explain_errors(self._client):

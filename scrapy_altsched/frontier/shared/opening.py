@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from shlex import quote
 
 import redis
 
@@ -121,7 +120,8 @@ class _Opening:
     restarts: bool = False
 
     def __post_init__(self) -> None:
-        self.crawl, worker = SharedCrawl(self.client, self.shared.key), self.worker
+        self.crawl = SharedCrawl(self.client, self.shared.key, self.shared.words)
+        worker = self.worker
         if worker.are_sha1:
             self.crawl.keys.seen_key_of = beginning_of
         self.about = {
@@ -169,7 +169,7 @@ class _Opening:
                 f"{begun} by a version of scrapy_altsched that keeps no more than the first 10 of a"
                 " fingerprint's 20 bytes, and goes on so. If those of this project's own"
                 " fingerprinter or filter can begin alike, pages are missing: stop the workers,"
-                f" run: scrapy altsched drop {quote(self.shared.key)}, and crawl again."
+                f" run: scrapy altsched drop {self.crawl.words}, and crawl again."
             )
         elif theirs["fingerprints"] == ours["fingerprints"] + HASHED:
             # It came from a job directory.

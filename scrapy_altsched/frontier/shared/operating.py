@@ -63,13 +63,15 @@ class CrawlState:
 class SharedCrawl:
     """A crawl on a server; *name*: what messages call it.
 
+    :param words: by which commands find it: the key, and maybe options that name the server.
+
     Every method raises :exc:`ConfigError` if a setting has to be changed, here or on the server,
     and :exc:`SharedError` if the server cannot be reached, or all but :meth:`find` and
     :meth:`read_dead` if there is no such crawl.
     """
 
-    def __init__(self, client: redis.Redis, key: str) -> None:
-        self._client, self._key, self.keys = client, key, Keys(key)
+    def __init__(self, client: redis.Redis, key: str, words: str | None = None) -> None:
+        self._client, self.keys, self.words = client, Keys(key), words or quote(key)
         self.name = f"{key!r} on the Redis server at {address_of(client)}"
 
     def find(self, *fields: str, of_any_version: bool = False) -> list[Any] | None:
@@ -83,7 +85,7 @@ class SharedCrawl:
             raise SharedError(
                 f"The shared crawl {self.name} is being imported, or an import of it was cut short."
                 " Wait until it is complete; or delete what is there of it, and import it again:"
-                f" scrapy altsched drop {quote(self._key)}"
+                f" scrapy altsched drop {self.words}"
             )
         if protocol not in READABLE and not of_any_version:
             raise ConfigError(
@@ -160,12 +162,11 @@ class SharedCrawl:
             tokens: Any = self._client.hkeys(self.keys.workers)
             reply = script_of(self._client)(stream.build(leaving=True))
             if reply.status is not Status.OK:
-                key = quote(self._key)
                 raise SharedError(
                     f"The shared crawl {self.name} has workers, and is restarted without them. Stop"
-                    f" them: scrapy altsched stop --shared {key}; `scrapy altsched status --shared"
-                    f" {key}` says when they are gone. One that was killed counts until its leases"
-                    " expire."
+                    f" them: scrapy altsched stop --shared {self.words}; `scrapy altsched status"
+                    f" --shared {self.words}` says when they are gone. One that was killed counts"
+                    " until its leases expire."
                 )
             history = self.keys.history, self.keys.samples
             self._unlink([*map(self.keys.leases, tokens), *history])

@@ -42,9 +42,8 @@ def engine_of(store: Path) -> str:
 
 def require(store: Path) -> str:
     """The engine of the store in a directory; ConfigError: it is not installed."""
-    engine = engine_of(store)
-    database_at(store, engine)
-    return engine
+    database_at(store)
+    return engine_of(store)
 
 
 def database_at(path: Path, engine: str | None = None) -> Database:
@@ -52,7 +51,9 @@ def database_at(path: Path, engine: str | None = None) -> Database:
 
     :param engine: of one that is to be made.
     """
-    name = engine or engine_of(path)
+    if engine is not None:
+        return _load(engine, f"A store of {ENGINES[engine][0]}")(path)
+    name = engine_of(path)
     return _load(name, f"The store {path}, which is one of {ENGINES[name][0]},", path.parent)(path)
 
 

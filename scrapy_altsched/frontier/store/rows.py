@@ -66,7 +66,7 @@ class Rows:
     def __init__(self, path: Path, engine: str | None = None) -> None:
         self.path = path
         self.engine = engine or engine_of(path)
-        self.database = database_at(path, self.engine)
+        self.database = database_at(path, engine)
         self._families = self.database.families
         #: Fingerprint -> key of its seen row.
         self.seen_key: Callable[[bytes], bytes] = bytes
