@@ -101,7 +101,7 @@ def refusal(disk: bool = True, given: dict[str, Any] | None = None, **values: An
 
 def test_every_setting_is_tested_here() -> None:
     names = {field.name.upper() for field in fields(Config)}
-    derived = {"KEEPS_INTERVAL", "ORDER", "PATIENCE", "REDIS"}
+    derived = {"KEEPS_INTERVAL", "ORDER", "PATIENCE", "REDIS", "REDIS_OPTIONS"}
     assert names == {
         *NUMBERS,
         *FLAGS,

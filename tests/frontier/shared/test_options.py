@@ -33,7 +33,8 @@ def test_a_crawl_is_not_shared_unless_it_is_said() -> None:
 
 
 def test_defaults_are_the_same_in_both_places() -> None:
-    assert options() == SharedOptions(key="spider", redis={"REDIS_PARAMS": {}})
+    redis = {"REDIS_PARAMS": {}}
+    assert options() == SharedOptions(key="spider", redis=redis, words="spider")
 
 
 def test_each_setting_arrives() -> None:
@@ -54,8 +55,18 @@ def test_each_setting_arrives() -> None:
         idle="wait",
         restart=True,
         redis=redis,
+        words="crawl",
     )
     assert "s3cret" not in repr(found)
+
+
+def test_options_name_the_server_to_commands_where_the_project_does_not() -> None:
+    settings = Settings({"ALTSCHED_SHARED": True, "REDIS_DB": 3})
+    settings.set("REDIS_HOST", "h", "spider")
+    settings.set("REDIS_PARAMS", '{"password": 12345}', "cmdline")
+    found = Config.from_settings(settings, disk=None).shared_options("my spider")
+    assert found is not None
+    assert found.words == "'my spider' -s REDIS_HOST=h -s 'REDIS_PARAMS={\"password\": ***}'"
 
 
 def test_the_settings_of_the_server_that_are_read_are_those_that_are_used() -> None:
