@@ -66,9 +66,11 @@ class Crawl:
     def count(self, action: Discard) -> tuple[int, int]:
         """How many requests an action would drop, and of how many, as for a job."""
         found = sum(1 for _ in SharedSteering(self, self._project).matching(action))
-        return found, max(found, self.waiting())
+        counts = self.crawl.look().counts
+        return found, max(found, counts.pending + counts.delayed)
 
     def waiting(self) -> int:
+        """How many requests are still to be crawled, those in flight among them."""
         return self.crawl.look().counts.left
 
     def slot_of(self, payload: bytes) -> str:
