@@ -106,15 +106,14 @@ class Command(ScrapyCommand):
             missing = error.__cause__ if isinstance(error, UsageError) else error
             if not isinstance(missing, ModuleNotFoundError):
                 raise
-            needed = missing.name or str(missing)
-            message = f"This project's spiders or settings need the module {needed!r}, which"
-            message += " cannot be found: install the package that has it, or correct the import"
-            if needed.partition(".")[0] == "scrapy_redis":
+            name = missing.name or str(missing)
+            needs = f"the module {name!r}, which cannot be found: install the package that has it,"
+            needs += " or correct the import"
+            if name.partition(".")[0] == "scrapy_redis":
                 # By a project that was scrapy-redis's, and is loaded to be imported from there.
-                message = (
-                    "This project's spiders or settings need the package scrapy-redis, which is"
-                    f" not installed: run `{sys.executable} -m pip install scrapy-redis`"
-                )
+                needs = "the package scrapy-redis, which is not installed: run"
+                needs += f" `{sys.executable} -m pip install scrapy-redis`"
+            message = f"This project's spiders or settings need {needs}"
         except KeyboardInterrupt:
             message = "interrupted. What it had done by then stays."
             code = _INTERRUPTED

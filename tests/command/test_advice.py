@@ -145,7 +145,7 @@ def test_what_the_check_advises_makes_the_job_good(
 def test_the_advice_goes_on_with_the_name_of_the_spider(job: Job) -> None:  # noqa: F811
     without_current(job.path)
     (job.path / "altsched.json").unlink()
-    assert "--spider NAME" in altsched("check", job.path).stderr
+    assert "--spider NAME --repair" in altsched("check", job.path).stderr
     first = f"check {job.path} --spider {OWNER}"
     assert follow(first, job.path) == [f"--spider {OWNER}", f"--spider {OWNER} --repair"]
 

@@ -317,6 +317,7 @@ def test_a_job_that_is_paused_stays_so_in_another_directory_and_not_on_a_server(
 ) -> None:
     shutil.copytree(job, tmp_path / "job")
     run("pause", tmp_path / "job")
+    run("defer", tmp_path / "job", "slow.example", "--for", "1h")
     since = json.loads(run("status", tmp_path / "job", "--json").stdout)["paused"]
     run("import", "pages", "--from", tmp_path / "job", JOBDIR=tmp_path / "copy")
     assert json.loads(run("status", tmp_path / "copy", "--json").stdout)["paused"] == since
@@ -324,6 +325,7 @@ def test_a_job_that_is_paused_stays_so_in_another_directory_and_not_on_a_server(
     done = run("import", "pages", "--from", tmp_path / "job", **shared)
     pause = "scrapy altsched pause --shared pages"
     assert "It was paused, and is not any more. To pause it again before" in done.stderr
+    assert "Download slots that were left alone for a while are asked again." in done.stderr
     assert pause in done.stderr
 
 

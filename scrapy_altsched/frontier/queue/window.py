@@ -101,11 +101,7 @@ class Window:
             live.append(key)
             if len(live) > _LIVE:
                 self._age(live.popleft())
-        # As _is_past() says, without a call.
-        if (
-            self.size > self._shrink_at_bytes
-            or len(self._entries) + len(self._values) > self._shrink_at
-        ):
+        if self._is_past(self._shrink_at, self._shrink_at_bytes):
             self._shrink()
 
     def pop(self, slot: Slot) -> tuple[bytes, Entry] | None:
