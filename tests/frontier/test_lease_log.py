@@ -135,6 +135,21 @@ def test_a_log_that_began_anew_tells_what_was_held_then_and_came_since(
         assert told(tmp_path) == {*held, b"new"}
 
 
+def test_a_directory_that_takes_the_place_of_the_first_gets_no_records(tmp_path: Path) -> None:
+    place, moved = tmp_path / "job", tmp_path / "moved"
+    place.mkdir()
+    log = LeaseLog(place, STORE)
+    log.restart(1)
+    place.rename(moved)
+    place.mkdir()
+    for number in range(2):
+        log.restart(1)
+        log.note(b"%d" % number, LEASED)
+    log.close()
+    assert list(place.iterdir()) == []
+    assert told(moved) == {b"1"}
+
+
 def test_a_log_of_an_earlier_run_or_of_another_store_tells_nothing(
     tmp_path: Path, log: LeaseLog
 ) -> None:

@@ -124,13 +124,19 @@ class LeaseLog:
         closing = bytes((self._is_closing,))
         content = b"".join((head, crc32(head).to_bytes(4, "big"), closing, *records))
         number = generation % len(_NAMES)
-        if number not in self._files:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
-            self._files[number] = os.open(self._paths[number], flags, 0o644)
+        self._open_missing()
         file = self._files[number]
         _write(file, content, 0)
         self._generation, self._file, self._end = generation, file, len(content)
         self._over.clear()
+
+    def _open_missing(self) -> None:
+        # Both before the first record: one opened later could be of another job, if a backup took
+        # the place of this directory meanwhile.
+        for number, path in enumerate(self._paths):
+            if number not in self._files:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+                self._files[number] = os.open(path, flags, 0o644)
 
     def note(self, fingerprint: bytes, what: int) -> None:
         """Note that a request was LEASED or leased ALONE, or its response RECEIVED."""
