@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from statistics import mean
 
 from .contenders import OURS, SHARED, STORES
 from .summary import Results
+from .workloads.crawl import WATCHED
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ def goals(results: Results) -> list[Goal]:
         *_sqlite(results),
         *_hosts(results),
         *_grow(results),
-        *_backlog(results),
+        *_at_most(results),
         *_crawl(results),
         *_shared(results),
     ]
@@ -115,17 +117,29 @@ def _grow(results: Results) -> Iterator[Goal]:
     yield Goal("grow: MB more when open", 60, figures["open_resident"])
 
 
-def _backlog(results: Results) -> Iterator[Goal]:
-    for case in results.get("backlog", {}):
-        for name, what, bound in (
-            ("written", "bytes written a new one", 350),
-            ("duplicate", "us an old duplicate", 9),
-            ("look_up", "us of it, to look it up in the store", 9),
-            ("seen", "bytes on disk a URL seen", 16),
-        ):
-            value = _figure(results, "backlog", case, OURS, name)
+#: Workload, figure, what it is, and what it is to be at most, for ours in both stores.
+_AT_MOST = (
+    ("backlog", "written", "bytes written a new one", 350),
+    ("backlog", "duplicate", "us an old duplicate", 9),
+    ("backlog", "look_up", "us of it, to look it up in the store", 9),
+    ("backlog", "seen", "bytes on disk a URL seen", 16),
+    ("delayed", "lease", "ms, longest lease", 50),
+    ("delayed", "commit", "ms, longest commit", 50),
+    ("outage", "missing", "pages that were not crawled", 0),
+    ("trap", "stall", "ms, longest wait of the reactor", 50),
+    ("status", "seconds", "s", 1),
+    ("status", "resident", "MB resident", 100),
+    ("status", "seconds_slots", "s with --slots", 3),
+)
+
+
+def _at_most(results: Results) -> Iterator[Goal]:
+    for workload, name, what, bound in _AT_MOST:
+        for case, contender in product(results.get(workload, {}), STORES):
+            value = _figure(results, workload, case, contender, name)
             if value is not None:
-                yield Goal(f"backlog: {what}", bound, value)
+                who = "" if contender == OURS else f", {contender}"
+                yield Goal(f"{workload}, {case}{who}: {what}", bound, value)
 
 
 def _crawl(results: Results) -> Iterator[Goal]:
@@ -134,6 +148,11 @@ def _crawl(results: Results) -> Iterator[Goal]:
         theirs = _figure(results, "crawl", "python-docs", "stock-disk", name)
         if ours and theirs:
             yield Goal(f"crawl: {what}, against stock-disk", 1.02, ours / theirs)
+    alone, watched = (
+        _figure(results, "crawl", case, OURS, "processor") for case in ("python-docs", WATCHED)
+    )
+    if alone and watched:
+        yield Goal("crawl: processor time when it is watched, against alone", 1.01, watched / alone)
 
 
 def _shared(results: Results) -> Iterator[Goal]:

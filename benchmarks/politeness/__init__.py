@@ -1,6 +1,6 @@
 """How polite the workers of a shared crawl are together: ``python -m benchmarks.politeness``.
 
-Real workers crawl a site on loopback that has many hosts (:mod:`.site`), through a Redis server of
+Real workers crawl a site on loopback that has many hosts (:mod:`..site`), through a Redis server of
 their own (:mod:`.crawl`).  :mod:`.cases` has what is tried, :mod:`.figures` what is made of it.
 
 What is measured is what a host sees.  A request has *arrived* when the site has read all of its

@@ -14,15 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scrapy.settings import default_settings
-
 from scrapy_altsched.settings import Config
 
 from ..contenders import redis_server
+from ..loopback import LOOPBACK
 from ..process import allow_open_files
 from ..runner import ROOT
+from ..site import Arrival, run_site
 from .cases import Case, count
-from .site import Arrival, run_site
 
 #: Whether there is a setting for one pace of all workers.
 CAN_PACE = hasattr(Config, "shared_pace")
@@ -38,23 +37,13 @@ PATIENCE = 60.0
 _STEP = 0.02
 
 _SETTINGS: dict[str, Any] = {
+    **LOOPBACK,
     "ADDONS": json.dumps({"scrapy_altsched.Addon": 0}),
     "SCHEDULER": "scrapy_altsched.Scheduler",
     "DUPEFILTER_CLASS": "scrapy_altsched.DupeFilter",
-    "SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.DownloaderAwarePriorityQueue",
     "ALTSCHED_SHARED": True,
     "ALTSCHED_LEASE_TIMEOUT": LEASE_TIMEOUT,
-    # Newer versions of Scrapy have another name for it.
-    "TWISTED_DNS_RESOLVER"
-    if hasattr(default_settings, "TWISTED_DNS_RESOLVER")
-    else "DNS_RESOLVER": "benchmarks.politeness.resolver.LoopbackResolver",
-    "COOKIES_ENABLED": False,
-    "HTTPPROXY_ENABLED": False,
     "LOG_LEVEL": "INFO",
-    "LOGSTATS_INTERVAL": 0,
-    "RETRY_ENABLED": False,
-    "ROBOTSTXT_OBEY": False,
-    "TELNETCONSOLE_ENABLED": False,
 }
 
 

@@ -11,9 +11,9 @@ from itertools import pairwise
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from ..site import Arrival
 from .cases import KINDS, Case, Kind, count, page_paths
 from .crawl import Crawled
-from .site import Arrival
 
 #: Seconds by which a busy machine may shorten a gap.
 TOLERANCE = 0.05

@@ -7,13 +7,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from scrapy import Request
-from scrapy.crawler import CrawlerProcess
+from scrapy import Request, signals
+from scrapy.crawler import Crawler, CrawlerProcess
 from scrapy.settings import Settings
 from scrapy.utils.misc import load_object
 
@@ -28,15 +28,19 @@ METRICS = (
     Metric("scheduler", "% in the scheduler's calls"),
 )
 CONTENDERS = ("stock-disk", "altsched-disk")
+WATCHED = "python-docs, watched"
 PROJECT = ROOT / "example_project"
 
 
 def cases(scale: float, _: Any) -> list[Case]:
     """The first *scale* of the recorded pages."""
-    return [Case("python-docs", {"scale": scale}, CONTENDERS)]
+    return [
+        Case("python-docs", {"scale": scale}, CONTENDERS),
+        Case(WATCHED, {"scale": scale, "is_watched": True}, CONTENDERS[1:]),
+    ]
 
 
-def run(contender: Contender, place: Place, scale: float) -> Outcome:
+def run(contender: Contender, place: Place, scale: float, is_watched: bool = False) -> Outcome:
     """Crawl the site from its first page to the end, with a feed and a log as by default."""
     recording = _recording(place.directory, scale)
     clock = Clock()
@@ -45,9 +49,10 @@ def run(contender: Contender, place: Place, scale: float) -> Outcome:
         process = CrawlerProcess(settings, install_root_handler=True)
         crawler = process.create_crawler("docs")
         process.crawl(crawler, url=url)
-        start, start_processor = perf_counter(), time.process_time()
-        process.start()
-        seconds, processor = perf_counter() - start, time.process_time() - start_processor
+        with _watched(crawler, settings["JOBDIR"]) if is_watched else nullcontext():
+            start, start_processor = perf_counter(), time.process_time()
+            process.start()
+            seconds, processor = perf_counter() - start, time.process_time() - start_processor
     assert crawler.stats is not None
     stats = crawler.stats.get_stats()
     names = ("downloader/response_status_count/200", "item_scraped_count", "dupefilter/filtered")
@@ -84,6 +89,34 @@ def _site(recording: Path) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait()
+
+
+@contextmanager
+def _watched(crawler: Crawler, job: str) -> Iterator[None]:
+    """Have ``status --watch``, at a terminal, and ``report --follow`` run from the start on."""
+    altsched = [sys.executable, "-m", "scrapy", "altsched"]
+    at_terminal = [sys.executable, "-c", "import pty, sys; pty.spawn(sys.argv[1:])"]
+    commands = [
+        [*at_terminal, *altsched, "status", job, "--watch"],
+        [*altsched, "report", job, "--follow", "-o", str(Path(job).with_name("report.html"))],
+    ]
+    watching: list[subprocess.Popen[bytes]] = []
+
+    def start() -> None:
+        watching.extend(
+            subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, cwd=ROOT)
+            for command in commands
+        )
+
+    crawler.signals.connect(start, signals.spider_opened)
+    try:
+        yield
+        if any(process.poll() not in (None, 0) for process in watching):
+            raise RuntimeError("what watches the crawl has failed")
+    finally:
+        for process in watching:
+            process.terminate()
+            process.wait()
 
 
 def _settings(contender: Contender, place: Place, clock: Clock) -> Settings:

@@ -33,7 +33,10 @@ ROOT = Path(__file__).parents[2]
 TINY = ["--rounds", "1", "--scale", "0.002", "--grow", "1000000"]
 #: Two sites' first pages have hundreds of links each.
 STOCK = ["stock-memory", "stock-disk", "stock-disk-one", "stock-sqlite"]
-WITHOUT_PEERS = "backlog", "shared_workers", "shared_pace"
+WITHOUT_PEERS = {"backlog", "delayed", "slow_hosts", "trap", "status"}
+WITHOUT_PEERS |= {"shared_workers", "shared_pace"}
+#: Of which nothing but figures comes.
+WITHOUT_WORK = {"slow_hosts", "status", "shared_memory", "shared_workers"}
 LOCAL = [*STOCK, "altsched-memory", *STORES]
 
 
@@ -135,7 +138,7 @@ def test_every_scheduler_did_the_same_work(results: Results) -> None:
     assert disagreements(results) == []
     for workload, cases in results.items():
         for summaries in cases.values():
-            does_work = workload not in ("shared_memory", "shared_workers")
+            does_work = workload not in WITHOUT_WORK
             assert all(bool(found.outcomes[0].work) == does_work for found in summaries.values())
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
-from ..process import allow_open_files
+from .process import allow_open_files
 
 #: Seconds that the process may take to start, or to pass on what it has noted.
 PATIENCE = 30.0
@@ -55,16 +55,25 @@ class Site:
     arrivals: list[Arrival] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Outage:
+    """Seconds for which the site answers nothing, from its n-th request on."""
+
+    after: int
+    seconds: float
+
+
 @contextmanager
-def run_site(latency: float) -> Iterator[Site]:
+def run_site(latency: float, outage: Outage | None = None) -> Iterator[Site]:
     """Run the site in a process of its own.
 
     :param latency: seconds from a request's arrival to its answer.
+    :param outage: when it closes each connection instead.
     :raises RuntimeError: it does not start, or does not pass on what it has noted.
     """
     context = multiprocessing.get_context("spawn")
     ours, its = context.Pipe()
-    process = context.Process(target=_serve, args=(its, latency), daemon=True)
+    process = context.Process(target=_serve, args=(its, latency, outage), daemon=True)
     process.start()
     its.close()
     try:
@@ -88,18 +97,19 @@ def _receive(connection: Connection) -> Any:
     raise RuntimeError("The site does not answer.")
 
 
-def _serve(connection: Connection, latency: float) -> None:
+def _serve(connection: Connection, latency: float, outage: Outage | None) -> None:
     # A Ctrl-C is for the process that started this one, and then ends it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     allow_open_files()
-    asyncio.run(_Recorder(latency).run(connection))
+    asyncio.run(_Recorder(latency, outage).run(connection))
 
 
 class _Recorder:
     """Answers and notes requests, in the site's process."""
 
-    def __init__(self, latency: float) -> None:
+    def __init__(self, latency: float, outage: Outage | None) -> None:
         self._latency = latency
+        self._outage = outage
         self._arrivals: list[Arrival] = []
         self._open: Counter[str] = Counter()
 
@@ -122,6 +132,9 @@ class _Recorder:
             while True:
                 head = await reader.readuntil(_END)
                 host = self._note(head, time.monotonic_ns())
+                if self._is_down():
+                    self._open[host] -= 1
+                    return
                 await asyncio.sleep(self._latency)
                 # Before the client can know that it may send the next one.
                 self._open[host] -= 1
@@ -130,6 +143,13 @@ class _Recorder:
             pass
         finally:
             writer.close()
+
+    def _is_down(self) -> bool:
+        outage, arrivals = self._outage, self._arrivals
+        if outage is None or len(arrivals) < outage.after:
+            return False
+        since = arrivals[-1].time - arrivals[outage.after - 1].time
+        return since < outage.seconds * 1e9
 
     def _note(self, head: bytes, now: int) -> str:
         first, *lines = head.decode("latin-1").removesuffix(_END.decode()).split("\r\n")
