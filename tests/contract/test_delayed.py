@@ -13,7 +13,7 @@ from scrapy_altsched.errors import StoreError
 from scrapy_altsched.frontier import Entry, Event, Options, Order, Verdict
 from scrapy_altsched.frontier.entry import DeadLetter, Delay
 from scrapy_altsched.frontier.events import LeasesReady
-from scrapy_altsched.frontier.local import delayed, uncommitted
+from scrapy_altsched.frontier.local import delayed, queues, uncommitted
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.maintenance.opening import open_frontier
 
@@ -193,6 +193,28 @@ def test_many_become_due_a_portion_at_a_time(local: Waits, monkeypatch: pytest.M
 
 
 # With a store
+
+
+def test_while_commits_fail_what_is_due_waits_for_what_is_pending(
+    disk: Waits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delayed, "_AT_ONCE", 10)
+    monkeypatch.setattr(queues, "_MANY_CHANGES", 50)
+    frontier = disk.open()
+    for number in range(200):
+        frontier.add(late(f"{number:03}", 1))
+    commit(frontier)
+    disk.clock.advance(2)
+    taken = [take(frontier) for _ in range(50)]
+    assert frontier.counts().delayed == 150
+    taken.append(take(frontier))  # nothing else is pending
+    assert frontier.counts().delayed == 140
+    commit(frontier)
+    taken.append(take(frontier))
+    assert frontier.counts().delayed == 130
+    for lease in taken:
+        frontier.finish(lease)
+    assert len({name_of(lease) for lease in taken} | {*work_off(frontier)}) == 200
 
 
 @pytest.mark.parametrize("ends", ["crash", "close"])
