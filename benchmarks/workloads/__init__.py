@@ -33,6 +33,7 @@ WORKLOADS = (
     "shared_memory",
     "shared_workers",
     "shared_pace",
+    "shared_budget",
 )
 
 

@@ -36,8 +36,8 @@ METRICS = (
 _Result = TypeVar("_Result")
 #: Seconds until all that are delayed are due.
 _DAY = 86_400.0
-#: Requests that are added, or taken, from one commit to the next.
-_PORTION = 1_000
+#: Changes from one commit to the next: the default of ALTSCHED_COMMIT_EVERY.
+_COMMIT_EVERY = 2_000
 
 
 def cases(scale: float, _: Any) -> list[Case]:
@@ -62,15 +62,13 @@ def run(contender: Contender, place: Place, requests: int, kind: str) -> Outcome
         slot = name.split("/", 3)[2]
         entry = Entry(name.encode(), slot, payload=bytes(300), delay=delay)
         watch.time("add", lambda entry=entry: frontier.add(entry))
-        if number % _PORTION == 0:
-            _commit(frontier, watch)
+        _commit_if_full(frontier, watch)
     more, added = resident() - before, watch.total
     clock.now += _DAY
-    for number in range(requests):
+    for _ in range(requests):
         lease = watch.time("lease", lambda: take(frontier))
         watch.time("finish", lambda lease=lease: frontier.finish(lease))
-        if number % _PORTION == 0:
-            _commit(frontier, watch)
+        _commit_if_full(frontier, watch)
     left = frontier.counts().left
     frontier.close()
     figures = {
@@ -102,12 +100,10 @@ class _Stopwatch:
             self.longest[kind] = max(self.longest[kind], seconds)
 
 
-def _commit(frontier: Frontier, watch: _Stopwatch) -> None:
-    """Commit, as soon as the store takes it: a crawl goes on meanwhile."""
-    while True:
+def _commit_if_full(frontier: Frontier, watch: _Stopwatch) -> None:
+    """Commit, if enough has changed, as soon as the store takes it."""
+    while frontier.pressure.urgent or frontier.pressure.changes >= _COMMIT_EVERY:
         try:
             watch.time("commit", frontier.commit)
         except StoreStalledError:
             time.sleep(0.01)
-        else:
-            return

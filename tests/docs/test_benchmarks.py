@@ -34,7 +34,7 @@ TINY = ["--rounds", "1", "--scale", "0.002", "--grow", "1000000"]
 #: Two sites' first pages have hundreds of links each.
 STOCK = ["stock-memory", "stock-disk", "stock-disk-one", "stock-sqlite"]
 WITHOUT_PEERS = {"backlog", "delayed", "slow_hosts", "trap", "status"}
-WITHOUT_PEERS |= {"shared_workers", "shared_pace"}
+WITHOUT_PEERS |= {"shared_workers", "shared_pace", "shared_budget"}
 #: Of which nothing but figures comes.
 WITHOUT_WORK = {"slow_hosts", "status", "shared_memory", "shared_workers"}
 LOCAL = [*STOCK, "altsched-memory", *STORES]
