@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from scrapy_altsched.errors import JobdirLostError, StoreError
+from scrapy_altsched.errors import JobdirLostError, StoreError, StoreStalledError
 from scrapy_altsched.frontier import Lease, Options, Order, Verdict
 from scrapy_altsched.frontier.contract import Waiting
 from scrapy_altsched.frontier.entry import DeadLetter
@@ -420,6 +420,32 @@ def test_what_is_added_meanwhile_never_puts_off_the_pages_that_are_done(
             frontier.add(page(f"{commits} {number}"))
     assert commits == 4
     assert frontier.run.note("state") == b"done"
+
+
+def test_what_came_while_a_write_failed_goes_into_small_batches_too(
+    disk: DiskKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uncommitted, "BATCH", 3)
+    frontier = disk.open(FIFO)
+    frontier.add(page("parent"))
+    frontier.finish(take(frontier))
+    for number in range(4):
+        frontier.add(page(str(number)))
+
+    def fail(*_: object, **__: object) -> None:
+        raise StoreStalledError("The store writes back its log.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(journal_of(frontier), "write", fail)
+        with pytest.raises(StoreStalledError):
+            frontier.commit()
+        for number in range(30):
+            frontier.add(page(f"meanwhile {number}"))
+    is_last = False
+    while not is_last:
+        before = frontier.pressure.changes
+        is_last = frontier.commit()
+        assert 0 < before - frontier.pressure.changes <= 3 + is_last
 
 
 def test_a_batch_has_few_large_requests(disk: DiskKind) -> None:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+from ...errors import StoreError
 from ..changes import Kind
 from ..contract import JobInfo, Pressure
 from ..entry import DeadLetter, Entry, PageFailure
@@ -226,7 +227,11 @@ class Persistence(Uncommitted):
                 if draft.batch.counters.failed > self._options.keep_failed:
                     self._drop_failed(draft)
         draft = self._unsaved
-        self._run.write(draft.batch, wait=wait)
+        try:
+            self._run.write(draft.batch, wait=wait)
+        except StoreError:
+            self.expect_more()
+            raise
         self._unsaved = None
         self.settle(draft)
         return draft

@@ -209,6 +209,10 @@ class Uncommitted:
         self._render(draft)
         return draft
 
+    def expect_more(self) -> None:
+        """Count early batches anew: much may have come when a batch that failed is written."""
+        self._early_left = None
+
     def _render(self, draft: Draft) -> None:
         draft.render()
         batch, counters = draft.batch, draft.batch.counters
@@ -267,7 +271,7 @@ class Uncommitted:
             self._deferred = Changes()
             self._early_left = None
         else:
-            assert self._early_left is not None
-            self._early_left -= 1
+            if self._early_left is not None:
+                self._early_left -= 1
             for change in draft.deferred:
                 self._deferred.append(*change)
