@@ -1,109 +1,93 @@
 """A million requests that wait for their time, against a million that do not: memory and cost.
 
-They are given to a frontier without Scrapy around it.  All that wait are due at the same time, and
-taken from then on.
+All that wait are due in the same second, and taken from then on.
 """
 
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from collections.abc import Callable
-from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any
 
-from scrapy_altsched.errors import StoreStalledError
-from scrapy_altsched.frontier import Entry, Options
-from scrapy_altsched.frontier.contract import Frontier
-from scrapy_altsched.frontier.entry import Delay
-from scrapy_altsched.maintenance.opening import open_frontier
-from tests.clocks import ManualClock
-from tests.frontiers import take
+from scrapy import Request
+
+from scrapy_altsched.crawl import setup
 
 from ..contenders import STORES, Contender
+from ..engine import Clock, Crawl, collections_timed, link, start_request
 from ..process import resident
-from . import Case, Metric, Outcome, Place, microseconds
-from .unique import HOSTS, url
+from . import Case, Metric, Outcome, Place, microseconds, work_of
+from .unique import HOSTS, IN, url
 
 METRICS = (
     Metric("cost", "us a request, in and out", is_main=True),
     Metric("in", "us a request in"),
     Metric("out", "us a request out"),
     Metric("resident", "MB more when all are in", digits=0),
-    Metric("lease", "ms, longest lease"),
-    Metric("commit", "ms, longest commit"),
+    Metric("longest", "ms, longest call"),
+    Metric("longest_processor", "ms of processor time, longest call"),
+    Metric("longest_own", "the same without garbage collection"),
 )
-_Result = TypeVar("_Result")
-#: Seconds until all that are delayed are due.
+#: Seconds from the first request to the moment at which all are due.
 _DAY = 86_400.0
-#: Changes from one commit to the next: the default of ALTSCHED_COMMIT_EVERY.
-_COMMIT_EVERY = 2_000
 
 
 def cases(scale: float, _: Any) -> list[Case]:
     """A million of both, times *scale*."""
-    requests = max(100, int(1_000_000 * scale))
+    requests = max(IN, int(1_000_000 * scale))
     return [
         Case(f"{requests:,} {kind}", {"requests": requests, "kind": kind}, STORES, rounds=1)
         for kind in ("pending", "delayed")
     ]
 
 
+class _Clock(setup.CrawlClock):
+    """The machine's clock, put forward by some seconds."""
+
+    ahead = 0.0
+
+    def monotonic(self) -> float:  # type: ignore[override]  # it is a function there
+        return time.monotonic() + self.ahead
+
+    def wall(self) -> float:  # type: ignore[override]
+        return time.time() + self.ahead
+
+    def since_boot(self) -> float:
+        return super().since_boot() + self.ahead
+
+
 def run(contender: Contender, place: Place, requests: int, kind: str) -> Outcome:
-    """Add all, let a day pass, and take all."""
-    settings = place.settings(contender)
-    clock = ManualClock()
-    delay = Delay(until=clock.wall() + _DAY) if kind == "delayed" else None
-    options = Options(store=settings["ALTSCHED_STORE"], clock=clock)
-    frontier = open_frontier(settings["JOBDIR"], "delayed", options)
-    watch, before = _Stopwatch(), resident()
-    for number in range(requests):
-        name = url(number, HOSTS)
-        slot = name.split("/", 3)[2]
-        entry = Entry(name.encode(), slot, payload=bytes(300), delay=delay)
-        watch.time("add", lambda entry=entry: frontier.add(entry))
-        _commit_if_full(frontier, watch)
-    more, added = resident() - before, watch.total
-    clock.now += _DAY
-    for _ in range(requests):
-        lease = watch.time("lease", lambda: take(frontier))
-        watch.time("finish", lambda lease=lease: frontier.finish(lease))
-        _commit_if_full(frontier, watch)
-    left = frontier.counts().left
-    frontier.close()
-    figures = {
-        "cost": microseconds(watch.total, requests),
-        "in": microseconds(added, requests),
-        "out": microseconds(watch.total - added, requests),
-        "resident": more / 1e6,
-        "lease": watch.longest["lease"] * 1e3,
-        "commit": watch.longest["commit"] * 1e3,
+    """Find all on one page, let a day pass, and take all."""
+    setup.CrawlClock = _Clock  # type: ignore[misc]
+    clock = Clock(each=True)
+    crawl = Crawl(place.settings(contender), clock)
+    meta = {"altsched_not_before": time.time() + _DAY} if kind == "delayed" else {}
+    figures: dict[str, float] = {}
+
+    def scrape(page: Request) -> list[Request]:
+        """All come from the first page, and so while one request is in flight."""
+        if not figures:
+            before = resident()
+            for first in range(0, requests, IN):
+                links = [link(url(number, HOSTS), page) for number in range(first, first + IN)]
+                for request in links:
+                    request.meta.update(meta)
+                crawl.enqueue(links)
+            figures["in"] = microseconds(clock.enqueueing, requests)
+            figures["resident"] = (resident() - before) / 1e6
+        return []
+
+    crawl.enqueue([start_request("https://start.example/")])
+    with collections_timed(clock):
+        crawl.run(scrape)
+        _Clock.ahead = _DAY
+        crawl.run(scrape)
+    work = work_of(crawl)
+    crawl.close()
+    figures |= {
+        "cost": microseconds(clock.total, requests),
+        "out": microseconds(clock.taking, requests),
+        "longest": clock.longest * 1e3,
+        "longest_processor": clock.longest_processor * 1e3,
+        "longest_own": clock.longest_own * 1e3,
     }
-    return Outcome(figures, {"all": f"{requests} taken, {left} left"})
-
-
-class _Stopwatch:
-    """Seconds that calls took: in all, and the longest of each kind."""
-
-    def __init__(self) -> None:
-        self.total = 0.0
-        self.longest: defaultdict[str, float] = defaultdict(float)
-
-    def time(self, kind: str, call: Callable[[], _Result]) -> _Result:
-        """Make a call, and count its time."""
-        begin = perf_counter()
-        try:
-            return call()
-        finally:
-            seconds = perf_counter() - begin
-            self.total += seconds
-            self.longest[kind] = max(self.longest[kind], seconds)
-
-
-def _commit_if_full(frontier: Frontier, watch: _Stopwatch) -> None:
-    """Commit, if enough has changed, as soon as the store takes it."""
-    while frontier.pressure.urgent or frontier.pressure.changes >= _COMMIT_EVERY:
-        try:
-            watch.time("commit", frontier.commit)
-        except StoreStalledError:
-            time.sleep(0.01)
+    return Outcome(figures, {"all": work})
