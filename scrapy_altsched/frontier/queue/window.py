@@ -142,10 +142,20 @@ class Window:
         self._replace(slot, left)
 
     def cut(self, limit: int) -> bool:
-        """Drop some of what is stored if more than *limit* are in memory; whether any was."""
+        """Drop stored requests of a slot that has more than *limit* in memory; whether any was.
+
+        To find its far end takes a look at all of them.  What the array of a heap ends with may be
+        taken off at once, and what is left is a heap.
+        """
+        slot = next((slot for slot in self._warm if slot.in_memory > limit), None)
+        if slot is None or slot.rest is None:
+            return False
+        at = max(0, len(slot.rest) - min(_DROP, slot.in_memory - limit))
+        ends = slot.rest[at:]
+        del slot.rest[at:]
         before = self.count
-        if before > limit:
-            self._cut(max(limit, before - _DROP), None)
+        self._drop_or_keep(slot, ends, slot.rest)
+        slot.rest = slot.rest or None
         return self.count < before
 
     def unwritten(self) -> list[bytes]:
@@ -319,12 +329,16 @@ class Window:
 
     def _trim(self, slot: Slot, keep: int) -> None:
         stay, far = _split(slot.keys, keep)
-        for key in far:
+        self._drop_or_keep(slot, far, stay)
+        self._replace(slot, stay)
+
+    def _drop_or_keep(self, slot: Slot, keys: list[bytes], stay: list[bytes]) -> None:
+        """Drop what is stored of *keys*, which were taken out of the slot; others go to a heap."""
+        for key in keys:
             if not self._drop_stored(key):
                 heappush(stay, key)
             elif slot.bound is None or key < slot.bound:
                 slot.bound = key
-        self._replace(slot, stay)
 
 
 def _split(keys: list[bytes], position: int) -> tuple[list[bytes], list[bytes]]:
