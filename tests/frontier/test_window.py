@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from scrapy_altsched.frontier import Lease, Options, Order
 from scrapy_altsched.frontier.local.frontier import LocalFrontier
 from scrapy_altsched.frontier.local.persistence import Persistence
+from scrapy_altsched.frontier.queue import window
 from scrapy_altsched.frontier.queue.window import _LIVE, _LIVE_BYTES, _MOST_BYTES
 from scrapy_altsched.frontier.store.store import Store
 from scrapy_altsched.maintenance.opening import open_frontier
@@ -93,6 +94,28 @@ def test_fifty_times_more_than_fits_is_leased_once_and_in_order(
     for slot in range(slots):
         expected = list(range(slot, PENDING, slots))
         assert order[slot] == (expected[::-1] if direction == "lifo" else expected)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_queue_that_is_cut_at_the_end_of_its_heap_keeps_its_order(
+    disk: DiskKind, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(window, "_DROP", 7)
+    rng = random.Random(seed)
+    frontier = disk.open(Options(order=Order.parse("slots/fifo/fifo")))
+    priorities = {str(number): rng.randrange(-20, 20) for number in range(120)}
+    for count, (name, priority) in enumerate(priorities.items()):
+        frontier.add(page(name, priority=priority))
+        if count == 100:
+            frontier.commit()
+    in_memory = frontier._queues.window
+    cuts = 0
+    while in_memory.cut(30):
+        cuts += 1
+        assert_small(frontier)
+    assert cuts == 13  # 7 at most with each
+    assert in_memory.count == 30
+    assert work_off(frontier) == sorted(priorities, key=lambda name: -priorities[name])
 
 
 def test_the_memory_is_bounded_while_requests_come_and_go(disk: DiskKind) -> None:

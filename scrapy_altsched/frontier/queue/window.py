@@ -150,13 +150,17 @@ class Window:
         slot = next((slot for slot in self._warm if slot.in_memory > limit), None)
         if slot is None or slot.rest is None:
             return False
-        at = max(0, len(slot.rest) - min(_DROP, slot.in_memory - limit))
-        ends = slot.rest[at:]
-        del slot.rest[at:]
-        before = self.count
-        self._drop_or_keep(slot, ends, slot.rest)
-        slot.rest = slot.rest or None
-        return self.count < before
+        rest, stay = slot.rest, []
+        before = left = min(_DROP, slot.in_memory - limit)
+        while rest and left:
+            if self._drop_end(slot, key := rest.pop()):
+                left -= 1
+            else:
+                stay.append(key)
+        for key in stay:
+            heappush(rest, key)
+        slot.rest = rest or None
+        return left < before
 
     def unwritten(self) -> list[bytes]:
         """Keys of the requests that are not stored, for good or yet."""
@@ -329,16 +333,17 @@ class Window:
 
     def _trim(self, slot: Slot, keep: int) -> None:
         stay, far = _split(slot.keys, keep)
-        self._drop_or_keep(slot, far, stay)
+        for key in far:
+            if not self._drop_end(slot, key):
+                heappush(stay, key)
         self._replace(slot, stay)
 
-    def _drop_or_keep(self, slot: Slot, keys: list[bytes], stay: list[bytes]) -> None:
-        """Drop what is stored of *keys*, which were taken out of the slot; others go to a heap."""
-        for key in keys:
-            if not self._drop_stored(key):
-                heappush(stay, key)
-            elif slot.bound is None or key < slot.bound:
-                slot.bound = key
+    def _drop_end(self, slot: Slot, key: bytes) -> bool:
+        """Drop a request that is not in its slot any more, if it is stored; whether it was."""
+        is_dropped = self._drop_stored(key)
+        if is_dropped and (slot.bound is None or key < slot.bound):
+            slot.bound = key
+        return is_dropped
 
 
 def _split(keys: list[bytes], position: int) -> tuple[list[bytes], list[bytes]]:
