@@ -217,6 +217,30 @@ def test_while_commits_fail_what_is_due_waits_for_what_is_pending(
     assert len({name_of(lease) for lease in taken} | {*work_off(frontier)}) == 200
 
 
+def test_what_is_due_waits_without_asking_all_the_time_and_is_not_forgotten(
+    disk: Waits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delayed, "_AT_ONCE", 10)
+    monkeypatch.setattr(queues, "_MANY_CHANGES", 50)
+    frontier = disk.open()
+    for number in range(60):
+        frontier.add(late(f"{number:02}", 1, slot="left alone"))
+    frontier.add(late("other", 1, slot="other"))
+    commit(frontier)
+    disk.clock.advance(2)
+    leases = [take(frontier) for _ in range(5)]
+    frontier.defer("left alone", 3600)
+    assert lease_from(frontier) is None
+    assert disk.clock.next_call_at == disk.clock.now + 1
+    commit(frontier)
+    disk.clock.advance(1)
+    assert lease_from(frontier) is None  # those before it first
+    leases.append(take(frontier))
+    assert name_of(leases[-1]) == "other"
+    for lease in leases:
+        frontier.finish(lease)
+
+
 @pytest.mark.parametrize("ends", ["crash", "close"])
 def test_delayed_requests_are_there_again(disk: Waits, ends: str) -> None:
     frontier = disk.open()

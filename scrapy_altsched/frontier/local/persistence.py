@@ -230,7 +230,7 @@ class Persistence(Uncommitted):
         try:
             self._run.write(draft.batch, wait=wait)
         except StoreError:
-            self.expect_more()
+            self.recount_batches()
             raise
         self._unsaved = None
         self.settle(draft)

@@ -29,6 +29,8 @@ _SPREAD = 1.25
 #: With so many changes that wait for a commit, as while a disk is full, delayed requests stay where
 #: they are as long as others are pending: each that becomes pending is one more, and in memory.
 _MANY_CHANGES = 20_000
+#: Seconds after which it is asked again whether they still are too many, if no slot may be asked.
+_ASK_AGAIN = 1.0
 
 
 class Queues:
@@ -103,12 +105,15 @@ class Queues:
 
     def take_due(self) -> None:
         """Make delayed requests pending whose time has come, or some of them if they are many."""
-        if self.pending and self._kept.pressure.changes >= _MANY_CHANGES:
+        if self._holds_due_back():
             return
         for old, entry in self.delayed.take_due():
             slot, key = self.new_place(entry.slot, entry.priority, is_start=entry.start)
             self._kept.move(old, key, slot, entry)
             self.put(slot, key, entry)
+
+    def _holds_due_back(self) -> bool:
+        return self.pending > 0 and self._kept.pressure.changes >= _MANY_CHANGES
 
     def let_in(self, gate: PacedGate) -> None:
         """Let slots be asked again whose time has come, unless requests of theirs still wait."""
@@ -146,7 +151,9 @@ class Queues:
     def next_at(self) -> float | None:
         """When there may be something to lease, if that is known."""
         times = [self.slots.next_at]
-        if self._live.delayed:
+        if self._live.delayed and self._holds_due_back():
+            times.append(self._now() + _ASK_AGAIN)
+        elif self._live.delayed:
             with suppress(StoreError):  # reading it is tried again, and told, by the next call
                 times.append(self.delayed.first_at())
         return min((when for when in times if when is not None), default=None)

@@ -30,7 +30,7 @@ from .queues import Queues
 
 #: Requests that are looked at in one go: some 20 ms, with their commit; and if that is all, 5 ms.
 PORTION, _READ_PORTION = 300, 3_000
-#: How many requests may be in memory meanwhile: all are looked at to take a portion out.
+#: How many requests of a slot may be in memory meanwhile: to take a portion out, all are looked at.
 _IN_MEMORY = 10_000
 #: Requests with their keys.
 _Portion: TypeAlias = Iterable[tuple[bytes, Entry]]

@@ -209,8 +209,8 @@ class Uncommitted:
         self._render(draft)
         return draft
 
-    def expect_more(self) -> None:
-        """Count early batches anew: much may have come when a batch that failed is written."""
+    def recount_batches(self) -> None:
+        """Count anew how many early batches there may be, since much may come while writes fail."""
         self._early_left = None
 
     def _render(self, draft: Draft) -> None:

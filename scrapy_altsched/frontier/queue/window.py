@@ -144,8 +144,8 @@ class Window:
     def cut(self, limit: int) -> bool:
         """Drop stored requests of a slot that has more than *limit* in memory; whether any was.
 
-        To find its far end takes a look at all of them.  What the array of a heap ends with may be
-        taken off at once, and what is left is a heap.
+        Finding those that come last would mean looking at all of them.  Without its last elements
+        the array of a heap is still a heap, whichever requests these are.
         """
         slot = next((slot for slot in self._warm if slot.in_memory > limit), None)
         if slot is None or slot.rest is None:
