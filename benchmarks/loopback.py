@@ -15,8 +15,8 @@ class LoopbackResolver(CachingThreadedResolver):
 
     def getHostByName(  # noqa: N802  (the interface of Twisted)
         self,
-        name: str,  # noqa: ARG002
-        timeout: Sequence[int] = (),  # noqa: ARG002
+        name: str,  # noqa: ARG002  (all are here)
+        timeout: Sequence[int] = (),  # noqa: ARG002  (it takes no time)
     ) -> defer.Deferred[str]:
         return defer.succeed("127.0.0.1")
 
@@ -32,5 +32,7 @@ LOOPBACK: dict[str, Any] = {
     "LOGSTATS_INTERVAL": 0,
     "RETRY_ENABLED": False,
     "ROBOTSTXT_OBEY": False,
+    # Not the default of older versions.
+    "SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.DownloaderAwarePriorityQueue",
     "TELNETCONSOLE_ENABLED": False,
 }

@@ -57,7 +57,6 @@ def run(contender: Contender, place: Place, pages: int, seconds: float) -> Outco
         "ALTSCHED_BREAKER_DELAY": seconds / 8,
         "LOG_LEVEL": "ERROR",
         "RETRY_ENABLED": True,
-        "SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.DownloaderAwarePriorityQueue",
         **place.settings(contender),
     }
     with run_site(latency=0.005, outage=outage) as site:

@@ -48,7 +48,7 @@ class BudgetSpider(Spider):
         self._scraped = self._found = 0
         yield Request(f"{self.site}/0")
 
-    def parse(self, response: Response, **_: Any) -> Iterator[Request]:  # noqa: ARG002
+    def parse(self, response: Response, **_: Any) -> Iterator[Request]:  # noqa: ARG002  (its URL does not matter)
         for _ in range(_LINKS):
             self._found += 1
             yield Request(f"{self.site}/{self._found}")
@@ -74,7 +74,6 @@ def run(contender: Contender, place: Place, pages: int) -> Outcome:
         "LOG_LEVEL": "ERROR",
         # Of 32 pages, links are taken at the same time; without it, of all: a hundred tasks each.
         "SCRAPER_SLOT_MAX_ACTIVE_SIZE": 32 * 1024,
-        "SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.DownloaderAwarePriorityQueue",
         **place.settings(contender),
     }
     with run_site(latency=0.0) as site:

@@ -67,7 +67,6 @@ def run(contender: Contender, place: Place, policy: str, scale: float) -> Outcom
             for host, delay in delays.items()
         },
         "LOG_LEVEL": "ERROR",
-        "SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.DownloaderAwarePriorityQueue",
         **place.settings(contender),
     }
     pages = {host: int(seconds / delay) + _CONCURRENCY for host, delay in delays.items()}

@@ -404,15 +404,21 @@ def test_a_commit_writes_at_most_one_batch(disk: DiskKind, monkeypatch: pytest.M
     assert frontier.pressure.changes == 0
 
 
+def open_with_page_done(disk: DiskKind, others: int) -> LocalFrontier:
+    """A frontier that has yet to write the end of a page, and so many others that were added."""
+    frontier = disk.open(FIFO)
+    frontier.add(page("parent"))
+    frontier.finish(take(frontier))
+    for number in range(others):
+        frontier.add(page(str(number)))
+    return frontier
+
+
 def test_what_is_added_meanwhile_never_puts_off_the_pages_that_are_done(
     disk: DiskKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(uncommitted, "BATCH", 3)
-    frontier = disk.open(FIFO)
-    frontier.add(page("parent"))
-    frontier.finish(take(frontier))
-    for number in range(7):
-        frontier.add(page(str(number)))
+    frontier = open_with_page_done(disk, others=7)
     commits = 0
     while not frontier.commit({"state": b"done"}):
         commits += 1
@@ -426,11 +432,7 @@ def test_what_came_while_a_write_failed_goes_into_small_batches_too(
     disk: DiskKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(uncommitted, "BATCH", 3)
-    frontier = disk.open(FIFO)
-    frontier.add(page("parent"))
-    frontier.finish(take(frontier))
-    for number in range(4):
-        frontier.add(page(str(number)))
+    frontier = open_with_page_done(disk, others=4)
 
     def fail(*_: object, **__: object) -> None:
         raise StoreStalledError("The store writes back its log.")
