@@ -29,7 +29,11 @@ from .stream import EncodedBatch, Stream
 
 #: Changes with which a batch is sent at once, and seconds for which fewer wait for company.
 _ENOUGH, _LINGER = 250, 0.02
-#: Changes without an answer, as when the server is down, with which start() waits: 10 to 20 MB.
+#: Changes that wait to be sent with which answers are taken as soon as they have come, without
+#: waiting for the event loop's next turn: callbacks may yield thousands in each.
+_MANY = 1_000
+#: Changes without an answer, as when the server is down, with which start() waits; and which can be
+#: sent, with which no more pages are begun: 25 MB.
 _MOST_UNANSWERED = 10_000
 #: Leases are renewed as often as this in the time after which they expire.
 _RENEWALS = 4
@@ -91,6 +95,8 @@ class Conversation:
         self._stops: int | None = None
         #: Whether an answer was waited for in vain, and none has come since.
         self._is_given_up = False
+        #: Whether pages that could be begun wait until less is to be sent.
+        self._holds_pages = False
         self._stall = Stall(clock, self._why_stalled, on_event)
 
     @property
@@ -207,6 +213,20 @@ class Conversation:
         if self.stream.is_full and not self.stream.waiting:
             return  # it is sent with what is tried again
         self._sender.plan(0.0 if self.stream.waiting >= _ENOUGH else _LINGER)
+
+    def take_early(self) -> None:
+        """Take an answer that has come, and send the next batch, if many changes wait for that."""
+        stream = self.stream
+        if stream.waiting >= _MANY and stream.is_in_flight and self.take_replies():
+            self._sender.send()
+
+    def hold_pages(self) -> bool:
+        """Whether no more pages are to be begun before more was sent of what others have led to.
+
+        What the server has no memory for does not count: pages that end may make room for it.
+        """
+        self._holds_pages = self.stream.waiting >= self.pressure.limit and not self.is_over
+        return self._holds_pages
 
     def _holds(self, lease: Lease) -> bool:
         return self.leases.by_key.get(lease.key) is lease
@@ -389,6 +409,7 @@ class Conversation:
         # Those that are withheld may be waiting for nothing else to be pending.
         may_isolate = bool(self.suspects.withheld) and not reply.pending
         is_ready = bool(reply.leases) or len(here.pending) > had_here or may_isolate
+        is_ready |= self._holds_pages and not self.hold_pages()
         if (leases.mark_announced(reply.told) or is_ready) and self.is_waiting:
             self.is_waiting = False
             self.on_event(events.LeasesReady())

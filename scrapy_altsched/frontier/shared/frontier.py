@@ -63,6 +63,7 @@ class SharedFrontier(FrontierOfRun):
 
     def add(self, entry: Entry) -> Verdict:
         self._check_owner()
+        self._server.take_early()
         if self._server.is_over and not self._server.reopen():
             return Verdict.STARTED if entry.from_start else Verdict.SEEN
         verdict = self._additions.add(entry)
@@ -88,6 +89,9 @@ class SharedFrontier(FrontierOfRun):
     def lease(self, gate: PacedGate | None = None, /) -> Lease | Waiting:  # noqa: ARG002  (the server chooses)
         self._check_owner()
         leases, server, suspects = self._leases, self._server, self._suspects
+        if self.pressure.is_full and server.hold_pages():
+            server.request_leases()
+            return Waiting.FETCHING
         if self._parked.trials and self._is_paused():
             return Waiting.PARKED
         if self._here.delayed:

@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from scrapy_altsched.frontier import Entry, Lease, Verdict
-from scrapy_altsched.frontier.shared import pace, steering, stream
+from scrapy_altsched.frontier.shared import conversation, pace, steering, stream
 from scrapy_altsched.frontier.shared.additions import Additions
 from scrapy_altsched.frontier.shared.batches import Reply
 from scrapy_altsched.frontier.shared.conversation import Conversation
@@ -93,6 +93,26 @@ def test_no_link_that_waits_long_for_memory_is_lost(
     server = Server(connect)
     outcomes = play(server, mix, crawls, SCARCE)
     print(f"{mix}: {dict(outcomes)}, {server.calls} calls")
+    assert outcomes == {"ok": crawls}
+
+
+@pytest.fixture
+def crowded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a few changes be too many to wait."""
+    monkeypatch.setattr(conversation, "_MANY", 2)
+    monkeypatch.setattr(conversation, "_MOST_UNANSWERED", 3)
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("crowded")
+@pytest.mark.parametrize("crawls", [FEW, pytest.param(CRAWLS, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("mix", ["", WAITING, ALL])
+def test_no_page_that_waits_for_the_links_of_others_is_lost(
+    connect: Connect, mix: str, crawls: int
+) -> None:
+    server = Server(connect)
+    outcomes = play(server, mix, crawls, SCARCE)
+    print(f"{mix or 'no faults'}: {dict(outcomes)}, {server.calls} calls")
     assert outcomes == {"ok": crawls}
 
 
