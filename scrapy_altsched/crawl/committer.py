@@ -34,7 +34,7 @@ from .syncing import Syncer
 logger = logging.getLogger(__name__)
 
 #: Seconds after which a commit is retried that failed, or that the store had no room for.
-_RETRY_AFTER, _STALLED_FOR = 1.0, 0.1
+_RETRY_AFTER, _STALLED_FOR = 1.0, 0.03
 #: Seconds between two log lines about commits that keep failing.
 _LOG_EVERY = 60.0
 
@@ -71,6 +71,8 @@ class Committer:
         #: The next call of the timer, as a full or paused engine may not call for a long time.
         self._next: Call | None = None
         self._due_at = self._now() + self._pace.pause
+        #: Changes with which a commit is due: after one that left some, any.
+        self._every = config.commit_every
         self._committing = self._closing = False
         #: Whether the next commit must be one batch.
         self._whole = False
@@ -109,14 +111,14 @@ class Committer:
     def commit_if_full(self, urgent: bool) -> None:
         """Commit if enough has changed, or the change is *urgent*, without a look at the time."""
         pressure = self._frontier.pressure
-        if urgent or pressure.urgent or pressure.changes >= self._config.commit_every:
+        if urgent or pressure.urgent or pressure.changes >= self._every:
             self.commit_if_due(urgent)
 
     def commit_if_due(self, urgent: bool = False) -> None:
         """Commit if it is time to, enough has changed, or the change is *urgent*."""
         if self._syncer is not None:
             self._collect(self._syncer)
-        pressure, every = self._frontier.pressure, self._config.commit_every
+        pressure, every = self._frontier.pressure, self._every
         now = self._now  # see "Cheap requests" in docs/architecture.rst
         if now() >= self._due_at or (
             not self._must_wait and (urgent or pressure.urgent or pressure.changes >= every)
@@ -176,6 +178,7 @@ class Committer:
             self._pace.note_commit(time.thread_time() - busy, self._now() - began)
         pause = self._pace.pause if is_done else 0
         self._due_at = self._now() + pause
+        self._every = self._config.commit_every if is_done else 1
         if has_changes and self._next is not None:
             # The scheduler may not be called again for long, and there may be more by then.
             self._next.cancel()

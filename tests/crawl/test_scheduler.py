@@ -22,8 +22,10 @@ from scrapy.exceptions import DontCloseSpider
 from twisted.python.failure import Failure
 
 from scrapy_altsched import Scheduler
+from scrapy_altsched.crawl import committer
 from scrapy_altsched.errors import StoreDamagedError, StoreError
 from scrapy_altsched.frontier import Counts
+from scrapy_altsched.frontier.local import uncommitted
 from scrapy_altsched.frontier.store.journal import Journal
 from scrapy_altsched.frontier.store.store import Store
 from scrapy_altsched.maintenance.opening import open_frontier
@@ -321,6 +323,25 @@ def test_a_handler_that_raises_postpones_the_commit(
     stand_in.scheduler.close("finished")
 
 
+def test_what_an_early_batch_leaves_does_not_wait_for_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uncommitted, "BATCH", 3)
+    settings = {**OURS, "JOBDIR": str(tmp_path / "job"), "ALTSCHED_COMMIT_EVERY": 10}
+    stand_in = StandIn({**settings, "ALTSCHED_COMMIT_INTERVAL": 3600})
+    stand_in.scheduler.enqueue_request(page("parent"))
+    assert stand_in.next() is not None
+    stand_in.scheduler.checkpoint()
+    commits = []
+    for number in range(17):
+        stand_in.scheduler.enqueue_request(page(number))
+        commits.append(stand_in.stat("altsched/commit/count"))
+    first = commits[0]
+    assert [count - first for count in commits] == [0] * 9 + [1, 2, 3, 4, 5, 5, 5, 5]
+    assert crash_image(tmp_path / "job", tmp_path / "copy").pending == 15
+    stand_in.scheduler.close("shutdown")
+
+
 @BY_ENGINE
 @pytest.mark.parametrize("is_parent_under_way", [True, False])
 def test_a_store_that_is_behind_is_not_asked_again_at_each_request(
@@ -338,7 +359,7 @@ def test_a_store_that_is_behind_is_not_asked_again_at_each_request(
         for number in range(1, 200):
             assert stand_in.scheduler.enqueue_request(page(number))
         seconds = time.monotonic() - start
-        assert 1 <= stand_in.stat("altsched/commit/stalled") <= 1 + seconds / 0.1
+        assert 1 <= stand_in.stat("altsched/commit/stalled") <= 1 + seconds / committer._STALLED_FOR
         assert not stand_in.scheduler.checkpoint()
     assert not stand_in.stat("altsched/commit/failed")
     assert stand_in.scheduler.checkpoint()

@@ -229,6 +229,15 @@ def test_a_forked_child_that_ends_leaves_the_store_as_it_is(tmp_path: Path) -> N
     frontier.close()
 
 
+def test_batches_are_smaller_than_those_of_other_stores(tmp_path: Path) -> None:
+    frontier = open_frontier(tmp_path, OWNER, Options(store="sqlite"))
+    for number in range(1_250):
+        frontier.add(page(f"page {number}"))
+    assert [frontier.commit() for _ in range(3)] == [False, False, True]
+    assert frontier.counts().pending == 1_250
+    frontier.close()
+
+
 def test_a_job_that_grows_past_what_suits_says_so_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

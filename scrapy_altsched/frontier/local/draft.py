@@ -43,7 +43,7 @@ _LAST = frozenset((_DONE, _FAILED, _CLEARED, _DISCARDED))
 def choose_part(
     changes: Iterable[Change],
     ended: Mapping[bytes, bool],
-    most: int,
+    most: float,
     most_bytes: int,
     followers: Container[bytes] = frozenset(),
 ) -> tuple[Changes, Changes]:

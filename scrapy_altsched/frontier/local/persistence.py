@@ -44,9 +44,9 @@ class Persistence(Uncommitted):
     """
 
     def __init__(self, run: JobRun, options: Options) -> None:
-        super().__init__()
-        self._run = run
         self.journal = journal = run.journal
+        super().__init__(journal.database.BATCH)
+        self._run = run
         self._options = options
         self.live = Counters()
         #: Fingerprint -> how many occurrences this run has claimed, if that is more than one:

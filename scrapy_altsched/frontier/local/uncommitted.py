@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import chain
 
 from ..changes import Changes, Kind
@@ -21,6 +22,7 @@ _DUE, _FAILED = Kind.DUE, Kind.FAILED
 class Uncommitted:
     """The list of changes, and an overlay of what it says over what is stored.
 
+    :param most: changes in one batch, if the store is to have fewer of them than others.
     :ivar pressure: of changes; a request that was added and has ended is one.
     :ivar size: bytes of payload among them.
     :ivar unwritten: keys of requests that are not stored yet.
@@ -33,7 +35,8 @@ class Uncommitted:
     :ivar claims: start requests' occurrences claimed by this run -> the run's number.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: float = math.inf) -> None:
+        self._most = most
         self.pressure = Pressure()
         self.size = 0
         self.unwritten: set[bytes] = set()
@@ -185,13 +188,13 @@ class Uncommitted:
 
         :param whole: whether there is to be no early one.
         """
-        early = self.pressure.changes - self._done
+        early, most = self.pressure.changes - self._done, min(BATCH, self._most)
         if self._early_left is None:
-            self._early_left = -(-early // BATCH) + -(-self.size // BATCH_BYTES)
+            self._early_left = math.ceil(early / most) + math.ceil(self.size / BATCH_BYTES)
         draft = Draft(Batch(base))
-        if not whole and self._early_left > 0 and (early > BATCH or self.size > BATCH_BYTES):
+        if not whole and self._early_left > 0 and (early > most or self.size > BATCH_BYTES):
             changes, deferred = choose_part(
-                self._list, self.ended, BATCH, BATCH_BYTES, self.followers
+                self._list, self.ended, most, BATCH_BYTES, self.followers
             )
             draft.length = len(changes) + len(deferred)
             if draft.length < len(self._list):

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -82,6 +83,7 @@ class Database(ABC):
 
     :param path: its directory, as messages name it.
     :cvar FILE: the file without which it cannot be opened.
+    :cvar BATCH: how many changes one write is to have at most, if each of them takes long.
     :cvar SUITS: how many requests a job may have before another engine costs much less, if any.
     :ivar families: name -> family, which tells whether it has a key; empty while it is closed.
         Errors of these are turned into ours in a ``with`` statement of *reading*.
@@ -90,6 +92,7 @@ class Database(ABC):
     """
 
     FILE: ClassVar[str]
+    BATCH: ClassVar[float] = math.inf
     SUITS: ClassVar[int | None] = None
 
     path: Path
