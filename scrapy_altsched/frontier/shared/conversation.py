@@ -29,9 +29,6 @@ from .stream import EncodedBatch, Stream
 
 #: Changes with which a batch is sent at once, and seconds for which fewer wait for company.
 _ENOUGH, _LINGER = 250, 0.02
-#: Changes that wait to be sent with which answers are taken as soon as they have come, without
-#: waiting for the event loop's next turn: callbacks may yield thousands in each.
-_MANY = 1_000
 #: Changes without an answer, as when the server is down, with which start() waits; and which can be
 #: sent, with which no more pages are begun: 25 MB.
 _MOST_UNANSWERED = 10_000
@@ -74,12 +71,18 @@ class Conversation:
         self.suspects = Suspects({}, options, record.run.leases, on_event)
         self.additions = Additions(options, stream, on_event)
         self.pace = WorkerPace(shared, clock, self._holds, self._note_pace)
+        self.pressure = Pressure(limit=_MOST_UNANSWERED)
         self.outlook = Outlook(
-            stream, self.additions, self.pace, self._sender, clock, self._renew_every
+            stream,
+            self.additions,
+            self.pace,
+            self._sender,
+            clock,
+            self._renew_every,
+            self.pressure,
         )
         self.leases = Leases(self.additions, self.suspects, self.pace, on_event)
         self.job = record.job
-        self.pressure = Pressure(limit=_MOST_UNANSWERED)
         self._phase = Phase.JOINING
         #: Of the last answer, if it was a final one.
         self._status: Status | None = None
@@ -95,8 +98,6 @@ class Conversation:
         self._stops: int | None = None
         #: Whether an answer was waited for in vain, and none has come since.
         self._is_given_up = False
-        #: Whether pages that could be begun wait until less is to be sent.
-        self._holds_pages = False
         self._stall = Stall(clock, self._why_stalled, on_event)
 
     @property
@@ -209,24 +210,21 @@ class Conversation:
         self._sender.close()
 
     def note_change(self) -> None:
-        self.pressure.unacknowledged = self.stream.unacknowledged
-        if self.stream.is_full and not self.stream.waiting:
-            return  # it is sent with what is tried again
-        self._sender.plan(0.0 if self.stream.waiting >= _ENOUGH else _LINGER)
+        """One more change is to be sent."""
+        self.pressure.unacknowledged += 1
+        self.plan_batch()
+
+    def plan_batch(self) -> None:
+        """Send what there is, at once if it is enough."""
+        stream = self.stream
+        if stream.is_in_flight or (stream.is_full and not stream.waiting):
+            return  # it is sent after the answer, or with what is tried again
+        self._sender.plan(0.0 if stream.waiting >= _ENOUGH else _LINGER)
 
     def take_early(self) -> None:
-        """Take an answer that has come, and send the next batch, if many changes wait for that."""
-        stream = self.stream
-        if stream.waiting >= _MANY and stream.is_in_flight and self.take_replies():
+        """Take the answer, if it has come, and send the next batch at once."""
+        if self.stream.is_in_flight and self.take_replies():
             self._sender.send()
-
-    def hold_pages(self) -> bool:
-        """Whether no more pages are to be begun before more was sent of what others have led to.
-
-        What the server has no memory for does not count: pages that end may make room for it.
-        """
-        self._holds_pages = self.stream.waiting >= self.pressure.limit and not self.is_over
-        return self._holds_pages
 
     def _holds(self, lease: Lease) -> bool:
         return self.leases.by_key.get(lease.key) is lease
@@ -252,7 +250,7 @@ class Conversation:
         self.pressure.urgent = False
         self._measure()
         if self.stream.waiting:
-            self.note_change()
+            self.plan_batch()
 
     def _measure(self) -> None:
         self.pressure.changes = len(self.stream.held) + len(self.additions.ended)
@@ -355,7 +353,7 @@ class Conversation:
         if self.leases.is_announcing or (may_get and not self.stream.waiting):
             self.flush_soon()
         elif self.stream.waiting or self.pace.has_news:
-            self.note_change()
+            self.plan_batch()
         elif self.is_waiting or self.pace.is_awaited:
             self.outlook.plan_poll()
         else:
@@ -409,7 +407,7 @@ class Conversation:
         # Those that are withheld may be waiting for nothing else to be pending.
         may_isolate = bool(self.suspects.withheld) and not reply.pending
         is_ready = bool(reply.leases) or len(here.pending) > had_here or may_isolate
-        is_ready |= self._holds_pages and not self.hold_pages()
+        is_ready |= self.outlook.holds_pages and not self.outlook.hold_pages()
         if (leases.mark_announced(reply.told) or is_ready) and self.is_waiting:
             self.is_waiting = False
             self.on_event(events.LeasesReady())

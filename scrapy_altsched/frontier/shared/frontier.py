@@ -25,6 +25,9 @@ from .keys import slot_id_of
 
 #: Seconds for which a commit that waits, and closing, wait for the server.
 _WAIT_WITHIN = 20.0
+#: Changes without an answer with which an answer is taken as soon as it has come, and not in the
+#: event loop's next turn: callbacks may yield thousands in each.
+_MANY = 1_000
 
 _ON_SERVER = (
     "The requests of a shared crawl are on its server: act on all of them with `scrapy altsched"
@@ -63,7 +66,8 @@ class SharedFrontier(FrontierOfRun):
 
     def add(self, entry: Entry) -> Verdict:
         self._check_owner()
-        self._server.take_early()
+        if self.pressure.unacknowledged >= _MANY:
+            self._server.take_early()
         if self._server.is_over and not self._server.reopen():
             return Verdict.STARTED if entry.from_start else Verdict.SEEN
         verdict = self._additions.add(entry)
@@ -89,7 +93,7 @@ class SharedFrontier(FrontierOfRun):
     def lease(self, gate: PacedGate | None = None, /) -> Lease | Waiting:  # noqa: ARG002  (the server chooses)
         self._check_owner()
         leases, server, suspects = self._leases, self._server, self._suspects
-        if self.pressure.is_full and server.hold_pages():
+        if self.pressure.is_full and server.outlook.hold_pages():
             server.request_leases()
             return Waiting.FETCHING
         if self._parked.trials and self._is_paused():
@@ -209,7 +213,7 @@ class SharedFrontier(FrontierOfRun):
         if kind is not Kind.RELEASED:
             self._additions.end_here(lease.entry)
             self.pressure.changes += 1
-        self._server.note_change()
+        self._server.plan_batch()
 
     def _end_work(self, lease: Lease) -> None:
         self._leases.given -= 1

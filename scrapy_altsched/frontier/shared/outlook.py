@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...inflection import counted
 from ..clock import Clock
+from ..contract import Pressure
 from .additions import Additions
 from .pace import WorkerPace
 from .sending import Sender
@@ -21,6 +22,7 @@ class Outlook:
     """When there may be something to lease again, and why there is nothing.
 
     :param renew_every: seconds after which the server must have heard of this worker.
+    :ivar holds_pages: whether pages that could be begun wait until less is to be sent.
     """
 
     def __init__(
@@ -31,10 +33,22 @@ class Outlook:
         sender: Sender,
         clock: Clock,
         renew_every: float,
+        pressure: Pressure,
     ) -> None:
         self._stream, self._additions, self._pace = stream, additions, pace
         self._sender, self._clock, self._renew_every = sender, clock, renew_every
+        self._pressure = pressure
         self._heard_at = clock.monotonic()
+        self.holds_pages = False
+
+    def hold_pages(self) -> bool:
+        """Whether no more pages are to be begun before more was sent of what others have led to.
+
+        What the server has no memory for does not count: pages that end may make room for it.
+        """
+        is_behind = self._stream.waiting >= self._pressure.limit
+        self.holds_pages = is_behind and not self._sender.is_over
+        return self.holds_pages
 
     def note_answer(self) -> None:
         """The server has answered just now."""

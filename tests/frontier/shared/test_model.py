@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from scrapy_altsched.frontier import Entry, Lease, Verdict
-from scrapy_altsched.frontier.shared import conversation, pace, steering, stream
+from scrapy_altsched.frontier.shared import conversation, frontier, pace, steering, stream
 from scrapy_altsched.frontier.shared.additions import Additions
 from scrapy_altsched.frontier.shared.batches import Reply
 from scrapy_altsched.frontier.shared.conversation import Conversation
@@ -99,7 +99,7 @@ def test_no_link_that_waits_long_for_memory_is_lost(
 @pytest.fixture
 def crowded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a few changes be too many to wait."""
-    monkeypatch.setattr(conversation, "_MANY", 2)
+    monkeypatch.setattr(frontier, "_MANY", 2)
     monkeypatch.setattr(conversation, "_MOST_UNANSWERED", 3)
 
 
