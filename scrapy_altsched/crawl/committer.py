@@ -71,8 +71,8 @@ class Committer:
         #: The next call of the timer, as a full or paused engine may not call for a long time.
         self._next: Call | None = None
         self._due_at = self._now() + self._pace.pause
-        #: Changes with which a commit is due: after one that left some, any.
-        self._every = config.commit_every
+        #: Changes with which a commit is due: after one that left some, any; and usually.
+        self._every = self._usual = min(config.commit_every, frontier.pressure.enough)
         self._committing = self._closing = False
         #: Whether the next commit must be one batch.
         self._whole = False
@@ -178,7 +178,7 @@ class Committer:
             self._pace.note_commit(time.thread_time() - busy, self._now() - began)
         pause = self._pace.pause if is_done else 0
         self._due_at = self._now() + pause
-        self._every = self._config.commit_every if is_done else 1
+        self._every = self._usual if is_done else 1
         if has_changes and self._next is not None:
             # The scheduler may not be called again for long, and there may be more by then.
             self._next.cancel()

@@ -124,12 +124,14 @@ class Pressure:
     """What waits for a commit, or for an answer.
 
     :ivar changes: how many wait for a commit.
+    :ivar enough: with how many a commit is due, as it would take long with more.
     :ivar urgent: whether they should not: they clear a suspect, or take much memory.
     :ivar unacknowledged: how many have no answer yet, with those that wait for a commit.
     :ivar limit: with how many of these nothing is to be added that can wait.
     """
 
     changes: int = 0
+    enough: float = math.inf
     urgent: bool = False
     unacknowledged: int = 0
     limit: float = math.inf

@@ -424,7 +424,7 @@ def test_what_is_added_meanwhile_never_puts_off_the_pages_that_are_done(
         commits += 1
         for number in range(10):
             frontier.add(page(f"{commits} {number}"))
-    assert commits == 4
+    assert commits == 8
     assert frontier.run.note("state") == b"done"
 
 

@@ -324,14 +324,19 @@ def test_only_the_newest_requests_and_small_ones_keep_their_object(disk: DiskKin
         frontier.finish(lease)
 
 
+@pytest.mark.parametrize("is_late", [False, True])
 def test_an_older_request_that_is_written_is_held_where_there_is_nothing_but_bytes(
-    disk: DiskKind,
+    disk: DiskKind, is_late: bool
 ) -> None:
     frontier = disk.open(options("lifo", cap=10 * _LIVE))
     for number in range(_LIVE + 100):
-        frontier.add(page(str(number)))
-        if number % 50 == 49:
+        entry = page(str(number))
+        entry.request = f"request of {number}"
+        frontier.add(entry)
+        if number % 50 == 49 and not is_late:
             frontier.commit(wait=True)
+    while not frontier.commit(wait=True):
+        pass
     window = frontier._queues.window
     assert window.count == _LIVE + 100
     assert len(window._entries) == _LIVE

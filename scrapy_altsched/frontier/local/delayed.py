@@ -9,7 +9,7 @@ meanwhile.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 
 from ..clock import Clock
@@ -17,6 +17,7 @@ from ..entry import Delay, Entry
 from ..job_time import JobTime
 from ..queue.slots import Slot
 from ..queue.window import Window
+from ..store.database import Row
 from ..store.states import (
     DELAYED,
     decode_delayed,
@@ -120,5 +121,5 @@ class DelayedQueue:
         for key, entry in self.window.walk(self._queue):
             yield decode_delayed_key(key)[0] / 1000, entry
 
-    def note_commit(self) -> None:
-        self.window.note_commit()
+    def note_commit(self, written: Iterable[Row]) -> None:
+        self.window.note_commit(written)

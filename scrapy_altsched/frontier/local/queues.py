@@ -14,7 +14,7 @@ from ..options import Options
 from ..queue.parked import EVERY_SLOT
 from ..queue.slots import Slot, Slots, take_turns
 from ..queue.window import Window
-from ..store.states import PENDING, decode_value, encode_value
+from ..store.states import DELAYED, PENDING, decode_value, encode_value
 from ..suspects import Suspects
 from .delayed import DelayedQueue
 from .draft import Draft
@@ -172,5 +172,5 @@ class Queues:
         for slot, count in written.stored.items():
             if not count:
                 self.slots.drop_if_empty(slot)
-        self.window.note_commit()
-        self.delayed.note_commit()
+        self.window.note_commit(written.batch.stored[PENDING])
+        self.delayed.note_commit(written.batch.stored[DELAYED])

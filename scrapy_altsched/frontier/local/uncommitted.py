@@ -37,7 +37,8 @@ class Uncommitted:
 
     def __init__(self, most: float = math.inf) -> None:
         self._most = most
-        self.pressure = Pressure()
+        # The ends of pages are in one batch, and take half as long each.
+        self.pressure = Pressure(enough=2 * most)
         self.size = 0
         self.unwritten: set[bytes] = set()
         self.followers: set[bytes] = set()
@@ -190,7 +191,9 @@ class Uncommitted:
         """
         early, most = self.pressure.changes - self._done, min(BATCH, self._most)
         if self._early_left is None:
-            self._early_left = math.ceil(early / most) + math.ceil(self.size / BATCH_BYTES)
+            needed = math.ceil(early / most) + math.ceil(self.size / BATCH_BYTES)
+            # Else what comes meanwhile would be in the last one, and make it long.
+            self._early_left = 2 * needed
         draft = Draft(Batch(base))
         if not whole and self._early_left > 0 and (early > most or self.size > BATCH_BYTES):
             changes, deferred = choose_part(

@@ -178,7 +178,13 @@ class Window:
         """One that :meth:`has` knows."""
         return self._entries[key]
 
-    def note_commit(self) -> None:
+    def note_commit(self, written: Iterable[tuple[bytes, bytes]]) -> None:
+        """Note that requests are stored from now on: key and stored form of each."""
+        entries = self._entries
+        for key, value in written if entries else ():
+            entry = entries.get(key)
+            if entry is not None and entry.request is None:
+                self._keep_stored_form(key, entry, value)
         self._shrink_at = self._cap
         self._shrink_at_bytes = _MOST_BYTES
         if self._is_past(self._cap, _MOST_BYTES):
@@ -194,10 +200,12 @@ class Window:
         entry.request = None
         if key not in self._unwritten:
             encode = self._encode
-            value = encode(entry)
-            self.size += len(value) - len(entry.payload or b"")
-            del self._entries[key]
-            self._values[key] = value
+            self._keep_stored_form(key, entry, encode(entry))
+
+    def _keep_stored_form(self, key: bytes, entry: Entry, value: bytes) -> None:
+        self.size += len(value) - len(entry.payload or b"")
+        del self._entries[key]
+        self._values[key] = value
 
     def peek(self, slot: Slot) -> bytes | None:
         """The key of the next request of *slot*; ``None``: none is in memory or stored."""
