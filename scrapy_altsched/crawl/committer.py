@@ -71,8 +71,9 @@ class Committer:
         #: The next call of the timer, as a full or paused engine may not call for a long time.
         self._next: Call | None = None
         self._due_at = self._now() + self._pace.pause
-        #: Changes with which a commit is due: after one that left some, any; and usually.
-        self._every = self._usual = min(config.commit_every, frontier.pressure.enough)
+        #: Changes with which a commit is due.
+        self._every = 1.0
+        self._note_rest(is_done=True)
         self._committing = self._closing = False
         #: Whether the next commit must be one batch.
         self._whole = False
@@ -178,12 +179,17 @@ class Committer:
             self._pace.note_commit(time.thread_time() - busy, self._now() - began)
         pause = self._pace.pause if is_done else 0
         self._due_at = self._now() + pause
-        self._every = self._usual if is_done else 1
+        self._note_rest(is_done=is_done)
         if has_changes and self._next is not None:
             # The scheduler may not be called again for long, and there may be more by then.
             self._next.cancel()
             self._call_after(pause)
         return is_done
+
+    def _note_rest(self, *, is_done: bool) -> None:
+        """Have what a commit has left be written with the next request, and more with many."""
+        usual = min(self._config.commit_every, self._frontier.pressure.enough)
+        self._every = usual if is_done else 1
 
     def _recover(self) -> None:
         """Reopen the store; what was not forced to the disk is written again, and forced."""
