@@ -11,6 +11,7 @@ from __future__ import annotations
 import marshal
 import pickle
 import zlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Request
@@ -41,7 +42,7 @@ _common_parts_of = reader_of(*_COMMON)
 _rare_parts_of = reader_of(*_RARE)
 _USUAL = _rare_parts_of(Request("http://site.test/"))
 #: Parts whose values may be changed in place, unless they are immutable.
-_MAPPINGS = frozenset(("meta", "cb_kwargs"))
+_MAPPINGS = ("meta", "cb_kwargs")
 _are_immutable = frozenset({str, bytes, int, float, bool, type(None)}).issuperset
 
 
@@ -117,14 +118,15 @@ def fields_of(request: Request, spider: Spider) -> dict[str, Any]:
         fields["headers"] = dict(headers)
     if meta:
         fields["meta"] = meta
-    if callback is not None or errback is not None:
-        for name, function in (("callback", callback), ("errback", errback)):
-            if function is not None:
-                is_own = getattr(function, "__self__", None) is spider
-                if not is_own or getattr(spider, function.__name__, None) != function:
-                    # Scrapy's own search, slow and thorough, finds it or says why not.
-                    return request.to_dict(spider=spider)
-                fields[name] = function.__name__
+    if callback is not None:
+        if not _is_method(callback, spider):
+            # Scrapy's own search, slow and thorough, finds it or says why not.
+            return request.to_dict(spider=spider)
+        fields["callback"] = callback.__name__
+    if errback is not None:
+        if not _is_method(errback, spider):
+            return request.to_dict(spider=spider)
+        fields["errback"] = errback.__name__
     rest = _rare_parts_of(request)
     if rest != _USUAL:
         fields.update(
@@ -133,6 +135,12 @@ def fields_of(request: Request, spider: Spider) -> dict[str, Any]:
             if part != usual and (part or usual)
         )
     return fields
+
+
+def _is_method(function: Callable[..., Any], spider: Spider) -> bool:
+    """Whether *spider* has it under its own name."""
+    is_own = getattr(function, "__self__", None) is spider
+    return is_own and getattr(spider, function.__name__, None) == function
 
 
 def request_of(fields: dict[str, Any], spider: Spider) -> Request:
@@ -182,8 +190,8 @@ class PickleCodec:
             return False
         try:
             fields = fields_of(request, self._spider)
-            for name in _MAPPINGS.intersection(fields):
-                if not _are_immutable(map(type, fields[name].values())):
+            for name in _MAPPINGS:
+                if name in fields and not _are_immutable(map(type, fields[name].values())):
                     return False
             return pickle.dumps(fields, _PROTOCOL) == payload[5:]
         except Exception:  # whatever was put into it since

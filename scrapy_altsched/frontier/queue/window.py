@@ -101,12 +101,14 @@ class Window:
             live.append(key)
             if len(live) > _LIVE:
                 self._age(live.popleft())
-        if self._is_past(self._shrink_at, self._shrink_at_bytes):
+        # Not by _is_past(): see "Cheap requests" in docs/architecture.rst.
+        count = len(self._entries) + len(self._values)
+        if count > self._shrink_at or self.size > self._shrink_at_bytes:
             self._shrink()
 
     def pop(self, slot: Slot) -> tuple[bytes, Entry] | None:
         """Take the next request of *slot*, and its key; ``None``: none is in memory or stored."""
-        key = self.peek(slot)
+        key = slot.first if slot.bound is None else self.peek(slot)
         if key is None:
             return None
         entry = self._entries.pop(key, None)

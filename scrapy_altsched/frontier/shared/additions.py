@@ -167,7 +167,6 @@ class Additions:
             if self.ages.are_recorded:
                 threshold = self.ages.threshold_of(entry)
         self._encode(entry)
-        level, inverted = self._order.level(entry.priority, entry.start)
         if (self._skips_started or starts_again) and entry.from_start and not entry.unique:
             occurrence = 0 if starts_again else self._claimed.get(entry.fingerprint, 0)
             self._claimed[entry.fingerprint] = occurrence + 1
@@ -179,7 +178,7 @@ class Additions:
             )
         if entry.payload is None:
             if kind is Kind.ADDED:
-                self.here.add(level, inverted, entry)
+                self.here.add(*self._order.level(entry.priority, entry.start), entry)
                 return Verdict.ADDED
             kind = Kind.CHECKED
             self._unmarked[entry] = seen_key

@@ -45,8 +45,9 @@ class Leases:
         """Take keys and rows of what was leased; an empty row has expired since."""
         for key, row in rows:
             if row:
-                # It may have expired unnoticed, and been leased to this worker once more.
-                self.lose(key)
+                if key in self.by_key:
+                    # It has expired unnoticed, and been leased to this worker once more.
+                    self.lose(key)
                 self.by_key[key] = lease = Lease(key, decode_value(row), self._additions.origin)
                 self.fetched.append(lease)
 
