@@ -184,7 +184,8 @@ class Leases:
         withheld = frozenset(suspects.withheld)
         self._pace.withhold(withheld - self._withheld)
         self._withheld = withheld
-        if lease is not None and (lease is suspects.alone or lease.key in suspects.watched):
+        # One that had expired may be worked on still, and watched under the same key.
+        if lease and (lease is suspects.alone or suspects.watched.get(lease.key) is lease):
             self._announced, self._is_known = lease, False
             return None
         return None if lease is None else self.hand_out(lease)

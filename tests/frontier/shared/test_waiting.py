@@ -84,6 +84,31 @@ def test_suspects_that_a_worker_had_in_work_when_it_was_lost(
     other.abandon()
 
 
+def test_a_suspect_no_longer_that_comes_back_to_the_worker_that_works_on_it(
+    client: redis.Redis,
+) -> None:
+    worker, other = (SettledShared(Options(), client) for _ in range(2))
+    frontier, entry = worker._frontier, page("a")
+    hold_against(client, entry.fingerprint, Level.SUSPECT)
+    worker.add(entry)
+    first = next(lease for _ in range(10) if isinstance(lease := worker.lease(), Lease))
+    client.zincrby(DEADLINES, -2 * LEASE_TIMEOUT, worker._stream.token)
+    for _ in range(3):
+        other.send()
+    # Another request for the same page is done.
+    client.delete(SUSPECTS)
+    frontier._suspects.clear(entry.fingerprint)
+    assert not isinstance(frontier.lease(), Lease)
+    worker.send()
+    again = frontier.lease()
+    # Only its first lease is watched: the server need not be told of this one.
+    assert isinstance(again, Lease)
+    assert again is not first
+    assert again.key == first.key
+    worker.abandon()
+    other.abandon()
+
+
 def test_a_request_to_be_leased_alone_whose_turn_has_come(client: redis.Redis) -> None:
     worker, other = (SettledShared(Options(), client) for _ in range(2))
     frontier = worker._frontier
