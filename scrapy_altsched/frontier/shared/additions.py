@@ -167,6 +167,8 @@ class Additions:
             if self.ages.are_recorded:
                 threshold = self.ages.threshold_of(entry)
         self._encode(entry)
+        # It may raise, and nothing may be noted by then.
+        level = self._order.level(entry.priority, entry.start)
         if (self._skips_started or starts_again) and entry.from_start and not entry.unique:
             occurrence = 0 if starts_again else self._claimed.get(entry.fingerprint, 0)
             self._claimed[entry.fingerprint] = occurrence + 1
@@ -178,13 +180,13 @@ class Additions:
             )
         if entry.payload is None:
             if kind is Kind.ADDED:
-                self.here.add(*self._order.level(entry.priority, entry.start), entry)
+                self.here.add(*level, entry)
                 return Verdict.ADDED
             kind = Kind.CHECKED
             self._unmarked[entry] = seen_key
         self.revision += 1
         self.undecided += 1
-        addition = self._addition(kind, seen_key, entry)
+        addition = self._addition(kind, seen_key, entry, level)
         addition.threshold = threshold
         self.stream.add(addition)
         if entry.unique:
@@ -200,11 +202,12 @@ class Additions:
         if entry.payload is not None and len(entry.payload) > MOST_BYTES:
             entry.payload = None
 
-    def _addition(self, kind: Kind, seen_key: bytes, entry: Entry) -> Addition:
-        level, inverted = self._order.level(entry.priority, entry.start)
+    def _addition(
+        self, kind: Kind, seen_key: bytes, entry: Entry, level: tuple[bytes, bool]
+    ) -> Addition:
         slot = slot_id_of(self._order.slot_of(entry.slot))
         row = b"" if entry.payload is None else encode_value(entry)
-        addition = Addition(kind, seen_key, slot, level, inverted, row, entry)
+        addition = Addition(kind, seen_key, slot, *level, row, entry)
         if entry.delay is not None:
             addition.delay = math.ceil(entry.delay.seconds * 1000)
             addition.not_before = math.ceil(entry.delay.until * 1000)
@@ -214,7 +217,10 @@ class Additions:
         """What the end of another request is to bring; ``None``: it cannot leave this worker."""
         self._encode(entry)
         entry.unique = unique
-        return None if entry.payload is None else self._addition(Kind.ADDED, b"", entry)
+        if entry.payload is None:
+            return None
+        level = self._order.level(entry.priority, entry.start)
+        return self._addition(Kind.ADDED, b"", entry, level)
 
     def _rely_on(self, number: int) -> None:
         relied_on = self._relied_on
