@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import redis
 
 from scrapy_altsched.frontier import Lease, Waiting
-from scrapy_altsched.frontier.events import LeasesReady
+from scrapy_altsched.frontier.events import Event, LeasesReady, Refused
+from scrapy_altsched.frontier.shared import frontier
 
 from ...frontiers import page
 from ...servers import RedisServer
@@ -35,6 +37,33 @@ def test_answers_are_taken_while_a_callback_yields_links(server: RedisServer) ->
         added += 1
         assert added < 300_000
     worker.close()
+
+
+def test_links_that_an_answer_leads_to_are_added_while_it_is_taken(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frontier, "_MANY", 10)
+    names, led_to = [str(number) for number in range(10)], []
+    worker, other = join(server), join(server)
+    other.add(*map(page, names))
+    other.close()
+
+    def follow(event: Event) -> None:
+        # As a handler of request_dropped may.
+        if isinstance(event, Refused):
+            led_to.append(f"instead of {event.entry.fingerprint.decode()}")
+            worker.frontier.add(page(led_to[-1]))
+
+    monkeypatch.setattr(worker.frontier._additions, "_on_event", follow)
+    for name in names:
+        worker.frontier.add(page(name))
+    worker.clock.advance(1)
+    while not led_to:
+        worker.frontier.add(page(names[0]))
+    worker.settle()
+    assert len(led_to) == len(names)
+    assert sorted(worker.work_off()) == sorted(names + led_to)
+    worker.close(finished=True)
 
 
 def test_no_page_is_begun_while_much_is_to_be_sent(server: RedisServer) -> None:

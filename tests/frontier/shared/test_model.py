@@ -86,30 +86,18 @@ def test_no_fault_loses_a_page_in_many_crawls(connect: Connect, mix: str) -> Non
 
 @pytest.mark.long
 @pytest.mark.parametrize("crawls", [FEW, pytest.param(CRAWLS, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("mix", [WAITING, ALL])
-def test_no_link_that_waits_long_for_memory_is_lost(
-    connect: Connect, mix: str, crawls: int
-) -> None:
-    server = Server(connect)
-    outcomes = play(server, mix, crawls, SCARCE)
-    print(f"{mix}: {dict(outcomes)}, {server.calls} calls")
-    assert outcomes == {"ok": crawls}
-
-
-@pytest.fixture
-def crowded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have a few changes be too many to wait."""
-    monkeypatch.setattr(frontier, "_MANY", 2)
-    monkeypatch.setattr(conversation, "_MOST_UNANSWERED", 3)
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("crowded")
-@pytest.mark.parametrize("crawls", [FEW, pytest.param(CRAWLS, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("are_few_many", [False, True], ids=["usual limits", "low limits"])
 @pytest.mark.parametrize("mix", ["", WAITING, ALL])
-def test_no_page_that_waits_for_the_links_of_others_is_lost(
-    connect: Connect, mix: str, crawls: int
+def test_nothing_that_waits_long_for_the_server_is_lost(
+    connect: Connect,
+    monkeypatch: pytest.MonkeyPatch,
+    mix: str,
+    are_few_many: bool,
+    crawls: int,
 ) -> None:
+    if are_few_many:
+        monkeypatch.setattr(frontier, "_MANY", 2)
+        monkeypatch.setattr(conversation, "_MOST_UNANSWERED", 3)
     server = Server(connect)
     outcomes = play(server, mix, crawls, SCARCE)
     print(f"{mix or 'no faults'}: {dict(outcomes)}, {server.calls} calls")
