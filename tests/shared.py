@@ -23,6 +23,7 @@ from scrapy_altsched.frontier.shared.conversation import Conversation
 from scrapy_altsched.frontier.shared.exchange import Exchange
 from scrapy_altsched.frontier.shared.frontier import SharedFrontier
 from scrapy_altsched.frontier.shared.keys import Keys
+from scrapy_altsched.frontier.shared.membership import Membership
 from scrapy_altsched.frontier.shared.record import Record
 from scrapy_altsched.frontier.shared.sending import Link
 from scrapy_altsched.frontier.shared.stream import Stream
@@ -118,10 +119,11 @@ class SettledShared:
             SharedOptions(key="test", prefetch=1),
             self.events.append,
         )
-        self._frontier = SharedFrontier(server)
+        membership = Membership(server)
+        self._frontier = SharedFrontier(membership)
         self._additions = self._frontier._additions
         self._additions.__class__ = _Observed
-        server.join(30)
+        membership.join(30)
         self._settle()
 
     def send(self) -> None:

@@ -1,4 +1,4 @@
-"""A worker's server session: it joins, reports what is new, learns what to do, and leaves.
+"""What a worker and the server tell each other: what is new, what to do, and what came of it.
 
 What is said is in :mod:`.stream`, when in :mod:`.sending` and :mod:`.outlook`, and what the server
 makes of it in the scripts in ``batch``.
@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import enum
 from contextlib import suppress
-from dataclasses import replace
 
 from ...errors import FrontierFailedError, StoreError
-from ...inflection import counted
 from .. import events
 from ..contract import Pressure
 from ..entry import Lease
 from ..options import Options, SharedOptions
 from ..store.records import Suspicion
-from ..suspects import Suspects, judge
+from ..suspects import Suspects
 from .additions import Additions
 from .batches import Reply, Status
 from .leases import Leases
@@ -50,6 +48,8 @@ class Conversation:
 
     :ivar is_waiting: whether the crawl waits for something to lease; *is_paused*: whether an
         operator has paused it, as far as this worker has heard.
+    :ivar status: of the last answer that was neither late nor early.
+    :ivar failure: why the thread that waits for answers has died, if it has.
     """
 
     def __init__(
@@ -82,12 +82,9 @@ class Conversation:
             self.pressure,
         )
         self.leases = Leases(self.additions, self.suspects, self.pace, on_event)
-        self.job = record.job
-        self._phase = Phase.JOINING
-        #: Of the last answer, if it was a final one.
-        self._status: Status | None = None
-        #: Why the thread that waits for answers has died, if it has.
-        self._failure: FrontierFailedError | None = None
+        self.phase = Phase.JOINING
+        self.status: Status | None = None
+        self.failure: FrontierFailedError | None = None
         #: Commits; failed requests that there was no more room for, in all.
         self._commits = self._dropped = 0
         #: Whether anything was stored since the last commit was told of, and whether any lease has
@@ -96,8 +93,6 @@ class Conversation:
         self.is_waiting = self.is_paused = self._is_start_over = False
         #: How often workers had been told to end when this one last asked.
         self._stops: int | None = None
-        #: Whether an answer was waited for in vain, and none has come since.
-        self._is_given_up = False
         self._stall = Stall(clock, self._why_stalled, on_event)
 
     @property
@@ -107,7 +102,7 @@ class Conversation:
     @property
     def is_cut_off(self) -> bool:
         """Whether nothing will ever be stored, as the crawl is gone or had finished."""
-        return self._phase is Phase.CLOSED and self._failure is None
+        return self.phase is Phase.CLOSED and self.failure is None
 
     @property
     def is_feeding(self) -> bool:
@@ -115,83 +110,9 @@ class Conversation:
         is_bringing = self.additions.undecided > 0 or self.additions.here.left > 0
         return self._waits or not self._is_start_over or is_bringing
 
-    def _enter(self, phase: Phase) -> None:
-        assert phase >= self._phase, (self._phase, phase)
-        self._phase = phase
-
-    def join(self, timeout: float) -> Status | None:
-        """Join the crawl, which from then on does not end without this worker; wait for the answer.
-
-        What was in flight when this worker died is evaluated, and the server told, before anything
-        is leased.
-
-        :return: the status of the last answer; ``None``: none came within *timeout* seconds.
-        :raises StoreError: the record cannot be written, or the server has answered only once.
-        :raises FrontierFailedError: there will be no answer.
-        """
-        stream, record = self.stream, self.record
-        record.note_tokens([*stream.earlier, stream.token], stream.crawl)
-        deadline = self.clock.monotonic() + timeout
-        while self._status is None and not self.is_over:
-            if not self._exchange(deadline):
-                return None
-        self._check()
-        if self._status is Status.OK:
-            if stream.reply.finished:
-                # It has been here before, and may bring something new.
-                self.on_event(events.AlreadyFinished())
-            self._judge_last_death()
-            # The crawl may be dropped or replaced meanwhile.
-            self.wait_for_answers(max(0.0, deadline - self.clock.monotonic()))
-        if self._status is Status.OK:
-            record.note_tokens([stream.token], stream.crawl)
-            record.run.restart_leases()
-            self._enter(Phase.TAKING_PART)
-            if (difference := self.pace.describe_difference()) is not None:
-                self.on_event(events.OtherLimits(*difference))
-        elif self._status is Status.FINISHED:
-            # What its feeds hold must not be overwritten with nothing.
-            self.job = replace(self.job, resumed=True)
-        return self._status
-
-    def _judge_last_death(self) -> None:
-        suspects, stored = self.suspects, dict(self.suspects.suspicions)
-        for fingerprint, suspicion in judge(stored, self.record.evidence).items():
-            if suspicion != stored.get(fingerprint):
-                self.stream.judged[fingerprint] = suspicion.encode()
-                suspects.hold_against(fingerprint, suspicion)
-        leased = {lease.entry.fingerprint for lease in self.leases.fetched}
-        for fingerprint in suspects.suspicions.keys() - leased:
-            suspects.clear(fingerprint)
-        resumed = self.job.resumed or self.stream.reply.accepted > 0
-        records_ages = self.additions.ages.are_recorded
-        job = replace(self.job, resumed=resumed, records_ages=records_ages)
-        self.job = suspects.count_in(job)
-
-    def leave(self, timeout: float) -> None:
-        """Say all that is left, give back what is leased, and leave the crawl.
-
-        :raises StoreError: the server has not answered within *timeout* seconds.
-        :raises FrontierFailedError: it cannot.
-        """
-        deadline = self._deadline(timeout)
-        self.commit()
-        while self._phase is not Phase.LEAVING and not self.is_over:
-            if not (self.stream.is_in_flight or self.stream.waiting):
-                self._enter(Phase.LEAVING)
-            if not self._exchange(deadline):
-                raise StoreError(
-                    f"The Redis server did not answer for {timeout:g} s: this worker's last"
-                    f" {counted(self.stream.unacknowledged, 'change')} may not be saved, and what"
-                    " it had leased is crawled again by the others."
-                )
-        self._check()
-        if self.stream.is_full and self.stream.unacknowledged:
-            lost = counted(self.stream.unacknowledged, "change is", "changes are")
-            raise StoreError(
-                f"The Redis server's memory is full: {lost} not saved, and their pages are crawled"
-                " again. Raise its maxmemory, then start this worker again."
-            )
+    def enter(self, phase: Phase) -> None:
+        assert phase >= self.phase, (self.phase, phase)
+        self.phase = phase
 
     def note_start_end(self) -> None:
         self._is_start_over = True
@@ -199,13 +120,13 @@ class Conversation:
 
     def reopen(self) -> bool:
         """Have something sent though the crawl is finished; whether that is possible."""
-        if self._phase is Phase.CLOSED:
+        if self.phase is Phase.CLOSED:
             return False
         self._sender.is_over = False
         return True
 
     def close(self) -> None:
-        self._enter(Phase.CLOSED)
+        self.enter(Phase.CLOSED)
         self._stall.stop()
         self._sender.close()
 
@@ -256,35 +177,14 @@ class Conversation:
         self.pressure.changes = len(self.stream.held) + len(self.additions.ended)
         self.pressure.unacknowledged = self.stream.unacknowledged
 
-    def wait_for_answers(self, timeout: float) -> None:
-        """Wait until everything is answered, but for what the server has no memory for.
+    def exchange(self, deadline: float) -> bool:
+        """Have a batch answered; whether it was, or time is left.
 
-        :raises StoreError: it was not within *timeout* seconds.
-        :raises FrontierFailedError: it never will be.
+        :param deadline: the clock's monotonic seconds until which it waits.
         """
-        stream, deadline = self.stream, self._deadline(timeout)
-        while stream.unacknowledged and not self.is_over:
-            if stream.is_full and not stream.waiting:
-                return
-            if not self._exchange(deadline):
-                self._is_given_up = True
-                waiting = counted(stream.unacknowledged, "change waits", "changes wait")
-                raise StoreError(f"The Redis server does not answer; {waiting} for it.")
-        self._check()
-
-    def _deadline(self, timeout: float) -> float:
-        # A crawl that ends asks several times for the same.
-        return self.clock.monotonic() + (0.0 if self._is_given_up else timeout)
-
-    def _exchange(self, deadline: float) -> bool:
-        """Have a batch answered; whether it was, or time is left."""
         self._sender.send()
         left = deadline - self.clock.monotonic()
         return self.take_replies(max(0.0, left)) or left > 0
-
-    def _check(self) -> None:
-        if self._failure is not None:
-            raise self._failure
 
     def _why_stalled(self) -> tuple[object, str]:
         """What any progress changes, and why there may be none."""
@@ -297,8 +197,8 @@ class Conversation:
         # A batch that goes anyway brings more than would be asked for.
         ahead = self.pace.ahead
         is_low = self.is_waiting or fetched < ahead * 3 // 4 or self.pace.is_on
-        may_lease = self._phase is Phase.TAKING_PART and alone is None
-        is_leaving = self._phase is Phase.LEAVING
+        may_lease = self.phase is Phase.TAKING_PART and alone is None
+        is_leaving = self.phase is Phase.LEAVING
         return self.stream.build(
             want=max(0, ahead - fetched) if may_lease and is_low else 0,
             feeding=b"waits" if self._waits and not is_leaving else self.is_feeding,
@@ -314,7 +214,7 @@ class Conversation:
             reply = self._link.take(timeout)
         except FrontierFailedError as error:
             if not self.is_over:
-                self._failure = error
+                self.failure = error
                 self._cut_off(events.FrontierFailed(error))
             return False
         if reply is None or self.is_over:
@@ -323,10 +223,10 @@ class Conversation:
         return True
 
     def _cut_off(self, event: events.Event) -> None:
-        """There will be no answer any more; before it has joined, :meth:`join` tells why."""
-        has_joined = self._phase is not Phase.JOINING
+        """There will be no answer any more; to a worker that has not joined, joining tells why."""
+        has_joined = self.phase is not Phase.JOINING
         self._sender.is_over = True
-        self._enter(Phase.CLOSED)
+        self.enter(Phase.CLOSED)
         if has_joined or isinstance(event, events.AlreadyFinished):
             self.on_event(event)
 
@@ -334,7 +234,7 @@ class Conversation:
         if reply.status in (Status.GAP, Status.STALE):
             self._start_again()
         else:
-            self._status = reply.status
+            self.status = reply.status
             if reply.status is Status.FINISHED:
                 self.stream.reply = reply
                 self._cut_off(events.AlreadyFinished())
@@ -371,7 +271,6 @@ class Conversation:
         if reply.dropped > self._dropped:
             self._dropped = reply.dropped
             self.on_event(events.FailuresDropped(reply.dropped))
-        self._is_given_up = False
         self.outlook.note_answer()
         decided, over = self.stream.acknowledge(reply)
         refused = set(reply.refused)
@@ -388,7 +287,7 @@ class Conversation:
         for key in reply.void:
             leases.lose(key)
         # What it had before it was started again comes in no order.
-        is_joining = self._phase is Phase.JOINING
+        is_joining = self.phase is Phase.JOINING
         leases.take(
             sorted(reply.leases, key=lambda pair: pair[0][8:]) if is_joining else reply.leases
         )

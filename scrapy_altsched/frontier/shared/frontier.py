@@ -20,8 +20,8 @@ from ..queue.parked import EVERY_SLOT, Parked
 from ..store.job_run import FrontierOfRun
 from ..store.states import encode_failure
 from .batches import Addition
-from .conversation import Conversation
 from .keys import slot_id_of
+from .membership import Membership
 
 #: Seconds for which a commit that waits, and closing, wait for the server.
 _WAIT_WITHIN = 20.0
@@ -44,11 +44,12 @@ class SharedFrontier(FrontierOfRun):
 
     def __init__(
         self,
-        server: Conversation,
+        membership: Membership,
         read_dead: Callable[[], Iterable[tuple[bytes, DeadLetter, bytes]]] = tuple,
     ) -> None:
+        self._membership = membership
+        self._server = server = membership.conversation
         super().__init__(server.record.run)
-        self._server = server
         self._stream, self._prefetch = server.stream, server.prefetch
         self._keeps_failed = server.stream.keep_failed > 0
         self._read_dead = read_dead
@@ -62,7 +63,7 @@ class SharedFrontier(FrontierOfRun):
 
     @property
     def job(self) -> JobInfo:
-        return self._server.job
+        return self._membership.job
 
     def add(self, entry: Entry) -> Verdict:
         self._check_owner()
@@ -303,7 +304,7 @@ class SharedFrontier(FrontierOfRun):
         self.run.write_notes(notes)
         self._server.commit()
         if wait:
-            self._server.wait_for_answers(_WAIT_WITHIN)
+            self._membership.wait_for_answers(_WAIT_WITHIN)
         return not self._stream.unacknowledged or self._server.is_cut_off
 
     @property
@@ -314,7 +315,7 @@ class SharedFrontier(FrontierOfRun):
         return self._stream.last_answered >= position
 
     def _finish(self, *, finished: bool) -> None:
-        self._server.leave(_WAIT_WITHIN)
+        self._membership.leave(_WAIT_WITHIN)
         self.run.finish(finished=finished)
 
     def _free(self) -> None:

@@ -24,6 +24,7 @@ from .conversation import Conversation
 from .exchange import Exchange
 from .frontier import SharedFrontier
 from .keys import TYPES, Keys
+from .membership import Membership
 from .operating import HASHED, SharedCrawl
 from .record import Record, open_record
 from .sampling import Sampler
@@ -238,10 +239,11 @@ class _Opening:
             self.sampler(stream),
         )
         server = Conversation(self.options, stream, link, record, shared, on_event)
-        frontier = SharedFrontier(server, self.crawl.read_dead)
+        membership = Membership(server)
+        frontier = SharedFrontier(membership, self.crawl.read_dead)
         undo.callback(frontier.abandon)
         name = f"shared crawl {self.crawl.name}"
-        match server.join(_OPEN_WITHIN):
+        match membership.join(_OPEN_WITHIN):
             case None:
                 why = f" {link.failure}" if link.failure else ""
                 raise SharedError(

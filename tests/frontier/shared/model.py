@@ -27,6 +27,7 @@ from scrapy_altsched.frontier.shared.conversation import Conversation
 from scrapy_altsched.frontier.shared.exchange import read_batch_script
 from scrapy_altsched.frontier.shared.frontier import SharedFrontier
 from scrapy_altsched.frontier.shared.keys import Keys
+from scrapy_altsched.frontier.shared.membership import Membership
 from scrapy_altsched.frontier.shared.record import Record
 from scrapy_altsched.frontier.shared.steering import SteeredCrawl, WaitingRequest
 from scrapy_altsched.frontier.shared.stream import EncodedBatch, Stream
@@ -300,12 +301,13 @@ class Worker:
             ),
             self.on_event,
         )
-        self.frontier = SharedFrontier(server)
+        membership = Membership(server)
+        self.frontier = SharedFrontier(membership)
         self.pages: list[Page] = []
         self.stopped_until = 0
         self.is_over = False
         self._is_open = False
-        server.join(1.0)
+        membership.join(1.0)
         self._is_open = True
 
     def on_event(self, event: Event) -> None:

@@ -15,6 +15,7 @@ from scrapy_altsched.frontier.shared.batches import Reply, parse_reply
 from scrapy_altsched.frontier.shared.conversation import Conversation
 from scrapy_altsched.frontier.shared.frontier import SharedFrontier
 from scrapy_altsched.frontier.shared.keys import Keys
+from scrapy_altsched.frontier.shared.membership import Membership
 from scrapy_altsched.frontier.shared.stream import EncodedBatch, Stream
 from scrapy_altsched.frontier.store.job_run import MemoryRun
 from scrapy_altsched.limit import Limit, Limits
@@ -138,9 +139,9 @@ class World:
             limits=None if limit is None else Limits(limit, slots or {}, are_set=are_set),
         )
         options = Options(order=Order("slots", "fifo"), clock=clock)
-        server = Conversation(options, stream, line, record, shared, events.append)
-        worker = PacedWorker(SharedFrontier(server), clock, line, record, events)
-        server.join(1.0)
+        membership = Membership(Conversation(options, stream, line, record, shared, events.append))
+        worker = PacedWorker(SharedFrontier(membership), clock, line, record, events)
+        membership.join(1.0)
         self._workers.append(worker)
         return worker
 
