@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import Any, ClassVar
@@ -85,8 +85,7 @@ class Database(ABC):
     :cvar FILE: the file without which it cannot be opened.
     :cvar BATCH: how many changes one write is to have at most, if each of them takes long.
     :cvar SUITS: how many requests a job may have before another engine costs much less, if any.
-    :ivar families: name -> family, which tells whether it has a key; empty while it is closed.
-        Errors of these are turned into ours in a ``with`` statement of *reading*.
+    :ivar reading: turns errors of the engine into ours, in a ``with`` statement.
     :ivar absent: families that are not there: it is read only, and was last written before there
         were such rows.
     """
@@ -96,7 +95,6 @@ class Database(ABC):
     SUITS: ClassVar[int | None] = None
 
     path: Path
-    families: Mapping[str, Container[bytes]]
     absent: frozenset[str]
     reading: translated
 
@@ -145,6 +143,14 @@ class Database(ABC):
     @abstractmethod
     def abandon(self) -> None:
         """Leave everything as if the process had died now; it counts as closed."""
+
+    @abstractmethod
+    def has(self, family: str, key: bytes) -> bool:
+        """Whether a key is there.
+
+        It is asked for each link: errors are the engine's own, which the caller turns into ours
+        with :attr:`reading`.
+        """
 
     @abstractmethod
     def get(self, family: str, key: bytes) -> bytes | None:

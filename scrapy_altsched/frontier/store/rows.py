@@ -67,7 +67,6 @@ class Rows:
         self.path = path
         self.engine = engine or engine_of(path)
         self.database = database_at(path, engine)
-        self._families = self.database.families
         #: Fingerprint -> key of its seen row.
         self.seen_key: Callable[[bytes], bytes] = bytes
 
@@ -126,7 +125,7 @@ class Rows:
 
     def has_seen_key(self, key: bytes) -> bool:
         try:  # a with statement takes as long as the look-up
-            return key in self._families["seen"]
+            return self.database.has("seen", key)
         except Exception:
             with self.database.reading:
                 raise

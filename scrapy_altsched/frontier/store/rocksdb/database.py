@@ -203,6 +203,10 @@ class RocksDatabase(Database):
         self.families.clear()
         self._handles.clear()
 
+    def has(self, family: str, key: bytes) -> bool:
+        # With ``in``, a key that is there would be looked up twice.
+        return self.families[family].get(key) is not None
+
     def get(self, family: str, key: bytes) -> bytes | None:
         with self.reading:
             value: bytes | None = self.families[family].get(key)

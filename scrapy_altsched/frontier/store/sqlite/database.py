@@ -77,7 +77,7 @@ def _explain(path: Path, what: str, error: Exception) -> StoreError | None:
 
 
 class _Family:
-    """A table, which tells whether it has a key.
+    """The statements of a table.
 
     :ivar seed: what the checksums of its rows begin with.
     """
@@ -106,7 +106,7 @@ class _Family:
         self.verify = f'PRAGMA quick_check("{name}")'
         self.seed = seed_of(name)
 
-    def __contains__(self, key: object) -> bool:
+    def has(self, key: bytes) -> bool:
         # All rows: a statement that was not read to its end would keep the log from being cut.
         return bool(self._cursor.execute(self._has, (key,)).fetchall())
 
@@ -256,6 +256,9 @@ class SqliteDatabase(Database):
     def _leave_alone(self) -> None:
         """Have nothing freed in a forked child: its parent's locks are not its own."""
         never_free(self)
+
+    def has(self, family: str, key: bytes) -> bool:
+        return self.families[family].has(key)
 
     def get(self, family: str, key: bytes) -> bytes | None:
         if family in self.absent:
