@@ -7,6 +7,18 @@ from pathlib import Path
 import pytest
 
 from ..frontiers import KINDS, STORED, DiskKind
+from ..stores import INSTALLED
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark as ``long`` what is about a stored frontier whose window is as large as usual.
+
+    A small one goes through all of the same code, and through more.
+    """
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    is_stored = any(value in INSTALLED for value in parameters.values())
+    if is_stored and "engine" not in parameters:
+        item.add_marker("long")
 
 
 @pytest.fixture(params=STORED)
