@@ -19,9 +19,13 @@ STORE ?= auto
 soak: $(VENV)/installed
 	$(BIN)/python example_project/soak.py -s ALTSCHED_STORE=$(STORE)
 
+# The files of the tests, 50 MB at a time, are in memory where they can be: it takes a fifth less time.
+IN_MEMORY := $(shell grep -qs ' /dev/shm .*noexec' /proc/mounts || \
+	df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 1048576 { print "TMPDIR=/dev/shm" }')
+
 # Lint, types, and what needs no process of its own, with a dozen whole crawls: three minutes.
 test: lint
-	$(BIN)/python -m pytest -n auto -m "not long"
+	$(IN_MEMORY) $(BIN)/python -m pytest -n auto -m "not long"
 
 # All other tests: commands and crawls in processes of their own, matrices of faults, many deaths.
 test-all: $(VENV)/installed

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +27,9 @@ SIZE = 8_192
 _HEAD = 18
 #: Longer names of slots are cut: each character takes up to 12 bytes.
 _NAME_LENGTH = 200
-#: How often a file that is being written is read.
-_TRIES = 5
+#: How often a file that is being written is read, and seconds between two of these: a writer may be
+#: interrupted, and where files are in memory, each of its two pages is read as it is just then.
+_TRIES, _PAUSE = 20, 0.001
 _match_head = re.compile(rb"([0-9a-f]{8}) +([0-9]+)\n").match
 _NUMBERS = tuple(Counts.__dataclass_fields__)
 
@@ -128,6 +130,7 @@ def read_status(jobdir: Path) -> JobStatus | None:
             break
         except (ValueError, KeyError, TypeError) as error:
             why = error  # most often it is being written right now
+            time.sleep(_PAUSE)
     reason = getattr(why, "strerror", None) or why
     raise JobdirError(
         f"{path} cannot be read ({reason}). A run of the job writes it again with its next commit;"
