@@ -28,7 +28,7 @@ from .persistence import NoPersistence, Persistence
 _SPREAD = 1.25
 #: With so many changes that wait for a commit, as while a disk is full, delayed requests stay where
 #: they are as long as others are pending: each that becomes pending is one more, and in memory.
-_MANY_CHANGES = 5_000
+_MANY_CHANGES = 2_500
 #: Seconds after which it is asked again whether they still are too many, if no slot may be asked.
 _ASK_AGAIN = 1.0
 
