@@ -13,7 +13,8 @@ from ..stores import INSTALLED
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark as ``long`` what is about a stored frontier whose window is as large as usual.
 
-    A small one goes through all of the same code, and through more.
+    A small one goes through all of the same code, and through more.  Tests that name their engine
+    choose by themselves.
     """
     parameters = getattr(getattr(item, "callspec", None), "params", {})
     is_stored = any(value in INSTALLED for value in parameters.values())

@@ -48,7 +48,7 @@ class Conversation:
 
     :ivar is_waiting: whether the crawl waits for something to lease; *is_paused*: whether an
         operator has paused it, as far as this worker has heard.
-    :ivar status: of the last answer that was neither late nor early.
+    :ivar status: of the last answer, but for those that have it begin a new stream.
     :ivar failure: why the thread that waits for answers has died, if it has.
     """
 

@@ -86,16 +86,16 @@ def test_no_fault_loses_a_page_in_many_crawls(connect: Connect, mix: str) -> Non
 
 @pytest.mark.long
 @pytest.mark.parametrize("crawls", [FEW, pytest.param(CRAWLS, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("are_few_many", [False, True], ids=["usual limits", "low limits"])
+@pytest.mark.parametrize("has_low_limits", [False, True], ids=["usual limits", "low limits"])
 @pytest.mark.parametrize("mix", ["", WAITING, ALL])
 def test_nothing_that_waits_long_for_the_server_is_lost(
     connect: Connect,
     monkeypatch: pytest.MonkeyPatch,
     mix: str,
-    are_few_many: bool,
+    has_low_limits: bool,
     crawls: int,
 ) -> None:
-    if are_few_many:
+    if has_low_limits:
         monkeypatch.setattr(frontier, "_MANY", 2)
         monkeypatch.setattr(conversation, "_MOST_UNANSWERED", 3)
     server = Server(connect)

@@ -77,7 +77,7 @@ def _explain(path: Path, what: str, error: Exception) -> StoreError | None:
 
 
 class _Family:
-    """The statements of a table.
+    """The statements of a table, one of which tells whether it has a key.
 
     :ivar seed: what the checksums of its rows begin with.
     """
