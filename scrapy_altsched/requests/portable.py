@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from inspect import getattr_static
-from itertools import chain
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from scrapy import Spider
 
 _SCRAPYS_OWN: tuple[type[Request], ...] = (Request, FormRequest, JsonRequest, XmlRpcRequest)
-_BYTES, _LIST = frozenset({bytes}), frozenset({list})
 
 
 class PortableCodec:
@@ -200,9 +198,12 @@ def _path_of(cls: type) -> str:
 
 
 def _are_normal(headers: Any) -> bool:
-    return (
-        type(headers) is dict
-        and _BYTES.issuperset(map(type, headers))
-        and _LIST.issuperset(map(type, headers.values()))
-        and _BYTES.issuperset(map(type, chain.from_iterable(headers.values())))
-    )
+    if type(headers) is not dict:
+        return False
+    for name, values in headers.items():
+        if type(name) is not bytes or type(values) is not list:
+            return False
+        for value in values:
+            if type(value) is not bytes:
+                return False
+    return True

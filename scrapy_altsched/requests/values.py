@@ -132,10 +132,12 @@ def _alike_in(fields: dict[str, Any]) -> set[type]:
         kind = type(part)
         if kind in SCALARS or name == "headers":
             continue
-        if kind is dict and (  # meta, and most often flat: worth a shorter path
-            SCALARS.issuperset(map(type, part.values())) and SCALARS.issuperset(map(type, part))
-        ):
-            continue
+        if kind is dict:  # meta, and most often small and flat: worth a shorter path
+            for key, value in part.items():
+                if type(value) not in SCALARS or type(key) not in SCALARS:
+                    break
+            else:
+                continue
         found |= _types_in(part) if kind in CONTAINERS else {kind}
     return found & _ALIKE if found else found
 

@@ -55,10 +55,9 @@ class Addition:
     not_before: int = 0
     threshold: float | None = None
 
-    def request(self) -> list[object]:
+    def request(self) -> Sequence[object]:
         """What the server stores of a request."""
-        parts = [self.slot, self.level, self.inverted, self.row]
-        return [*parts, self.delay, self.not_before]
+        return self.slot, self.level, self.inverted, self.row, self.delay, self.not_before
 
 
 @dataclass(slots=True, eq=False)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from binascii import hexlify
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from hashlib import blake2b
 
 from ..store.seen import digest_of
@@ -35,6 +37,8 @@ TYPES = {**FIXED, b"history": _HASH, b"samples": _LIST}
 LAST_SEQUENCE = 1 << 52
 
 
+# Most requests are of few slots.
+@lru_cache(maxsize=4_096)
 def slot_id_of(name: str) -> bytes:
     """The slot *name* on the server.  Two that have the same digest share a queue, no more."""
     return blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
@@ -75,8 +79,8 @@ class Keys:
 
         65,536 buckets serve 20 million URLs.
         """
-        names = self.mark_of(crawl).hex().encode(), seen_key[:2].hex().encode()
-        return b"%sseen:%s:%s" % (self._prefix, *names)
+        number = hexlify(seen_key[:2])
+        return b"%sseen:%s:%s" % (self._prefix, hexlify(self.mark_of(crawl)), number)
 
     def buckets(self, crawl: bytes) -> Iterator[bytes]:
         """All keys in which seen keys of a crawl can be."""

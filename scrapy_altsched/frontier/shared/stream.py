@@ -222,8 +222,8 @@ class Stream:
         if self._is_resting:
             return []
         taken = self._additions[: _PROBE if self.is_full else _MOST]
-        sizes = accumulate(len(addition.row) for addition in taken)
-        count = max(1, sum(size <= _MOST_BYTES for size in sizes))
+        sizes = list(accumulate(len(addition.row) for addition in taken))
+        count = max(1, bisect_right(sizes, _MOST_BYTES))
         taken = self._additions[:count]
         del self._additions[:count]
         return taken
