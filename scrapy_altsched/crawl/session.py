@@ -337,7 +337,7 @@ class Session:
 
     def _note_refusal(self, event: events.Refused) -> None:
         entry, request = event.entry, event.entry.request
-        self._entries.count(entry, -1)
+        self._entries.uncount(entry)
         self._in_progress.discard(entry)
         self.traffic.note_refusal(request, event.verdict, entry.from_start)
         self._update_stats()

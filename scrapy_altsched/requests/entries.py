@@ -93,7 +93,10 @@ class Entries:
                 entry.payload = codec.encode(request)
             except CodecError as error:
                 self.on_unserializable(entry, error)
-        self.count(entry, 1)
+        if entry.payload is None:
+            self._tally["scheduler/enqueued/memory"] += 1
+        else:
+            self._tally["scheduler/enqueued/disk"] += 1
 
     def _read_times(self, entry: RequestEntry, request: Request) -> None:
         if RECRAWL_AFTER in request.meta and not self.records_ages:
@@ -121,12 +124,10 @@ class Entries:
         """The download slot of a request."""
         return str(self._engine.slot_key(request))
 
-    def count(self, entry: Entry, times: int) -> None:
-        """Count *entry* as enqueued; -1 times: it was encoded but not accepted."""
-        if entry.payload is None:
-            self._tally["scheduler/enqueued/memory"] += times
-        else:
-            self._tally["scheduler/enqueued/disk"] += times
+    def uncount(self, entry: Entry) -> None:
+        """Have an entry that was encoded, but not accepted, not count as enqueued."""
+        where = "memory" if entry.payload is None else "disk"
+        self._tally[f"scheduler/enqueued/{where}"] -= 1
 
     def restore(self, entry: Entry) -> Request:
         """The request of *entry*: a copy as it was when it was added.

@@ -250,7 +250,7 @@ SLOT, PAGE = Slot(b"slot id ", "slot"), Entry(b"page", payload=b"payload")
 def listing(*changes: Change) -> Changes:
     found = Changes()
     for change in changes:
-        found.append(*change)
+        found.append(change)
     return found
 
 

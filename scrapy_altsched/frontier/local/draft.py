@@ -63,14 +63,14 @@ def choose_part(
             # A mark may be that of the request that comes next.
             kind is _MARKED and following is not None and _is_late(following, ended)
         ):
-            deferred.append(*change)
+            deferred.append(change)
             continue
         if entry is not None:
             size += len(entry.payload or b"")
         is_full = len(written) >= most or size > most_bytes
         if is_full and last is not None and not _belong_together(last, change):
             break
-        written.append(*change)
+        written.append(change)
         last = change
     return written, deferred
 

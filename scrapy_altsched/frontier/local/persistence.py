@@ -135,7 +135,7 @@ class Persistence(Uncommitted):
             return True
         if self.forgotten and seen_key in self.forgotten:
             return False
-        return self.journal.has_seen_key(seen_key)
+        return self.journal.database.has("seen", seen_key)
 
     def seen_value(self, seen_key: bytes) -> bytes | None:
         """Its row, if it is seen: see :mod:`..store.seen`."""

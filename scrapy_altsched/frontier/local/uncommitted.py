@@ -71,7 +71,8 @@ class Uncommitted:
         if payload is None:
             self._memory_only[key] = claim
             return
-        self._list.append(_ADDED_UNIQUE if unique else _ADDED, key, slot, entry, claim)
+        append = self._list.append  # see "Cheap requests" in docs/architecture.rst
+        append((_ADDED_UNIQUE if unique else _ADDED, key, slot, entry, claim))
         self._note_unwritten(key, payload)
 
     def move(self, old: bytes, key: bytes, slot: Slot, entry: Entry) -> None:
@@ -80,7 +81,7 @@ class Uncommitted:
         if payload is None:
             self._memory_only[key] = self._memory_only.pop(old)
             return
-        self._list.append(_DUE, key, slot, entry, old)
+        self._list.append((_DUE, key, slot, entry, old))
         if old in self.followers:
             self.followers.add(key)
         self._note_unwritten(key, payload)
@@ -115,7 +116,7 @@ class Uncommitted:
                 # It may have been forgotten meanwhile.
                 is_seen = entry.unique and entry.seen_key in self.seen
                 kind = _ADDED_UNIQUE if is_seen else _ADDED
-                self._list.append(kind, key, slot, entry, self._memory_only.pop(key))
+                self._list.append((kind, key, slot, entry, self._memory_only.pop(key)))
                 self.unwritten.add(key)
         self.ended[key] = why is None
         if why is None:
@@ -123,25 +124,26 @@ class Uncommitted:
                 self.size -= len(entry.payload or b"")
             self._done += 1
             if failed is not None:
-                self._list.append(_FAILED, key, slot, entry, failed)
+                self._list.append((_FAILED, key, slot, entry, failed))
             elif follower is None:
-                self._list.append(_DONE, key, slot)
+                append = self._list.append
+                append((_DONE, key, slot, None, None))
             else:
                 self._append_follower(key, slot, *follower)
         else:
             if not is_unwritten:
                 self.size += len(entry.payload or b"")
-            self._list.append(_DIED, key, slot, entry, why)
+            self._list.append((_DIED, key, slot, entry, why))
 
     def _append_follower(
         self, key: bytes, slot: Slot, follower: bytes, home: Slot | None, entry: Entry
     ) -> None:
         payload = entry.payload
         if payload is None:
-            self._list.append(_DONE, key, slot)
+            self._list.append((_DONE, key, slot, None, None))
             self._memory_only[follower] = None
             return
-        self._list.append(_DONE, key, slot, entry, (follower, home))
+        self._list.append((_DONE, key, slot, entry, (follower, home)))
         self.followers.add(follower)
         self._note_unwritten(follower, payload)
 
@@ -153,12 +155,12 @@ class Uncommitted:
             self.pressure.changes += 1
         self.ended[key] = True
         self._done += 1
-        self._list.append(Kind.DISCARDED, key, slot)
+        self._list.append((Kind.DISCARDED, key, slot, None, None))
 
     def requeue(self, state: State, old: bytes, key: bytes, slot: Slot, entry: Entry) -> None:
         """Note that a request of another state is pending; *old*: its key there."""
         self.requeued.add(old)
-        self._list.append(Kind.REQUEUED, key, slot, entry, (state, old))
+        self._list.append((Kind.REQUEUED, key, slot, entry, (state, old)))
         self._note_unwritten(key, entry.payload or b"")
 
     def mark(self, seen_key: bytes) -> None:
@@ -175,14 +177,14 @@ class Uncommitted:
         self._append(_FORGOTTEN, seen_key)
 
     def _append(self, kind: Kind, key: bytes) -> None:
-        self._list.append(kind, key)
+        self._list.append((kind, key, None, None, None))
         self.pressure.changes += 1
 
     def note_end(self, seen_key: bytes, row: bytes) -> None:
         self._page_ends[seen_key] = row
 
     def clear(self, fingerprint: bytes) -> None:
-        self._list.append(_CLEARED, fingerprint)
+        self._list.append((_CLEARED, fingerprint, None, None, None))
 
     def prepare(self, base: Counters, *, whole: bool = False) -> Draft:
         """The next batch, counted from *base*: an early one, or the last with all that is left.
@@ -280,4 +282,4 @@ class Uncommitted:
             if self._early_left is not None:
                 self._early_left -= 1
             for change in draft.deferred:
-                self._deferred.append(*change)
+                self._deferred.append(change)

@@ -146,11 +146,7 @@ class Database(ABC):
 
     @abstractmethod
     def has(self, family: str, key: bytes) -> bool:
-        """Whether a key is there.
-
-        It is asked for each link: errors are the engine's own, which the caller turns into ours
-        with :attr:`reading`.
-        """
+        """Whether a key is there.  It is asked for each link."""
 
     @abstractmethod
     def get(self, family: str, key: bytes) -> bytes | None:

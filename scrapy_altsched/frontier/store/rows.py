@@ -124,11 +124,7 @@ class Rows:
         return self.has_seen_key(self.seen_key(fingerprint))
 
     def has_seen_key(self, key: bytes) -> bool:
-        try:  # a with statement takes as long as the look-up
-            return self.database.has("seen", key)
-        except Exception:
-            with self.database.reading:
-                raise
+        return self.database.has("seen", key)
 
     def seen_value(self, key: bytes) -> bytes | None:
         """The row of a seen key, if it is seen: see :mod:`.seen`."""

@@ -204,8 +204,12 @@ class RocksDatabase(Database):
         self._handles.clear()
 
     def has(self, family: str, key: bytes) -> bool:
-        # With ``in``, a key that is there would be looked up twice.
-        return self.families[family].get(key) is not None
+        try:  # a with statement takes as long as the look-up
+            # With ``in``, a key that is there would be looked up twice.
+            return self.families[family].get(key) is not None
+        except Exception:
+            with self.reading:
+                raise
 
     def get(self, family: str, key: bytes) -> bytes | None:
         with self.reading:

@@ -258,7 +258,11 @@ class SqliteDatabase(Database):
         never_free(self)
 
     def has(self, family: str, key: bytes) -> bool:
-        return self.families[family].has(key)
+        try:  # as in the other engine
+            return self.families[family].has(key)
+        except Exception:
+            with self.reading:
+                raise
 
     def get(self, family: str, key: bytes) -> bytes | None:
         if family in self.absent:
