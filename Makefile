@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# Where an environment forbids it, each of the tests' processes would compile this package anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo demo-shared soak test test-all test-oldest lint bench clean
 

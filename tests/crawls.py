@@ -46,7 +46,7 @@ def run_python(
         env={**os.environ, "PYTHONPATH": PYTHONPATH, **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
     )
 
@@ -59,7 +59,7 @@ def run_scrapy(
         path = Path(errors.name)
         whole = {**os.environ, "PYTHONPATH": PYTHONPATH, **environment}
         process = Process([*map(str, arguments)], cwd, whole, path)
-        output, _ = process.communicate(timeout=120)
+        output, _ = process.communicate(timeout=240)
         return subprocess.CompletedProcess(
             process.args, process.wait(), output, path.read_text(encoding="utf-8")
         )
@@ -124,20 +124,20 @@ class Crawl:
     def run(self, feed: tuple[str, ...] | None = None, **settings: Any) -> int:
         """Run until it ends by itself; the exit code, negative if a signal ended it."""
         process = self.start(feed, **settings)
-        output, _ = process.communicate(timeout=120)
+        output, _ = process.communicate(timeout=240)
         self.output = output
         return process.returncode
 
     def kill(self, process: Process) -> None:
         process.send_signal(signal.SIGKILL)
-        process.communicate(timeout=60)
+        process.communicate(timeout=180)
 
-    def wait_for_log(self, process: Process, text: str, timeout: float = 60) -> None:
+    def wait_for_log(self, process: Process, text: str, timeout: float = 180) -> None:
         """Wait until the running crawl has logged *text*."""
         self.wait_until(process, lambda: text in self.log, timeout)
 
     def wait_until(
-        self, process: Process, reached: Callable[[], bool], timeout: float = 60
+        self, process: Process, reached: Callable[[], bool], timeout: float = 180
     ) -> None:
         """Wait until *reached*, which looks at what the running crawl has written, is true."""
         deadline = time.monotonic() + timeout

@@ -1,22 +1,23 @@
-"""Kills a process at each step on its disk.
+"""Takes what a SIGKILL would leave at each step that a process takes on its disk.
 
 ::
 
     python -m tests.killing SCENARIO ENGINE IMAGE INTO MOST [PHASE]
 
 The process is a child that does a scenario, with stores of ENGINE, in a copy of IMAGE.  A seccomp
-filter has the kernel ask its parent before each system call that changes a file; at one of those
-below the job directory the parent answers with SIGKILL.  If that is a write, the parent first
-writes a part of the data itself, in further runs: that is a death inside of the call.  What a run
-leaves behind is in a directory in INTO, and there is a line of JSON for each: the directory, the
-phase of the scenario, the call, the kind of the file, and how much of the data was written.
+filter has the kernel ask its parent before each system call that changes a file.  At one of those
+below the job directory the parent copies that before it answers.  A SIGKILL leaves the same: no
+thread of the child is inside of such a call then, and none can begin one.  If the call is a write,
+further copies have a part of its data: that is a death inside of the call.  There is a line of JSON
+for each copy: its directory in INTO, the phase of the scenario, the call, the kind of the file, and
+how much of the data is written.
 
-A first run that goes to its end tells the steps, or those of one PHASE of the scenario.  Where one
-call comes more than MOST times for a kind of file, that many are tried, from the first to the last:
-SQLite writes each page of a large commit by a call of its own, thousands of them.  A step is
-the n-th of its phase, call and kind of file, and not the n-th of all: RocksDB deletes old files in
-the thread that comes first, and its own threads come when they like.  A run that comes to its end
-without the step has no line.
+A first run tells the steps, or those of one PHASE of the scenario.  Where one call comes more than
+MOST times for a kind of file, that many are tried, from the first to the last: SQLite writes each
+page of a large commit by a call of its own, thousands of them.  A step is the n-th of its phase,
+call and kind of file, and not the n-th of all: RocksDB deletes old files in the thread that comes
+first, and its own threads come when they like.  One that the second run comes to its end without
+has no line.
 """
 
 from __future__ import annotations
@@ -27,7 +28,6 @@ import os
 import re
 import select
 import shutil
-import signal
 import socket
 import sys
 from collections import Counter
@@ -61,14 +61,11 @@ class Point:
 
 
 def supervise(
-    scenario: Callable[[Path, Phase], None], path: Path, last: Point | None, part: float = 0
-) -> dict[Point, Step]:
-    """Do *scenario* in a child until its *last* step, or to its end; the steps, in their order.
-
-    :param part: how much of the last step's data is to be written.
-    """
+    scenario: Callable[[Path, Phase], None], path: Path, note: Callable[[Point, Step], None]
+) -> None:
+    """Do *scenario* in a child to its end; *note* is called before each step, with all at rest."""
     tracer = Tracer(lambda parent: scenario(path, _phases(parent)))
-    phase, steps, numbers = "start", dict[Point, Step](), Counter[tuple[str, str, str]]()
+    phase, numbers = "start", Counter[tuple[str, str, str]]()
     try:
         for step, answer in tracer.steps(str(path)):
             if select.select([tracer.socket], [], [], 0)[0]:
@@ -81,29 +78,23 @@ def supervise(
                     re.sub(r"\d{6}|\d$", "#", Path(step.path).name),
                 )
                 numbers[kind] += 1
-                point = Point(*kind, numbers[kind])
-                steps[point] = step
-                if point == last:
-                    _write_part(step, part)
-                    os.kill(tracer.child, signal.SIGKILL)
-                    break
+                tracer.settle()
+                note(Point(*kind, numbers[kind]), step)
             answer(0)
     finally:
         status = tracer.close()
-    expected = signal.SIGKILL if last in steps else 0
-    assert status == expected, f"the child ended with {status} after {step}"
-    return steps
+    assert status == 0, f"the child ended with {status} after {step}"
 
 
 def _phases(parent: socket.socket) -> Phase:
     return lambda name: parent.sendall(f"{name}\n".encode())
 
 
-def _write_part(step: Step, part: float) -> None:
+def _write_part(path: Path, step: Step, part: float) -> None:
     size = min(max(1, int(len(step.data) * part)), len(step.data) - 1) if part else 0
     if size <= 0:
         return
-    with Path(step.path).open("r+b", buffering=0) as file:
+    with path.open("r+b", buffering=0) as file:
         if step.offset is None:
             file.seek(0, os.SEEK_END)
         else:
@@ -111,36 +102,47 @@ def _write_part(step: Step, part: float) -> None:
         file.write(step.data[:size])
 
 
+def _parts(step: Step) -> list[float]:
+    if len(step.data) <= 1:
+        return [0.0]
+    # A record of the log may end anywhere.
+    return [0.0, 0.01, 0.5, 1] if step.path.endswith(".log") else [0.0, 0.5]
+
+
 def main() -> None:
-    """Kill a scenario at each step: before it, and inside of it if it is a write."""
+    """Copy what each step finds, and what it would leave that was only a part of it."""
     module, _, name = sys.argv[1].partition(":")
     scenario = partial(getattr(importlib.import_module(module), name), engine=sys.argv[2])
     image, into = Path(sys.argv[3]), Path(sys.argv[4])
+    most, phases = int(sys.argv[5]), sys.argv[6:]
+    path = into / "whole"
 
-    def run(path: Path, last: Point | None, part: float = 0) -> dict[Point, Step]:
+    def run(note: Callable[[Point, Step], None]) -> None:
         if image.exists():
             shutil.copytree(image, path)
-        return supervise(scenario, path, last, part)
+        supervise(scenario, path, note)
+        shutil.rmtree(path)
 
-    whole = into / "whole"
-    steps = run(whole, None)
-    shutil.rmtree(whole)
-    most, phases = int(sys.argv[5]), sys.argv[6:]
-    counts = Counter((point.phase, point.call, point.file) for point in steps)
-    for number, (point, step) in enumerate(steps.items()):
+    counts = Counter[tuple[str, str, str]]()
+    run(lambda point, _: counts.update([(point.phase, point.call, point.file)]))
+    copies = 0
+
+    def copy(point: Point, step: Step) -> None:
+        nonlocal copies
         if point.phase not in phases and phases:
-            continue
+            return
         if not _is_tried(point.number, counts[point.phase, point.call, point.file], most):
-            continue
-        parts = [0.0]
-        if len(step.data) > 1:
-            # A record of the log may end anywhere.
-            parts += [0.01, 0.5, 1] if step.path.endswith(".log") else [0.5]
-        for part in parts:
-            path = into / f"{number} {part}"
-            if point in run(path, point, part):
-                line = {"path": path.name, **vars(point), "part": part}
-                print(json.dumps(line), flush=True)
+            return
+        for part in _parts(step):
+            copies += 1
+            found = into / f"{copies} {part}"
+            if path.exists():
+                shutil.copytree(path, found)
+            _write_part(found / Path(step.path).relative_to(path), step, part)
+            line = {"path": found.name, **vars(point), "part": part}
+            print(json.dumps(line), flush=True)
+
+    run(copy)
 
 
 def _is_tried(number: int, count: int, most: int) -> bool:

@@ -18,16 +18,8 @@ from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-#: What most crawls import, none of which installs a reactor, or registers what ends a crawl; those
-#: that are missing are left out.
-_PRELOADED = [
-    *["scrapy.cmdline", "scrapy.crawler", "scrapy.core.downloader.handlers.http11"],
-    *["scrapy.core.downloader.contextfactory", "scrapy.extensions.telnet", "scrapy.utils.test"],
-    *["scrapy.utils._remote_control", "twisted.internet.asyncioreactor", "redis", "rich.progress"],
-    *["scrapy_altsched.canonical", "scrapy_altsched.feeds"],
-]
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(_PRELOADED)
+_CONTEXT.set_forkserver_preload(["tests.preloaded"])
 
 
 def _run(

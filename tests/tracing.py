@@ -123,6 +123,11 @@ class Tracer:
         self.socket.close()
         return os.waitpid(self.child, 0)[1]
 
+    def settle(self) -> None:
+        """Wait until no thread of the child is inside of a call that was answered before."""
+        while any(map(_runs, Path(f"/proc/{self.child}/task").iterdir())):
+            pass
+
     def steps(self, below: str) -> Iterator[tuple[Step, Callable[[int], None]]]:
         """Each step below a directory, and how to let it go on: with an error, or 0."""
         poll = select.poll()
@@ -159,6 +164,14 @@ def _be_child(run: Callable[[socket.socket], None], parent: socket.socket) -> No
         code = 0
     finally:
         os._exit(code)
+
+
+def _runs(thread: Path) -> bool:
+    try:
+        state = (thread / "stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+        return False
+    return state not in ("S", "Z", "X")
 
 
 def _have_parent_asked() -> int:

@@ -40,7 +40,7 @@ from .test_shared_commands import bury, on, work
 from .test_shared_commands import crawl as crawl
 
 #: Seconds for something to happen in another process.
-PATIENCE = 60.0
+PATIENCE = 180.0
 
 
 def wait_until(reached: Any) -> None:

@@ -161,7 +161,10 @@ def test_it_is_loaded_again_until_it_says_no_more(open_page: Open, tmp_path: Pat
     expect(tab).to_have_title("books: running")
     assert "again every 1 seconds" in tab.content()
     last = render(replace(hostile_page(), state="finished"))
-    (tmp_path / "report.html").write_bytes(last.encode(errors="backslashreplace"))
+    # At once, as the command does: the browser may be reading the file.
+    partial = tmp_path / "partial"
+    partial.write_bytes(last.encode(errors="backslashreplace"))
+    partial.replace(tmp_path / "report.html")
     expect(tab).to_have_title("books: finished")
     assert 'http-equiv="refresh"' not in tab.content()
 
