@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import marshal
 import pickle
+import struct
 import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 PICKLED = b"\x01"
 PORTABLE = b"\x02"
 _PROTOCOL = 4
+_pack_head = struct.Struct(">cI").pack
 
 #: Whether this Scrapy's requests have no other parts.
 _KNOWN = set(REQUEST_PARTS).issuperset(Request.attributes)
@@ -36,6 +38,7 @@ _TAKES_VERBATIM = Request("http://site.test/ ", meta={VERBATIM: True}).url.endsw
 #: With these fields alone the URL need not be made safe once more, two thirds of the cost of a new
 #: request.  With encodings that are not like ASCII, escapes would be escaped again.
 _URL_IS_SAFE = frozenset(REQUEST_PARTS if _TAKES_VERBATIM else ()) - {"encoding"}
+_has_no_calls = frozenset(("callback", "errback")).isdisjoint
 _COMMON = ("url", "headers", "meta", "callback", "errback")
 _RARE = tuple(name for name in REQUEST_PARTS if name not in _COMMON)
 _common_parts_of = reader_of(*_COMMON)
@@ -115,7 +118,7 @@ def fields_of(request: Request, spider: Spider) -> dict[str, Any]:
     url, headers, meta, callback, errback = _common_parts_of(request)
     fields: dict[str, Any] = {"url": url}
     if headers:
-        fields["headers"] = dict(headers)
+        fields["headers"] = dict.copy(headers)  # in less time than dict(), as it is a subclass
     if meta:
         fields["meta"] = meta
     if callback is not None:
@@ -154,7 +157,10 @@ def request_of(fields: dict[str, Any], spider: Spider) -> Request:
         return request_from_dict(fields, spider=spider)
     meta[VERBATIM] = True
     headers = fields.pop("headers", None)
-    request = request_from_dict(fields, spider=spider)
+    if _has_no_calls(fields):  # to look through them once more takes a seventh of the time
+        request = Request(**fields)
+    else:
+        request = request_from_dict(fields, spider=spider)
     del request.meta[VERBATIM]
     if headers:
         # They were a request's: to normalize names and values again takes a fifth of the time.
@@ -191,7 +197,8 @@ class PickleCodec:
         try:
             fields = fields_of(request, self._spider)
             for name in _MAPPINGS:
-                if name in fields and not _are_immutable(map(type, fields[name].values())):
+                values = fields.get(name)
+                if values and not _are_immutable(map(type, values.values())):
                     return False
             return pickle.dumps(fields, _PROTOCOL) == payload[5:]
         except Exception:  # whatever was put into it since
@@ -200,7 +207,7 @@ class PickleCodec:
 
 def wrap(data: bytes, version: bytes) -> bytes:
     """A payload: *version*, one byte, and a checksum before *data*."""
-    return version + zlib.crc32(data).to_bytes(4, "big") + data
+    return _pack_head(version, zlib.crc32(data)) + data
 
 
 def unwrap(payload: bytes, version: bytes = PICKLED) -> bytes:
@@ -208,7 +215,7 @@ def unwrap(payload: bytes, version: bytes = PICKLED) -> bytes:
     if payload[:1] != version:
         raise CodecError(f"it is of an unknown version ({payload[:1].hex() or 'empty'})")
     data = payload[5:]
-    if payload[1:5] != zlib.crc32(data).to_bytes(4, "big"):
+    if payload[:5] != _pack_head(version, zlib.crc32(data)):
         raise CodecError("its bytes are damaged")
     return data
 

@@ -146,7 +146,11 @@ class Database(ABC):
 
     @abstractmethod
     def has(self, family: str, key: bytes) -> bool:
-        """Whether a key is there.  It is asked for each link."""
+        """Whether a key is there.
+
+        It is asked for each link: errors are the engine's own, which the caller turns into ours
+        with :attr:`reading`.
+        """
 
     @abstractmethod
     def get(self, family: str, key: bytes) -> bytes | None:

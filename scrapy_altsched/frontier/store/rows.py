@@ -124,7 +124,8 @@ class Rows:
         return self.has_seen_key(self.seen_key(fingerprint))
 
     def has_seen_key(self, key: bytes) -> bool:
-        return self.database.has("seen", key)
+        with self.database.reading:
+            return self.database.has("seen", key)
 
     def seen_value(self, key: bytes) -> bytes | None:
         """The row of a seen key, if it is seen: see :mod:`.seen`."""

@@ -204,12 +204,8 @@ class RocksDatabase(Database):
         self._handles.clear()
 
     def has(self, family: str, key: bytes) -> bool:
-        try:  # a with statement takes as long as the look-up
-            # With ``in``, a key that is there would be looked up twice.
-            return self.families[family].get(key) is not None
-        except Exception:
-            with self.reading:
-                raise
+        # With ``in``, a key that is there would be looked up twice.
+        return self.families[family].get(key) is not None
 
     def get(self, family: str, key: bytes) -> bytes | None:
         with self.reading:
