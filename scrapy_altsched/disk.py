@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 try:
     import fcntl
@@ -47,6 +48,18 @@ def force_name(path: Path) -> None:
             os.close(descriptor)
         if os.path.ismount(directory):
             return
+
+
+def write_name_again(path: Path) -> None:
+    """Have the name of a file written anew, which a process may have failed to force.
+
+    A second sync of a directory writes nothing if nothing has changed in it since.
+    """
+    try:
+        NamedTemporaryFile(prefix=".altsched-", dir=path.parent).close()
+    except OSError as error:  # where nothing can be made, no process has made the file
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
 
 
 def lock(descriptor: int) -> bool:

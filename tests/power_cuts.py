@@ -6,8 +6,9 @@
 
 does ``scrapy ARGUMENTS...`` in a child, and appends each call that changes a file below DIRECTORY,
 or forces it to the disk, to the file RECORDING.  What the child writes to ``DIRECTORY/announced``
-is recorded as a mark: what had been announced by then.  FAULT is empty or the beginning of a kind
-of file, such as ``WAL``: the first sync of one after the first mark fails with EIO, once.
+is recorded as a mark: what had been announced by then; or that its main thread has waited for a
+sync in another one.  FAULT is empty or the beginning of a kind of file, such as ``WAL``: the first
+sync of one after the first mark fails with EIO, once.
 
 :class:`Disk` is what a disk then holds at a chosen moment.  The model, after SQLite's ``test6.c``
 and LazyFS (https://www.sqlite.org/testing.html#crash_testing, https://github.com/dsrhaslab/lazyfs):
@@ -40,6 +41,7 @@ from os import O_APPEND, O_CREAT, O_TRUNC
 from pathlib import Path
 from typing import Any
 
+from scrapy_altsched.crawl.syncing import Syncer
 from scrapy_altsched.frontier.store.sqlite import log
 
 from .tracing import Step, Tracer
@@ -47,12 +49,14 @@ from .tracing import Step, Tracer
 SECTOR = 512
 #: Moments of which a file's content is kept.
 _VERSIONS = 4
-ANNOUNCED = "announced"
+ANNOUNCED, FORCED = "announced", b"forced\n"
 #: Written for people only, or in shared memory, and made anew by the first who opens the store.
 _IGNORED = ("LOG", "store.sqlite-shm")
 #: What the tests' crawls do not do, and the model does not know.
 _UNKNOWN = ("writev", "pwritev", "truncate", "sync_file_range", "link", "symlink")
 _KEEP_SIZE = 1
+#: Events that come after all syncs before them.
+_KNOWN = ("mark", "forced")
 
 #: Names of files -> their kind.
 _KINDS = (
@@ -84,7 +88,7 @@ class Event:
     """Something that a process has done.
 
     :ivar what: "create", "mkdir", "write", "truncate", "sync", "rename", "unlink", "mark"; a sync
-        that failed is a "forget".
+        that failed is a "forget"; "forced": the main thread has waited for one.
     :ivar position: where a write is, or the length that a file is cut to.
     """
 
@@ -127,7 +131,7 @@ def _events(step: Step, sizes: dict[str, int]) -> Iterator[Event]:
     assert call not in _UNKNOWN, f"{call} of {path}"
     if name == ANNOUNCED:
         if step.data:
-            yield Event("mark", path, thread, step.data)
+            yield Event("forced" if step.data == FORCED else "mark", path, thread, step.data)
     elif call in ("write", "pwrite64"):
         position = _position(step) if step.offset is None else step.offset
         yield Event("write", path, thread, step.data, position)
@@ -315,7 +319,7 @@ class Disk:
         for number, event in enumerate(events):
             # The power may fail while the last call is at work, and while other threads are.
             is_over = event.what != "sync" or any(
-                later.what == "mark" or later.thread == event.thread or _begins_log(later)
+                later.what in _KNOWN or later.thread == event.thread or _begins_log(later)
                 for later in events[number + 1 :]
             )
             self._when = number
@@ -333,7 +337,7 @@ class Disk:
 
     def _do(self, event: Event) -> None:
         what = event.what
-        if what == "mark":
+        if what in _KNOWN:
             return
         if Path(event.path) == self._directory:
             getattr(self._root, what)()
@@ -383,6 +387,16 @@ def main() -> None:
     def run(_: socket.socket) -> None:
         from scrapy.cmdline import execute
 
+        wait_for_sync = Syncer.finish
+
+        def finish(syncer: Syncer, number: int, *, anew: bool = False) -> bool:
+            is_news = wait_for_sync(syncer, number, anew=anew)
+            with Path(directory, ANNOUNCED).open("ab", buffering=0) as file:
+                file.write(FORCED)
+            return is_news
+
+        # It is the one place where the main thread waits, and no call of a thread tells of that.
+        Syncer.finish = finish  # type: ignore[method-assign]
         # Tables are written, and logs begun, while even a short crawl runs.
         assert hasattr(log, "LONG")
         log.LONG = 64 * 1024

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from twisted.python.failure import Failure
@@ -133,10 +133,8 @@ class Committer:
         self._committing = True
         try:
             return self._commit()
-        except StoreStalledError:
-            self._crawler.stats.inc_value("altsched/commit/stalled")
-            self._must_wait = True
-            self._due_at = self._now() + _STALLED_FOR
+        except StoreStalledError as error:
+            self._note_stall(error)
         except ForkedError:
             raise
         except AltschedError as error:
@@ -164,6 +162,8 @@ class Committer:
                 self._states.note_commit()
             # What is stored elsewhere is on its way, and a further commit would do no more.
             is_done |= not frontier.job.stored_here
+        if (seconds := self._end_stall()) >= _LOG_EVERY:
+            self._reports.log(messages.BUSY_NO_MORE, seconds=seconds)
         if self.failing_since is not None and not self.unreadable:
             if self._log_at >= self.failing_since + _LOG_EVERY:  # it was logged
                 seconds = self._now() - self.failing_since
@@ -226,18 +226,28 @@ class Committer:
     def force(self) -> bool:
         """Force what was committed to the disk, and wait for it; whether that succeeded."""
         try:
-            if self._must_reopen:
-                # After a sync that failed, a second one may succeed for nothing.
-                self._recover()
-            if self._syncer is None:
-                self._frontier.run.sync()
-            else:
-                self._syncer.finish(self._number)
-                self._announce(self._number)
+            self._force()
         except (StoreError, JobdirLostError, FrontierFailedError) as error:
             self._note_unsynced(error)
             return False
         return True
+
+    def _force(self, *, anew: bool = False) -> None:
+        if self._must_reopen:
+            # After a sync that failed, a second one may succeed for nothing.
+            self._recover()
+        if self._syncer is None:
+            self._frontier.run.sync()
+        elif self._syncer.finish(self._number, anew=anew):
+            self._announce(self._number)
+
+    def save_notes(self, notes: Mapping[str, bytes]) -> None:
+        """Store *notes* alone, and force them to the disk; AltschedError: that is not possible."""
+        self._frontier.run.check_owner()
+        if self._must_reopen:
+            self._recover()
+        self._frontier.run.write_notes(notes)
+        self._force(anew=True)
 
     def note_committed(self, number: int) -> None:
         """The frontier has stored commit *number*."""
@@ -296,16 +306,15 @@ class Committer:
         if self._syncer is not None:
             try:
                 try:
-                    self._syncer.finish(self._number)
+                    self._force()
                 except StoreError:
                     if self._syncer.is_running:
                         raise
-                    self._recover()
-                    self._syncer.finish(self._number)
+                    self._must_reopen = True
+                    self._force()
             except FrontierFailedError as error:
                 self._note_unsynced(error)
                 raise
-            self._announce(self._number)
 
     def _commit_rest(self) -> None:
         while not self._commit(wait=True):
@@ -325,6 +334,7 @@ class Committer:
     def note_failure(self, error: AltschedError, *, reading: bool = False) -> None:
         """A read or write failed: the crawl continues in memory, for a while."""
         self._crawler.stats.inc_value("altsched/commit/failed")
+        self._end_stall()
         now, timeout = self._now(), self._config.commit_timeout
         self._due_at, self._must_wait = now + _RETRY_AFTER, True
         self.unreadable |= reading
@@ -352,6 +362,29 @@ class Committer:
             self._must_reopen = True
             self._met_damage |= is_damaged
 
+    def _note_stall(self, error: StoreStalledError) -> None:
+        """The store has no room for a commit now: it is asked again soon."""
+        self._crawler.stats.inc_value("altsched/commit/stalled")
+        now, pressure = self._now(), self._frontier.pressure
+        self._must_wait, self._due_at = True, now + _STALLED_FOR
+        if pressure.stalled_since is None:
+            pressure.stalled_since = now
+        seconds = now - pressure.stalled_since
+        if seconds >= _LOG_EVERY and now >= self._log_at:
+            self._log_at = now + _LOG_EVERY
+            self._reports.log(messages.BUSY, error=error, changes=pressure.unsaved, seconds=seconds)
+
+    def _end_stall(self) -> float:
+        """For how many seconds the store was busy, which it is no more."""
+        pressure = self._frontier.pressure
+        if pressure.stalled_since is None:
+            return 0.0
+        seconds, pressure.stalled_since = self._now() - pressure.stalled_since, None
+        if seconds >= _LOG_EVERY:  # it was logged, and a failure that follows is to be, too
+            self._log_at = 0.0
+        self._engine.wake()  # what was held back may be leased
+        return seconds
+
     def _prepare_others(self) -> None:
         """Make other components flush their data; an error is not logged at every try."""
         results = self._crawler.signals.send_catch_log(
@@ -359,7 +392,7 @@ class Committer:
         )
         for receiver, result in results:
             if isinstance(result, Failure):
-                if isinstance(result.value, CommitPostponedError):
+                if isinstance(result.value, AltschedError):
                     raise result.value
                 problem = f"raised {result.getErrorMessage()}."
             elif inspect.isawaitable(result):

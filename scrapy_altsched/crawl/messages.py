@@ -220,6 +220,12 @@ FAILING = _error(
     " %(changes|change is|changes are)s not saved yet. After %(timeout)g s of failure"
     " (ALTSCHED_COMMIT_TIMEOUT) the spider is closed."
 )
+BUSY = _warning(
+    "%(error)s Nothing was saved for %(seconds).0f s: %(changes)d"
+    " %(changes|change waits|changes wait)s for the store, and so does the crawl once many pages"
+    " are done. Find out what keeps the disk, or the store, busy."
+)
+BUSY_NO_MORE = _info("The frontier is saved again: its store was busy for %(seconds).0f s")
 SAVED_AGAIN = _info("The frontier is saved again, after %(seconds).0f s of failing commits")
 UNREACHABLE = _warning("%(error)s The crawl continues with the requests at hand, and tries again.")
 SERVER = _warning("%(warning)s")

@@ -134,9 +134,16 @@ class Session:
             if job.run > 1:
                 self._identity.warn_if_changed(read, jobdir, spider, crawler.settings)
         self._reports.log_opening(job, self._at_open, frontier.next_due())
-        path, resumed, sync = Path(jobdir) if jobdir else None, job.resumed, self._config.sync
-        files = setup.feed_files
-        self.feeds = JobFeeds(crawler, spider, files, read, jobdir=path, resumed=resumed, sync=sync)
+        self.feeds = JobFeeds(
+            crawler,
+            spider,
+            setup.feed_files,
+            read,
+            self._committer.save_notes,
+            jobdir=Path(jobdir) if jobdir else None,
+            resumed=job.resumed,
+            sync=self._config.sync,
+        )
         if jobdir is not None:
             for part in self._every_run, self.deferrals:
                 self._states.add(ResumeState(capture=part.capture, restore=part.restore))
@@ -148,9 +155,6 @@ class Session:
     def _start_committing(self) -> None:
         self._committer.start()
         self.steering.start()
-        if self._archive is not None:
-            # Before its first line: what is there now is not this job's, whatever happens.
-            self._committer.commit_all()
         if self._config.exit_code:
             exit_code.set(Outcome.UNFINISHED.code)
 

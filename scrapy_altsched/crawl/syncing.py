@@ -23,6 +23,8 @@ class Syncer:
 
     def __init__(self, sync: Callable[[], None]) -> None:
         self._sync, self._asked, self.took = sync, 0, 0.0
+        #: Number of the last commit of which the caller knows that the disk has it.
+        self._told = 0
         self._thread: Background[None, float | StoreError] = Background(
             "altsched-sync", "has commits synced", self._work
         )
@@ -51,8 +53,14 @@ class Syncer:
             self._running = number
             self._thread.give(None)
 
-    def collect(self, timeout: float = 0.0) -> int | None:
+    def collect(self) -> int | None:
         """The number of a commit that has reached the disk since; StoreError: that has failed."""
+        number = self._take()
+        if number is not None:
+            self._told = number
+        return number
+
+    def _take(self, timeout: float = 0.0) -> int | None:
         if self._running is None or (found := self._thread.take(timeout)) is None:
             return None
         number, self._running = self._running, None
@@ -75,22 +83,35 @@ class Syncer:
         """Wait for a running sync, whatever it does; StoreError: it takes longer than *timeout*."""
         self._asked = 0
         try:
-            is_over = self._running is None or self.collect(timeout) is not None
+            is_over = self._running is None or self._take(timeout) is not None
         except (StoreError, FrontierFailedError):
             return
         if not is_over:
             raise StoreError("The disk has not finished a sync. Check the disk.")
 
-    def finish(self, number: int) -> None:
-        """Have commit *number* forced to the disk, and wait for that; raises as :meth:`collect`."""
+    def finish(self, number: int, *, anew: bool = False) -> bool:
+        """Have commit *number* forced to the disk, and wait for that; raises as :meth:`collect`.
+
+        :param anew: whether by a sync that begins now, for what was written since that commit.
+        :return: whether the caller did not know before that the disk has that commit.
+        """
+        while anew and self.is_running:
+            self._wait()
         self.ask(number)
-        while (done := self.collect(_WITHIN)) != number:
-            if done is None:
-                self._has_given_up = True
-                raise StoreError(
-                    f"The disk has not finished a sync for {_WITHIN:g} s: what was written last may"
-                    " not survive a power cut. Check the disk."
-                )
+        while self._wait() != number:
+            pass
+        is_news, self._told = number > self._told, number
+        return is_news
+
+    def _wait(self) -> int:
+        done = self._take(_WITHIN)
+        if done is None:
+            self._has_given_up = True
+            raise StoreError(
+                f"The disk has not finished a sync for {_WITHIN:g} s: what was written last may not"
+                " survive a power cut. Check the disk."
+            )
+        return done
 
     def stop(self) -> None:
         """Let the thread end; a sync that is running is waited for, for a while."""

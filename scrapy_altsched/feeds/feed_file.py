@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..disk import force, force_name, identify
+from ..disk import force, force_name, identify, write_name_again
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -33,10 +33,11 @@ class FeedFile(io.BufferedIOBase):
     :ivar lost: why the disk may lack what was written and cannot be written again.
     :ivar is_incomplete: whether it was deleted or replaced, and cannot be written from its start.
     :ivar keeps_unforced: whether what the disk may not have is kept: it will be forced often.
+    :ivar is_held: whether :meth:`flush` leaves everything in memory.
     """
 
     mode = "ab"
-    is_incomplete = keeps_unforced = False
+    is_incomplete = keeps_unforced = is_held = False
 
     def __init__(
         self, path: Path, open_raw: Callable[[], io.RawIOBase], closed: Callable[[], object] = bool
@@ -92,8 +93,9 @@ class FeedFile(io.BufferedIOBase):
         return taken
 
     def flush(self) -> None:
-        with suppress(OSError):
-            self.write_out()
+        if not self.is_held:
+            with suppress(OSError):
+                self.write_out()
 
     def write_out(self, *, sync: bool = False) -> None:
         """Hand everything to the operating system; with *sync*, force it to the disk.
@@ -121,6 +123,14 @@ class FeedFile(io.BufferedIOBase):
         self._flush_at = _BUFFER
         if sync:
             self._force(raw)
+
+    def force(self) -> None:
+        """Force what the file has, also from earlier processes; raises as :meth:`write_out`."""
+        raw = self.open()
+        if not self._has_name:
+            self._is_forced = False
+            write_name_again(self.path)
+        self._force(raw)
 
     def _force(self, raw: io.RawIOBase) -> None:
         if self.lost is not None:
@@ -163,13 +173,17 @@ class FeedFile(io.BufferedIOBase):
     def seekable(self) -> bool:  # it has a position, though that cannot be changed
         return True
 
-    def tell(self) -> int:
-        """Bytes of the file once all is written; without those on a disk that does not respond."""
-        size = 0
+    @property
+    def size(self) -> int:
+        """Bytes of the file as it is; none of those on a disk that does not respond."""
         with suppress(OSError):
             status = self.path.stat() if self._raw is None else os.fstat(self._raw.fileno())
-            size = status.st_size
-        return size + len(self.unwritten)
+            return status.st_size
+        return 0
+
+    def tell(self) -> int:
+        """Bytes of the file once all is written."""
+        return self.size + len(self.unwritten)
 
 
 def _cut(raw: io.RawIOBase, count: int) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from twisted.internet.defer import Deferred
 
 from ..engine.engine import Engine
-from ..errors import CommitPostponedError, FeedLockedError, JobdirError
+from ..errors import AltschedError, CommitPostponedError, FeedLockedError, JobdirError
 from ..frontier.store.lease_log import boot_id
 from ..signals import frontier_committing
 from .configured import identify, read_feeds
@@ -45,6 +45,7 @@ class JobFeeds:
     :param files: those that the feeds will write to, as far as they are known.  They are locked
         until :attr:`locks` gives them back, and so are those that earlier runs wrote to.
     :param note: a note of the job's last commit, by its name.
+    :param save: stores notes at once, by their names, and forces them to the disk.
     :param jobdir: the job directory, absolute; ``None``: there is none, as with some workers.
     :param resumed: whether earlier runs left the job unfinished.
     :param sync: whether files are forced to the disk before each commit.
@@ -59,13 +60,14 @@ class JobFeeds:
         spider: Spider,
         files: Sequence[Path],
         note: Callable[[str], bytes | None],
+        save: Callable[[Mapping[str, bytes]], None],
         *,
         jobdir: Path | None,
         resumed: bool,
         sync: bool,
     ) -> None:
         self.locks = FeedLocks(spider, crawler.settings)
-        self._crawler, self._spider, self._sync = crawler, spider, sync
+        self._crawler, self._spider, self._save, self._sync = crawler, spider, save, sync
         self._log = logging.LoggerAdapter(logger, {"spider": spider})
         #: Whether commits wait for files.
         self._is_open = True
@@ -124,10 +126,14 @@ class JobFeeds:
             self.locks.take(path)
 
     def add(self, file: FeedFile, rows: Rows | None) -> None:
-        """Keep *file*, which consists of *rows*, and open it as soon as possible."""
+        """Keep *file*, which consists of *rows*, and open it as soon as possible.
+
+        Before its first row the job notes how long it is: what is there now is not this job's.
+        """
         self._files[file] = rows
         file.keeps_unforced = self._sync
         file.flush()
+        file.is_held = rows is not None
 
     def continue_lines(self, path: Path) -> FeedFile:
         """A file of lines that is not a feed, kept as :meth:`add` does; FeedLockedError: locked."""
@@ -147,9 +153,16 @@ class JobFeeds:
         if self._is_open:
             Engine(self._crawler).close_spider(self._spider, "feed_locked")
 
-    def notes(self) -> dict[str, bytes]:
-        """What a commit is to store, of open files whose rows can be told apart."""
-        sizes = {file.name: (file.tell(), rows) for file, rows in self._files.items() if rows}
+    def notes(self, *, before_rows: bool = False) -> dict[str, bytes]:
+        """What a commit is to store, of open files whose rows can be told apart.
+
+        :param before_rows: whether that is before what they have in memory is written, not after.
+        """
+        sizes = {
+            file.name: (file.size if before_rows else file.tell(), rows)
+            for file, rows in self._files.items()
+            if rows
+        }
         if sizes != self._sizes:
             self._sizes = sizes
             self._notes[FILES] = json.dumps(sizes).encode()
@@ -161,13 +174,14 @@ class JobFeeds:
 
         :param force: whether they are forced to the disk from now on.
         :raises CommitPostponedError: some are not written; they stay in memory.
+        :raises AltschedError: none is, as the job cannot note a file before its first row.
         """
         self._sync |= force
         failed: dict[FeedFile, OSError] = {}
-        for file in self._files:
+        for file in list(self._files):  # handlers of frontier_committed may open others
             self._notice_gone(file)
             try:
-                file.write_out(sync=self._sync)
+                self._write_out(file, sync=self._sync)
             except OSError as error:
                 failed[file] = error
         for file in self._stored.keys() - failed.keys():
@@ -189,6 +203,18 @@ class JobFeeds:
             " to it."
         )
 
+    def _write_out(self, file: FeedFile, *, sync: bool) -> None:
+        if file.is_held and file.unwritten:
+            if self._sync:
+                # What the job knows of is on the disk.
+                for noted in self._files:
+                    if noted.size:
+                        noted.force()
+            self._save(self.notes(before_rows=True))
+            for noted in self._files:
+                noted.is_held = False
+        file.write_out(sync=sync)
+
     def store(self, file: FeedFile) -> Deferred[None] | None:
         """Close *file* as soon as the disk has all of it; a deferred for that, if it has not yet.
 
@@ -198,8 +224,8 @@ class JobFeeds:
         if self._is_open:
             try:
                 # Nothing forces it later, when it is closed.
-                file.write_out(sync=True)
-            except OSError:
+                self._write_out(file, sync=True)
+            except (OSError, AltschedError):
                 return self._stored.setdefault(file, Deferred())
         self._close_file(file)
         if file.is_incomplete:

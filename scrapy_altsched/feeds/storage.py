@@ -96,9 +96,6 @@ class FileFeedStorage(feedexport.FileFeedStorage):
             # Most likely it cannot be written either, and commits will wait for that.
             logger.error("%s cannot be read: %s", path, error, extra={"spider": spider})
         feeds.add(file, rows)
-        if rows is not None:
-            # Before its first byte: what is there now is not this job's, whatever happens.
-            scheduler.checkpoint(force=True)
         if is_torn:
             end = csv_dialect(self._options).lineterminator if rows == "csv" else "\n"
             file.write(end.encode())

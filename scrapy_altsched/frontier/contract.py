@@ -74,6 +74,8 @@ class Waiting(enum.Enum):
     ELSEWHERE = "elsewhere"
     #: All that is pending is in download slots that may not be asked now.
     PARKED = "parked"
+    #: The store is behind: pages that end meanwhile would make a later commit take long.
+    STALLED = "stalled"
     #: What is stored cannot be read.
     UNREACHABLE = "unreachable"
 
@@ -124,15 +126,20 @@ class Pressure:
     """What waits for a commit, or for an answer.
 
     :ivar changes: how many wait for a commit.
+    :ivar done: how many of these are requests that are done, or have failed.
     :ivar enough: with how many a commit is due, as it would take long with more.
     :ivar urgent: whether they should not: they clear a suspect, or take much memory.
+    :ivar stalled_since: monotonic seconds of the first commit that a busy store has refused, as
+        long as it does; written by what has it commit.
     :ivar unacknowledged: how many have no answer yet, with those that wait for a commit.
     :ivar limit: with how many of these nothing is to be added that can wait.
     """
 
     changes: int = 0
+    done: int = 0
     enough: float = math.inf
     urgent: bool = False
+    stalled_since: float | None = None
     unacknowledged: int = 0
     limit: float = math.inf
 
@@ -179,6 +186,9 @@ class CurrentRun(Protocol):
 
     def note(self, name: str) -> bytes | None:
         """A note as the last commit left it."""
+
+    def write_notes(self, notes: Mapping[str, bytes]) -> None:
+        """Store notes by themselves; StoreError: they are not."""
 
     def note_response(self, lease: Lease) -> None:
         """The leased request's response was received: if the process dies, look there first."""
@@ -232,7 +242,8 @@ class Frontier(Protocol):
         """Take the next request in order, of slots as *gate* says: fewest downloads, then by name.
 
         If there is none to take, some may be pending still.  While there is none,
-        :class:`.events.LeasesReady` tells when the next delayed request is due.
+        :class:`.events.LeasesReady` tells when the next delayed request is due.  None is taken
+        while :attr:`pressure` says that the store is busy, and many that are done wait for it.
         """
 
     def defer(self, slot: str | None, seconds: float) -> bool:

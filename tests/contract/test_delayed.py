@@ -192,15 +192,32 @@ def test_many_become_due_a_portion_at_a_time(local: Waits, monkeypatch: pytest.M
     assert sorted(work_off(frontier)) == [f"{number:02}" for number in range(1, 35)]
 
 
+def test_a_request_that_waits_keeps_no_object(local: Waits) -> None:
+    frontier = local.open()
+    for name in "stored", "in memory only":
+        entry = late(name, 1)
+        entry.request = f"request of {name}"
+        if name != "stored":
+            entry.payload = None
+        frontier.add(entry)
+    local.clock.advance(2)
+    found = {name_of(lease): lease.entry.request for lease in (take(frontier), take(frontier))}
+    assert found == {"stored": None, "in memory only": "request of in memory only"}
+
+
 # With a store
 
 
+@pytest.mark.parametrize("is_of_store", [False, True])
 def test_while_commits_fail_what_is_due_waits_for_what_is_pending(
-    disk: Waits, monkeypatch: pytest.MonkeyPatch
+    disk: Waits, monkeypatch: pytest.MonkeyPatch, is_of_store: bool
 ) -> None:
     monkeypatch.setattr(delayed, "_AT_ONCE", 10)
-    monkeypatch.setattr(queues, "_MANY_CHANGES", 50)
     frontier = disk.open()
+    if is_of_store:
+        frontier.pressure.enough = 50
+    else:
+        monkeypatch.setattr(queues, "_MANY_CHANGES", 50)
     for number in range(200):
         frontier.add(late(f"{number:03}", 1))
     commit(frontier)

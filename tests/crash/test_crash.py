@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from scrapy_altsched.frontier.store.status import read_status
+
 from ..crawls import KILLED, ONE_BY_ONE, Crawl, assert_complete
 from ..sites import Page, Site, random_graph
 
@@ -82,6 +84,13 @@ def test_what_is_added_while_nothing_is_leased_survives_a_kill_right_after(tmp_p
         assert_complete(crawl, site, {"/start", "/fed"})
 
 
+def count_in_memory(crawl: Crawl) -> int:
+    """How many requests a running crawl had in memory only at its last commit."""
+    status = read_status(crawl.jobdir)
+    assert status is not None
+    return status.standing.counts.memory_only
+
+
 def test_a_memory_only_request_killed_while_pending_is_not_seen(tmp_path: Path) -> None:
     held = threading.Event()
     pages = {"/a": Page(), "/b": Page(), "/c": Page(held=held)}
@@ -90,6 +99,7 @@ def test_a_memory_only_request_killed_while_pending_is_not_seen(tmp_path: Path) 
         process = crawl.start(ALTSCHED_COMMIT_EVERY=1, **ONE_BY_ONE)
         # Then /a is done, /b waits in memory, /c is under way, and a commit knows of it.
         site.wait_for(lambda site: site.hits["/c"])
+        crawl.wait_until(process, lambda: count_in_memory(crawl) == 1)
         crawl.kill(process)
         held.set()
         assert crawl.run() == 0

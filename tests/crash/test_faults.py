@@ -108,9 +108,9 @@ FOR_LONG = 12
 #: ahead of the items by which a fault begins: older versions leased dozens meanwhile.
 MANY_PENDING = {f"/{number}": Page() for number in range(600)}
 MANY_PENDING["/0"].links += list(MANY_PENDING)
-#: Pages of a site whose crawl cannot be saved on a full disk: the last 4 KiB of a file that was
-#: there before may still be free, and hold what is left of a small crawl.
-MORE_THAN_FITS = 300
+#: Pages of a site whose crawl cannot be saved on a full disk, and how many are answered before the
+#: rest: the last 4 KiB of a file that was there before may still be free, and hold a small crawl.
+MORE_THAN_FITS, MANY = 300, 200
 
 
 def refusal(engine: Choice, message: str) -> str:
@@ -146,13 +146,13 @@ def start_and_fill(
 def test_a_crawl_whose_disk_is_full_goes_on_in_memory_and_is_saved_when_there_is_space(
     tmp_path: Path, small_disk: Disk, engine: Choice
 ) -> None:
-    gates = Gates(random_graph(120, 2, 1), 30, 80)
+    gates = Gates(random_graph(MORE_THAN_FITS, 2, 1), 30, MANY)
     with Site(gates) as site:
         crawl = crawl_on(small_disk, tmp_path, f"{site.url}/0", engine)
         process = start_and_fill(crawl, small_disk, gates, site)
         crawl.wait_for_log(process, GOES_ON)
         # Nothing can be saved, and still page after page is crawled.
-        wait_for_pages(site, 81, process)
+        wait_for_pages(site, MANY + 1, process)
         small_disk.free(process)
         crawl.wait_for_log(process, SAVED)
         gates.open()
@@ -170,12 +170,12 @@ def test_a_crawl_whose_disk_is_full_goes_on_in_memory_and_is_saved_when_there_is
 def test_a_crawl_killed_while_its_disk_was_full_goes_on_from_its_last_commit(
     tmp_path: Path, small_disk: Disk, engine: Choice
 ) -> None:
-    gates = Gates(random_graph(120, 2, 1), 30, 80)
+    gates = Gates(random_graph(MORE_THAN_FITS, 2, 1), 30, MANY)
     with Site(gates) as site:
         crawl = crawl_on(small_disk, tmp_path, f"{site.url}/0", engine)
         process = start_and_fill(crawl, small_disk, gates, site)
         crawl.wait_for_log(process, GOES_ON)
-        wait_for_pages(site, 81, process)
+        wait_for_pages(site, MANY + 1, process)
         crawl.kill(process)
         gates.open()
         small_disk.free(process)

@@ -77,14 +77,19 @@ class Recorded:
         self.events = list(load(recording))
 
     def moments(self, rng: random.Random, count: int) -> list[int]:
-        """When the power fails: anywhere, and right after something was announced."""
+        """When the power fails: anywhere, right after an announcement, and after the first row."""
         marks = [number for number, event in enumerate(self.events) if event.what == "mark"]
+        first = next(
+            number
+            for number, event in enumerate(self.events)
+            if event.what == "write" and kind_of(event.path) == "feed"
+        )
         return [
             rng.choice(marks) + 1 + rng.randrange(3)
             if rng.random() < 0.4
             else rng.randrange(len(self.events) + 1)
             for _ in range(count)
-        ]
+        ] + [first + 1] * 5
 
     def cut(self, moment: int, rng: random.Random) -> None:
         """Leave in the directory what a power cut at *moment* leaves."""

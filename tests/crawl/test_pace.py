@@ -1,15 +1,24 @@
-"""How soon after a commit the next one comes."""
+"""How soon after a commit the next one comes, and a crawl whose store is busy."""
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
 
 from scrapy_altsched.crawl.pace import CommitPace
+from scrapy_altsched.errors import StoreError
+from scrapy_altsched.frontier.local import queues
+from scrapy_altsched.frontier.store.database import Database
+from scrapy_altsched.frontier.store.journal import Journal
+from scrapy_altsched.frontier.store.sqlite.database import SqliteDatabase
 from scrapy_altsched.signals import frontier_committing
 
 from ..clocks import ManualClock
+from ..disks import stalled
+from ..frontiers import journal_of
+from ..stores import BY_ENGINE
 from .test_scheduler import OURS, StandIn, page
 
 
@@ -152,3 +161,106 @@ def test_while_nothing_changes_nothing_is_committed_and_timers_are_called_once_a
     # One commits, and one looks whether an operator asks for something.
     assert len(planned) == 2 * SECONDS
     stand_in.scheduler.close("shutdown")
+
+
+# With a store that is busy
+
+
+@pytest.fixture(params=["any store", "a store of smaller batches"])
+def busy(
+    request: pytest.FixtureRequest,
+    engine: str,
+    clock: ManualClock,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> StandIn:
+    """A crawl of 60 stored requests, of which 20 may end while its store is busy."""
+    if request.param == "any store":
+        monkeypatch.setattr(queues, "_MANY_DONE", 20)
+    else:
+        for database in (Database, SqliteDatabase):
+            monkeypatch.setattr(database, "BATCH", 10)
+    stand_in = StandIn({**OURS, "JOBDIR": str(tmp_path / "job"), "ALTSCHED_STORE": engine})
+    for number in range(60):
+        stand_in.scheduler.enqueue_request(page(number))
+    assert stand_in.scheduler.checkpoint()
+    return stand_in
+
+
+def crawl_what_is_ready(clock: ManualClock, stand_in: StandIn) -> int:
+    """How many pages could be crawled."""
+    pages = 0
+    while (request := stand_in.next()) is not None:
+        stand_in.engine.end(request)
+        clock.advance(0.01)
+        pages += 1
+    return pages
+
+
+@BY_ENGINE
+def test_a_crawl_waits_while_its_store_is_busy_and_many_pages_have_ended(
+    clock: ManualClock, busy: StandIn
+) -> None:
+    frontier = busy.scheduler._session.frontier
+    with stalled(journal_of(frontier)):
+        before = crawl_what_is_ready(clock, busy)
+        assert 20 <= before < 40
+        assert busy.scheduler.has_pending_requests()
+        clock.advance(1.01)
+        assert busy.next() is None
+    # No callback has to end for the engine to ask again.
+    asked = busy.engine._slot.nextcall.scheduled
+    clock.advance(1.01)
+    assert busy.engine._slot.nextcall.scheduled > asked
+    assert before + crawl_what_is_ready(clock, busy) == 60
+    assert frontier.pressure.stalled_since is None
+    assert not busy.stat("altsched/commit/failed")
+    busy.scheduler.close("finished")
+
+
+@BY_ENGINE
+def test_a_store_that_is_busy_for_a_minute_is_told_of_once_a_minute(
+    clock: ManualClock, busy: StandIn, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    with stalled(journal_of(busy.scheduler._session.frontier)):
+        crawl_what_is_ready(clock, busy)
+        for seconds, lines in ((50, 0), (20, 1), (40, 1), (30, 2)):
+            clock.advance(seconds)
+            assert busy.next() is None
+            assert caplog.text.count("changes wait for the store, and so does") == lines
+    clock.advance(1.01)
+    assert caplog.text.count("its store was busy for 14") == 1
+    assert busy.stat("altsched/commit/stalled") > 2
+    assert not busy.stat("altsched/commit/failed")
+    busy.scheduler.close("shutdown")
+
+
+@BY_ENGINE
+@pytest.mark.parametrize("by_handler", [False, True])
+def test_a_crawl_goes_on_while_commits_fail_also_if_the_store_was_busy_before(
+    clock: ManualClock,
+    busy: StandIn,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    by_handler: bool,
+) -> None:
+    with stalled(journal_of(busy.scheduler._session.frontier)):
+        before = crawl_what_is_ready(clock, busy)
+        clock.advance(61)
+    assert "changes wait for the store" in caplog.text
+
+    def fail(*_: object, **__: object) -> None:
+        raise StoreError("No space left on device")
+
+    if by_handler:
+        busy.crawler.signals.connect(fail, frontier_committing)
+    else:
+        monkeypatch.setattr(Journal, "write", fail)
+    clock.advance(1.01)
+    assert before + crawl_what_is_ready(clock, busy) == 60
+    assert caplog.text.count("No space left on device") == 1
+    assert busy.stat("altsched/commit/failed")
+    busy.crawler.signals.disconnect(fail, frontier_committing)
+    monkeypatch.undo()
+    busy.scheduler.close("finished")

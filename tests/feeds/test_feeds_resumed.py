@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scrapy import Request
 from scrapy.extensions.feedexport import ItemFilter
 from scrapy.signals import item_scraped
 from twisted.internet.defer import Deferred
 
 from scrapy_altsched.feeds import JobFeeds
+from scrapy_altsched.frontier.store.engines import Choice
 
+from ..stores import BY_ENGINE
 from .test_feed_file import full
 from .test_feeds import CSV, LINES, Run, messages, stop_in_the_middle
 
@@ -49,9 +52,12 @@ def test_rows_of_an_earlier_crawl_are_never_cut(tmp_path: Path) -> None:
     # One row of an earlier crawl has an odd number of quotes.
     earlier = b"a\r\n" + b'5" pipe\r\n' + b"row\r\n" * 366
     path.write_bytes(earlier)
-    Run(tmp_path, CSV).items({"a": 1}).die()
+    run = Run(tmp_path, CSV).items({"a": 1})
+    run.commit()
+    run.die()
+    assert path.read_bytes() == earlier + b"a\r\n1\r\n"
     with path.open("ab") as file:
-        file.write(b'a\r\n1\r\n"to\r\nrn')
+        file.write(b'"to\r\nrn')
     stop_in_the_middle(tmp_path, CSV, {"a": 2})
     assert path.read_bytes() == earlier + b"a\r\n1\r\n2\r\n"
 
@@ -140,7 +146,7 @@ def test_a_job_of_an_older_version_has_its_torn_row_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(JobFeeds, "notes", lambda feeds: {})
+        patch.setattr(JobFeeds, "notes", lambda feeds, **_: {})
         run = Run(tmp_path, CSV).items({"a": 1})
         run.commit()
         run.die()
@@ -354,6 +360,66 @@ def file_size_limit(size: int) -> Any:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_no_row_is_in_a_file_before_the_job_has_noted_it(tmp_path: Path) -> None:
+    path = tmp_path / "items.jsonl"
+    # More than is kept in memory of a file that is noted.
+    run = Run(tmp_path, LINES).items({"a": "x" * 100_000})
+    assert path.read_bytes() == b""
+    run.commit()
+    run.items({"a": "x" * 100_000})
+    assert path.stat().st_size > 200_000
+    run.end()
+
+
+def test_no_row_is_missed_if_the_process_dies_between_that_note_and_the_first_row(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = Run(tmp_path, LINES).items({"a": 1})
+    (slot,) = run.exporter.slots
+    file: Any = slot.file
+    with full(file):
+        assert run.stand_in.scheduler.enqueue_request(Request("http://example.com"))
+        assert not run.stand_in.scheduler.checkpoint()
+    run.die()
+    caplog.clear()
+    Run(tmp_path, LINES).end()
+    assert messages(caplog) == []
+
+
+@BY_ENGINE
+@pytest.mark.parametrize(("is_full", "ends"), [(False, False), (True, False), (False, True)])
+def test_a_job_that_cannot_note_a_file_writes_no_row_to_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, engine: Choice, is_full: bool, ends: bool
+) -> None:
+    path = tmp_path / "items.jsonl"
+    run = Run(tmp_path, LINES, ALTSCHED_STORE=engine).items({"a": 1})
+    (slot,) = run.exporter.slots
+    scheduler = run.stand_in.scheduler
+    store = tmp_path / "job" / "frontier"
+    logs = [file for end in (".log", "-wal") for file in store.glob(f"*{end}")]
+    stored: list[Any] = []
+    with file_size_limit(max(file.stat().st_size for file in logs)):
+        assert scheduler.enqueue_request(Request("http://example.com"))
+        if is_full:
+            slot.finish_exporting()
+            slot.storage.store(slot.file).addCallback(stored.append)
+        assert not scheduler.checkpoint()
+        assert not scheduler.checkpoint()
+        assert path.read_bytes() == b""
+        assert stored == []
+    assert f"Writing to the store {store} failed" in caplog.text
+    assert "frontier_committing" not in caplog.text
+    if not ends:
+        assert scheduler.checkpoint()
+        assert path.read_bytes() == b'{"a": 1}\n'
+    if is_full:
+        assert stored == [None]
+        run.exporter.slots.clear()
+    run.end()
+    assert path.read_bytes() == b'{"a": 1}\n'
+    assert "The final commit of this crawl failed" not in caplog.text
 
 
 def test_a_full_disk_leaves_no_part_of_a_row(tmp_path: Path) -> None:

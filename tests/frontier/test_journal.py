@@ -805,9 +805,9 @@ def test_a_failed_commit_keeps_all_changes_and_can_be_made_up_for(disk: DiskKind
     assert work_off(frontier) == [f"{number:04}" for number in range(1, added)]
 
 
-@pytest.mark.parametrize("is_reopened", [True, False])
+@pytest.mark.parametrize("then", ["again", "reopen", "reopen, note and die"])
 def test_a_batch_that_was_applied_though_its_write_failed_is_written_again(
-    disk: DiskKind, monkeypatch: pytest.MonkeyPatch, is_reopened: bool
+    disk: DiskKind, monkeypatch: pytest.MonkeyPatch, then: str
 ) -> None:
     frontier = disk.open(FIFO)
     journal = journal_of(frontier)
@@ -837,8 +837,14 @@ def test_a_batch_that_was_applied_though_its_write_failed_is_written_again(
         frontier.add(page("f", slot="2"))
         with pytest.raises(StoreError):
             frontier.commit()
-    if is_reopened:
+    if "reopen" in then:
         frontier.run.recover()
+    if "die" in then:
+        frontier.run.write_notes({"note": b"stored alone"})
+        frontier = reopen_after_crash(disk, frontier)
+        assert frontier.counts().unaccounted == 0
+        assert problems_of(frontier) == []
+        return
     while not frontier.commit():
         pass
     assert problems_of(frontier) == []

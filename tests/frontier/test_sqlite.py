@@ -18,6 +18,7 @@ import pytest
 
 from scrapy_altsched.errors import StoreDamagedError, StoreError, StoreStalledError
 from scrapy_altsched.frontier import Options
+from scrapy_altsched.frontier.local.draft import BATCH
 from scrapy_altsched.frontier.store.database import RowBatch
 from scrapy_altsched.frontier.store.sqlite import log as log_module
 from scrapy_altsched.frontier.store.sqlite.database import SqliteDatabase
@@ -231,10 +232,12 @@ def test_a_forked_child_that_ends_leaves_the_store_as_it_is(tmp_path: Path) -> N
 
 def test_batches_are_smaller_than_those_of_other_stores(tmp_path: Path) -> None:
     frontier = open_frontier(tmp_path, OWNER, Options(store="sqlite"))
-    for number in range(1_250):
+    count = 5 * SqliteDatabase.BATCH // 2
+    assert count < BATCH
+    for number in range(count):
         frontier.add(page(f"page {number}"))
     assert [frontier.commit() for _ in range(3)] == [False, False, True]
-    assert frontier.counts().pending == 1_250
+    assert frontier.counts().pending == count
     frontier.close()
 
 

@@ -163,7 +163,7 @@ class Crawl:
         changes = self.changes
         waiting = [*changes.unwritten, *changes.ended, *changes.followers]
         assert [*listed(changes), *waiting] == []
-        assert self.changes.size == self.changes.pressure.changes == self.changes._done == 0
+        assert self.changes.size == self.changes.pressure.changes == self.changes.pressure.done == 0
 
 
 STEPS = st.lists(st.tuples(st.sampled_from(VERBS), st.integers(0, 9)), max_size=25)

@@ -28,7 +28,7 @@ from ..store.states import (
 from .persistence import NoPersistence, Persistence
 
 #: Most requests that become due in one call: a million may be due in the same second.
-_AT_ONCE = 200
+_AT_ONCE = 100
 #: One request in memory for so many pending ones: these are not leased next.
 _SHARE = 10
 _NONE: frozenset[bytes] = frozenset()
@@ -52,6 +52,7 @@ class DelayedQueue:
             out=(kept.ended, _NONE, _NONE, _NONE),
             encode=encode_delayed,
             decode=decode_delayed,
+            most_live=0,  # they are not taken soon
         )
         prefix = live.delayed_queue.to_bytes(8, "big")
         self._queue = Slot(prefix, "", bound=b"" if live.delayed else None)

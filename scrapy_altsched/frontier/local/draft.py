@@ -23,9 +23,9 @@ from ..store.states import (
     encode_value,
 )
 
-#: Most changes in one batch, but for the ends of pages: to prepare and to write 2,000 takes 20 to
-#: 30 ms with ten million seen, and RocksDB's write holds the interpreter's lock.
-BATCH = 1_250
+#: Most changes in one batch, but for the ends of pages: to prepare and to write them takes 10 ms
+#: with ten million seen, and 25 on a slow machine; RocksDB's write holds the interpreter's lock.
+BATCH = 800
 #: Most bytes of payload in one batch, but for that of a single request: some 3 ms a MiB.
 BATCH_BYTES = 4 * 1024 * 1024
 
@@ -54,51 +54,54 @@ def choose_part(
     :param most: about how many changes it writes; *most_bytes*: of payload, in more than one.
     """
     written, deferred = Changes(), Changes()
-    size = 0
+    count = size = 0
     last: Change | None = None
     for change, following in pairwise(chain(changes, (None,))):
         assert change is not None
         kind, entry = change[0], change[3]
         if _waits(change, ended, followers) or (
             # A mark may be that of the request that comes next.
-            kind is _MARKED and following is not None and _is_late(following, ended)
+            kind is _MARKED
+            and following is not None
+            and _is_added(following)
+            and _waits(following, ended, followers)
         ):
             deferred.append(change)
             continue
         if entry is not None:
             size += len(entry.payload or b"")
-        is_full = len(written) >= most or size > most_bytes
+        is_full = count >= most or size > most_bytes
         if is_full and last is not None and not _belong_together(last, change):
             break
         written.append(change)
+        count += 1
         last = change
     return written, deferred
 
 
 def _waits(change: Change, ended: Mapping[bytes, bool], followers: Container[bytes]) -> bool:
     """Whether a change is for the last batch."""
-    kind, key = change[:2]
+    kind, key = change[0], change[1]
+    if kind is _ADDED_UNIQUE or kind is _ADDED:  # first: most are that
+        # One that is over is not pending if that is in the same batch.
+        return ended.get(key, False)
     if kind is _DUE:
         return ended.get(key, False) or change[4] in followers
     if kind is _DIED:
         return key in followers
-    return kind in _LAST or _is_late(change, ended)
+    return kind in _LAST
 
 
-def _is_late(change: Change, ended: Mapping[bytes, bool]) -> bool:
-    """Whether it adds a request that is over, which is not pending if that is in the same batch."""
-    kind = change[0]
-    return (kind is _ADDED_UNIQUE or kind is _ADDED) and ended.get(change[1], False)
+def _is_added(change: Change) -> bool:
+    return change[0] is _ADDED_UNIQUE or change[0] is _ADDED
 
 
 def _belong_together(first: Change, second: Change) -> bool:
     """Whether *first* must not be durable without *second*, which comes next."""
     if first[0] is _MARKED:
-        return second[0] is _ADDED_UNIQUE or second[0] is _ADDED
+        return _is_added(second)
     # What lives in memory only is in the list once it has ended.
-    return (first[0] is _ADDED_UNIQUE or first[0] is _ADDED) and (
-        first[3] is not None and first[3].payload is None
-    )
+    return _is_added(first) and first[3] is not None and first[3].payload is None
 
 
 class Draft:

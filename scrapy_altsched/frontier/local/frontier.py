@@ -146,6 +146,9 @@ class LocalFrontier(FrontierOfRun):
         if self.run.is_forked:
             self._check_owner()
         suspects, queues = self._suspects, self._queues
+        # Asked here, too, since a call for each request takes longer.
+        if self.pressure.stalled_since is not None and queues.holds_all_back():
+            return self._why_none()
         try:
             if self._live.delayed:
                 queues.take_due()
@@ -168,12 +171,18 @@ class LocalFrontier(FrontierOfRun):
             self._leases[lease.key] = lease
             suspects.note_lease(lease)
             return lease
+        return self._why_none()
+
+    def _why_none(self) -> Waiting:
+        """Why there is nothing to lease; set the alarm for when there may be something."""
         with suppress(OSError):
             self.run.leases.flush()
-        if (when := queues.next_at()) is not None:
+        if (when := self._queues.next_at()) is not None:
             self._alarm.set(when)
-        if not queues.pending:
+        if not self._queues.pending:
             return Waiting.EMPTY
+        if self._queues.holds_all_back():
+            return Waiting.STALLED
         return Waiting.PARKED if self._parked else Waiting.ISOLATING
 
     def defer(self, slot: str | None, seconds: float) -> bool:

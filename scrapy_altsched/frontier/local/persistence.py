@@ -135,7 +135,12 @@ class Persistence(Uncommitted):
             return True
         if self.forgotten and seen_key in self.forgotten:
             return False
-        return self.journal.database.has("seen", seen_key)
+        database = self.journal.database
+        try:  # a with statement, as in Rows.has_seen_key, takes as long as the look-up
+            return database.has("seen", seen_key)
+        except Exception:  # whatever the engine raises
+            with database.reading:
+                raise
 
     def seen_value(self, seen_key: bytes) -> bytes | None:
         """Its row, if it is seen: see :mod:`..store.seen`."""

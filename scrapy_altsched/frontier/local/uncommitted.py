@@ -56,8 +56,6 @@ class Uncommitted:
         self._page_ends: dict[bytes, bytes] = {}
         #: What early batches have left for the last one.
         self._deferred = Changes()
-        #: How many of the changes are requests that are done, or have failed.
-        self._done = 0
         #: How many more early batches there may be: what comes meanwhile must not put off the ends
         #: of pages for ever.
         self._early_left: int | None = None
@@ -122,11 +120,11 @@ class Uncommitted:
         if why is None:
             if is_unwritten:
                 self.size -= len(entry.payload or b"")
-            self._done += 1
+            self.pressure.done += 1
             if failed is not None:
                 self._list.append((_FAILED, key, slot, entry, failed))
             elif follower is None:
-                append = self._list.append
+                append = self._list.append  # as in add()
                 append((_DONE, key, slot, None, None))
             else:
                 self._append_follower(key, slot, *follower)
@@ -154,7 +152,7 @@ class Uncommitted:
         else:
             self.pressure.changes += 1
         self.ended[key] = True
-        self._done += 1
+        self.pressure.done += 1
         self._list.append((Kind.DISCARDED, key, slot, None, None))
 
     def requeue(self, state: State, old: bytes, key: bytes, slot: Slot, entry: Entry) -> None:
@@ -191,7 +189,7 @@ class Uncommitted:
 
         :param whole: whether there is to be no early one.
         """
-        early, most = self.pressure.changes - self._done, min(BATCH, self._most)
+        early, most = self.pressure.changes - self.pressure.done, min(BATCH, self._most)
         if self._early_left is None:
             needed = math.ceil(early / most) + math.ceil(self.size / BATCH_BYTES)
             # Else what comes meanwhile would be in the last one, and make it long.
@@ -247,7 +245,7 @@ class Uncommitted:
         self.followers.difference_update(written)
         for key in chain(draft.done, died):
             del ended[key]
-        self._done -= len(draft.done)
+        self.pressure.done -= len(draft.done)
         self.size -= sum(map(written.__getitem__, alive)) + sum(died.values())
         self.pressure.changes -= len(alive) + len(draft.done) + len(died) + draft.others
         for seen_key in draft.forgotten:

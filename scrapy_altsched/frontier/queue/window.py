@@ -30,9 +30,9 @@ _MOST_BYTES = 32 * 1024 * 1024
 _DROP = 5_000
 #: Most requests of a slot to sort when it is cut; of more, as many tell where about to cut.
 _SAMPLE = 1_000
-#: How many of the newest requests keep the object they were added with, which may be handed out as
-#: it is: 2 KB, and ten things to look at in each garbage collection; a stored form takes 0.4 KB and
-#: none.  More than a commit comes after, or most would not be written yet when they are old.
+#: How many of the newest requests keep their object, to be handed out as it is, where they may be
+#: taken soon: 2 KB, and ten things to look at in each garbage collection; a stored form takes 0.4
+#: KB and none.  More than a commit comes after, or most would not be written yet when they are old.
 _LIVE = 3_000
 #: Payloads past this size are not kept twice: as bytes and as an object.
 _LIVE_BYTES = 8_192
@@ -47,6 +47,7 @@ class Window:
     :param out: containers of keys that may be stored but are in no queue: leased, held, withheld,
         or over since the last commit.
     :param encode: entry -> stored form; *decode*: the inverse.
+    :param most_live: how many of the newest requests keep the object they were added with.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Window:
         out: tuple[Container[bytes], Container[bytes], Container[bytes], Container[bytes]],
         encode: Callable[[Entry], bytes],
         decode: Callable[[bytes], Entry],
+        most_live: int = _LIVE,
     ) -> None:
         self._read = read
         self._cap = self._shrink_at = cap
@@ -73,6 +75,7 @@ class Window:
         self.size = 0
         #: Keys of the requests that were pushed last.
         self._live: deque[bytes] = deque()
+        self._most_live = most_live
 
     @property
     def count(self) -> int:
@@ -99,7 +102,7 @@ class Window:
                 entry.request = None
             live = self._live
             live.append(key)
-            if len(live) > _LIVE:
+            if len(live) > self._most_live:
                 self._age(live.popleft())
         # Not by _is_past(): see "Cheap requests" in docs/architecture.rst.
         count = len(self._entries) + len(self._values)

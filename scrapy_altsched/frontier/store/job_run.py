@@ -148,6 +148,8 @@ class JobRun(_Run):
     def recover(self) -> None:
         self.check_owner()
         self.journal.reopen()
+        # The last write may have been applied though it failed: notes may be the next one.
+        self.counters = self.journal.counters()
 
     def finish(
         self,

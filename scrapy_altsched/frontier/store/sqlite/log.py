@@ -68,7 +68,7 @@ class Log:
         if is_behind and wait:
             self._collect(_PATIENCE)
         if (is_behind and not wait) or not self._lock.acquire(blocking=wait):
-            raise StoreStalledError("The store writes back its log. Try again in a moment.")
+            raise StoreStalledError("The store writes back its log.")
         try:
             yield
         finally:
