@@ -27,6 +27,10 @@ QUICK = {"ALTSCHED_COMMIT_INTERVAL": "0.05"}
 #: Page by page: the next one is fetched when all that the last one led to is scheduled.  Without
 #: the second setting Scrapy fetches ahead of the callbacks, by as much as chance will have it.
 ONE_BY_ONE = {"CONCURRENT_REQUESTS": 1, "SCRAPER_SLOT_MAX_ACTIVE_SIZE": 1}
+#: Seconds between two requests of a host: the second one is not sent.  With more, the first one
+#: would wait, too, if the machine has not been up for as long: Scrapy 2.19 takes a slot's last
+#: request as one at the moment that the monotonic clock starts from.
+LONG_DELAY = 100
 #: The exit code of a crawl that was killed.
 KILLED = -signal.SIGKILL
 #: Scrapy's own classes, with the tests' extensions left in place.

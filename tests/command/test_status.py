@@ -33,7 +33,16 @@ from scrapy_altsched.frontier.store.sequence_times import NOTE as TIMES
 from scrapy_altsched.frontier.store.status import read_status
 from scrapy_altsched.maintenance.repair import accept_loss
 
-from ..crawls import BY_SLOT, PROJECT, PYTHONPATH, Crawl, altsched, listing, run_python
+from ..crawls import (
+    BY_SLOT,
+    LONG_DELAY,
+    PROJECT,
+    PYTHONPATH,
+    Crawl,
+    altsched,
+    listing,
+    run_python,
+)
 from ..processes import Process
 from ..servers import RedisServer
 from ..sites import Site, held_pages
@@ -248,7 +257,7 @@ def test_a_job_that_a_command_has_made_or_changed_says_how_it_stands(
     crawl: Crawl, held: threading.Event
 ) -> None:
     held.set()
-    assert crawl.run(CLOSESPIDER_PAGECOUNT=1, DOWNLOAD_DELAY=1_000, **BY_SLOT) == 0
+    assert crawl.run(CLOSESPIDER_PAGECOUNT=1, DOWNLOAD_DELAY=LONG_DELAY, **BY_SLOT) == 0
     assert altsched("defer", crawl.jobdir, "a.example", "--for", "1h").returncode == 0
     moved, before = crawl.jobdir.parent / "moved", answer(crawl.jobdir)
 

@@ -20,7 +20,7 @@ from scrapy_altsched.frontier.store.engines import Choice
 from scrapy_altsched.frontier.store.status import NAME, read_status
 from scrapy_altsched.maintenance.opening import open_frontier
 
-from ..crawls import BY_SLOT, ONE_BY_ONE, Crawl, altsched, write_project
+from ..crawls import BY_SLOT, LONG_DELAY, ONE_BY_ONE, Crawl, altsched, write_project
 from ..frontiers import OWNER, page, take
 from ..sites import Page, Site
 from ..stores import BY_ENGINE
@@ -55,7 +55,7 @@ def jobdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def stop_before(site: Site, directory: Path, engine: Choice = "auto") -> Crawl:
     """A job that was stopped when it had found eight links."""
     crawl = Crawl(directory, "pages", f"{site.url}/0", engine=engine)
-    assert crawl.run(CLOSESPIDER_PAGECOUNT=1, DOWNLOAD_DELAY=1_000, **BY_SLOT) == 0
+    assert crawl.run(CLOSESPIDER_PAGECOUNT=1, DOWNLOAD_DELAY=LONG_DELAY, **BY_SLOT) == 0
     return crawl
 
 
@@ -224,7 +224,7 @@ def test_a_crawl_that_has_no_slots(tmp_path: Path) -> None:
     with Site(SITE) as site:
         crawl = Crawl(tmp_path, "pages", f"{site.url}/0")
         one_queue = {"SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.ScrapyPriorityQueue"}
-        assert crawl.run(CLOSESPIDER_PAGECOUNT=1, DOWNLOAD_DELAY=1_000, **one_queue) == 0
+        assert crawl.run(CLOSESPIDER_PAGECOUNT=1, DOWNLOAD_DELAY=LONG_DELAY, **one_queue) == 0
     done = altsched("defer", crawl.jobdir, "trap.example", "--for", "2h")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines()[-1] == (

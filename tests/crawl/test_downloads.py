@@ -21,7 +21,7 @@ from scrapy_altsched.errors import ConfigError
 from scrapy_altsched.frontier.shared.keys import Keys
 from scrapy_altsched.limit import Limit, Limits
 
-from ..crawls import BY_SLOT, Crawl
+from ..crawls import BY_SLOT, LONG_DELAY, Crawl
 from ..engines import ONE, OURS, SLOTS, StandIn
 from ..servers import RedisServer
 from ..sites import Page, Site
@@ -92,13 +92,13 @@ def test_a_request_that_may_not_start_is_ignored_and_has_ended() -> None:
 def test_a_request_that_has_no_pace_is_scrapys_own_matter() -> None:
     # The second one has no end in sight, and the others none of its delay.
     paths = "/free/1", "/free/2", "/now/1", "/now/2", "/now/3"
-    told, site = crawl(*paths, enough=4, DOWNLOAD_DELAY=1000)
+    told, site = crawl(*paths, enough=4, DOWNLOAD_DELAY=LONG_DELAY)
     assert sorted(site.order) == ["/free/1", "/now/1", "/now/2", "/now/3"]
     assert sorted(paths_of(told, "asked")) == sorted(paths)
     assert not {"/free/1", "/free/2"} & {*paths_of(told, "ended")}
     # Extensions find the slot as ever.
     *_, last = told
-    assert (last["slot"], last["delay"], last["waiting"]) == (HOST, 1000, 1)
+    assert (last["slot"], last["delay"], last["waiting"]) == (HOST, LONG_DELAY, 1)
 
 
 def test_a_request_that_may_start_does_not_count_among_others_of_its_slot() -> None:
@@ -132,7 +132,7 @@ def test_a_request_that_has_not_started_goes_back_when_the_spider_is_closed(
             REDIS_PORT=server.port,
             ROBOTSTXT_OBEY=True,
             LOG_LEVEL="DEBUG",
-            DOWNLOAD_DELAY=600,
+            DOWNLOAD_DELAY=LONG_DELAY,
             **BY_SLOT,
             RANDOMIZE_DOWNLOAD_DELAY=False,
         )
@@ -140,9 +140,9 @@ def test_a_request_that_has_not_started_goes_back_when_the_spider_is_closed(
         with server.client() as client:
 
             def is_too_late() -> bool:
-                """Whether it has to wait for another permit, for ten minutes."""
+                """Whether it has to wait for another permit, for long."""
                 seconds, rest = client.time(), client.zrange(keys.resting, 0, 0, withscores=True)
-                return bool(rest) and seconds[0] > rest[0][1] / 1000 - 600
+                return bool(rest) and seconds[0] > rest[0][1] / 1000 - LONG_DELAY
 
             crawl.wait_until(process, is_too_late)
             if closes == "while it waits":
