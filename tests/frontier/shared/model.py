@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import redis
 
@@ -130,6 +130,17 @@ PACES = {
 }
 
 
+class Standing(NamedTuple):
+    """What a crawl's record says.
+
+    :ivar leased: how many requests are.
+    """
+
+    leased: int
+    is_finished: bool
+    is_paused: bool
+
+
 class Server:
     """The real one, with a clock of the model's, and copies of what it was.
 
@@ -147,6 +158,7 @@ class Server:
         self._copy = client.script_load(_COPY_ALL)
         self.now = 0
         self.calls = self._run = 0
+        self._is_full = True  # as another one may have left it
 
     def begin(self) -> None:
         self.now = 1_000_000
@@ -163,11 +175,10 @@ class Server:
         left = {"pending": keys.pending, "delayed": keys.delayed, "failed": keys.failed}
         return counts | {name: self._client.zcard(key) for name, key in left.items()}
 
-    def is_finished(self, keys: Keys) -> bool:
-        return self._client.hget(keys.meta, "state") == b"finished"
-
-    def is_paused(self, keys: Keys) -> bool:
-        return bool(self._client.hexists(keys.meta, "paused"))
+    def look(self, keys: Keys) -> Standing:
+        """How the crawl stands."""
+        leased, state, paused = self._client.hmget(keys.meta, ("leased", "state", "paused"))
+        return Standing(int(leased or 0), state == b"finished", paused is not None)
 
     def operator(self, key: str) -> SteeredCrawl:
         """The crawl as an operator has it."""
@@ -201,8 +212,9 @@ class Server:
         return True
 
     def set_full(self, full: bool) -> None:
-        self._is_full = full
-        self._client.config_set("maxmemory", 1 if full else 0)
+        if full != self._is_full:
+            self._is_full = full
+            self._client.config_set("maxmemory", 1 if full else 0)
 
     @contextmanager
     def _enough_memory(self) -> Iterator[None]:
@@ -506,26 +518,24 @@ class Crawl:
 
     def apply(self, batch: EncodedBatch) -> bytes:
         """Have the server apply a batch; note it if a crawl that is paused goes on, or ends."""
-        server, keys = self.server, self.keys
-        if "pause" not in self.faults or not server.is_paused(keys):
+        server = self.server
+        if "pause" not in self.faults or not (before := server.look(self.keys)).is_paused:
             return server.apply(batch)
-        leased, was_finished = server.counts(keys)["leased"], server.is_finished(keys)
         reply = server.apply(batch)
-        has_leased = server.counts(keys)["leased"] > leased
-        has_ended = server.is_finished(keys) and not was_finished
-        self.events["paused"] += has_leased or has_ended
+        now = server.look(self.keys)
+        has_ended = now.is_finished and not before.is_finished
+        self.events["paused"] += now.leased > before.leased or has_ended
         return reply
 
     def _steer(self) -> None:
         """Do what an operator does."""
         rng, operator = self.rng, self._operator
-        if "pause" in self.faults:
-            is_paused = self.server.is_paused(self.keys)
-            if rng.random() < (0.01 if is_paused else 0.004):
-                if is_paused:
-                    operator.resume()
-                else:
-                    operator.pause()
+        # The server is asked only where it matters: it would be at each step.
+        if "pause" in self.faults and (chance := rng.random()) < 0.01:
+            if self.server.look(self.keys).is_paused:
+                operator.resume()
+            elif chance < 0.004:
+                operator.pause()
         if "discard" in self.faults and rng.random() < 0.006:
             waiting = list(operator.waiting())
             rng.shuffle(waiting)
@@ -591,7 +601,7 @@ class Crawl:
             return "ok" if self.events["emptied"] else "lost"
         if self.wanted - self.completed:
             return "not noticed" if self.events["emptied"] else "lost"
-        if not server.is_finished(self.keys):
+        if not server.look(self.keys).is_finished:
             # That was undone after the last worker had heard of it: nobody is left to do anything
             # twice.
             return "ok" if self.events["rollback"] or self.events["emptied"] else "never ended"

@@ -84,6 +84,7 @@ def test_no_fault_loses_a_page_in_many_crawls(connect: Connect, mix: str) -> Non
     assert outcomes == {"ok": CRAWLS}
 
 
+@pytest.mark.timeout(1200)
 @pytest.mark.long
 @pytest.mark.parametrize("crawls", [FEW, pytest.param(CRAWLS, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("has_low_limits", [False, True], ids=["usual limits", "low limits"])
