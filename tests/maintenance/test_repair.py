@@ -113,7 +113,7 @@ class Builder:
                 self._pending.discard(lease.entry.fingerprint)
                 frontier.finish(lease)
                 self._done += 1
-            frontier.commit()
+            assert frontier.commit(), "one batch is to be enough"
             self._note(frontier)
 
     def _note(self, frontier: LocalFrontier) -> None:
@@ -135,7 +135,7 @@ def deaths(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Choice], Job]:
         path = tmp_path_factory.mktemp("died") / "job"
         builder = Builder()
         frontier = open_job(path, engine)
-        builder.crawl(frontier, 3, 500, 100)
+        builder.crawl(frontier, 10, 150, 30)
         frontier.close()
         builder.states[max(builder.states) + 1] = builder.states[max(builder.states)]
         frontier = open_job(path)
