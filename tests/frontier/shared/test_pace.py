@@ -681,4 +681,4 @@ def test_suspects_of_a_killed_worker_do_not_keep_the_crawl_from_its_end(
     second = world.join(limit, lease_timeout=2)
     done = world.work_off(second, 60)
     assert sorted(done) == [f"host {number}" for number in range(4)]
-    assert world.server.is_finished(world.keys)
+    assert world.server.look(world.keys).is_finished
