@@ -38,7 +38,7 @@ from pathlib import Path
 
 from .tracing import Step, Tracer
 
-#: Files that hold nothing of the job; the last one is made anew by whoever finds it without a user.
+#: Files that hold nothing of the job; the last one is made anew where no process has it open.
 _IDLE = ("LOG", "rocksdict-config.json", "IDENTITY", "LOCK", "store.sqlite-shm")
 #: The phase in which the thread that writes back a log of SQLite is, whatever the others are in.
 BESIDE = "beside"
