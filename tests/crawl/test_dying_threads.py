@@ -97,7 +97,7 @@ def test_a_signal_ends_it(tmp_path: Path, server: RedisServer, thread: str) -> N
     with Site(PAGES) as site:
         crawl = crawl_of(tmp_path, site, server, thread)
         dying: dict[str, Any] = {"DIE_IN": thread, "DIE_AT": "middle", "DIE_OF": "ValueError"}
-        # There are commits before the crawl is over.
+        # Otherwise the crawl may be over before the thread is called for the first time.
         dying["DOWNLOAD_DELAY"] = 0.25
         process = crawl.start(**settings_of(server, thread), **dying)
         assert process.stdout is not None
